@@ -85,6 +85,8 @@ type HTTP struct {
 	// MaxBodies is the memory in bytes of all request bodies in flight, each three times its size; above that requests get 503.
 	// 0: 1 GiB, or half of GOMEMLIMIT.
 	MaxBodies int64
+	// DeerFlow is the config.yaml of a DeerFlow installation whose Gateway API is served in addition; "": none.
+	DeerFlow string
 	// IgnoreAuth serves without the auth and encryption that File asks for. Loopback addresses only.
 	IgnoreAuth bool
 }
@@ -181,6 +183,7 @@ func (c Config) flags() (map[string]string, error) {
 	f.text("mount-prefix", c.HTTP.Prefix)
 	f.number("max-body", c.HTTP.MaxBody)
 	f.number("max-bodies", c.HTTP.MaxBodies)
+	f.text("deerflow", c.HTTP.DeerFlow)
 	f.on("ignore-auth", c.HTTP.IgnoreAuth)
 	f.number("concurrency", max(int64(c.Runs.Concurrency), 0))
 	if c.Runs.Concurrency < 0 {

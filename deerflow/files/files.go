@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -84,6 +85,56 @@ func (h Home) Thread(user, thread string, create bool) (*Thread, error) {
 		return nil, fmt.Errorf("open the files of thread %s: %w", thread, err)
 	}
 	return &Thread{root: root}, nil
+}
+
+// Copy copies the files of a thread to another thread of the same user, which must have none. Links are left out.
+func (h Home) Copy(user, from, to string) error {
+	if !IsThread(from) || !IsThread(to) {
+		return fault.New(fault.Unprocessable, "Invalid thread id")
+	}
+	source, target := filepath.Join(h.ThreadDir(user, from), "user-data"), filepath.Join(h.ThreadDir(user, to), "user-data")
+	root, err := os.OpenRoot(source)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("open the files of thread %s: %w", from, err)
+	}
+	defer root.Close()
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return fmt.Errorf("make the folders of thread %s: %w", to, err)
+	}
+	into, err := os.OpenRoot(target)
+	if err != nil {
+		return fmt.Errorf("open the files of thread %s: %w", to, err)
+	}
+	defer into.Close()
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name == ".":
+			return nil
+		case d.IsDir():
+			return into.Mkdir(name, 0o755)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		return copyFile(root, into, name)
+	})
+}
+
+func copyFile(from, to *os.Root, name string) error {
+	r, err := from.Open(name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := to.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, r)
+	return errors.Join(err, w.Close())
 }
 
 // Remove deletes all files of a thread. It reports whether there were any.

@@ -1,0 +1,472 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/server/deerflow"
+	"understudy/thread"
+)
+
+// turnRoutes serve what the web UI does with single turns: answer again, edit, branch.
+func (s gateway) turnRoutes() {
+	s.handle("POST", "/threads/{thread_id}/runs/regenerate/prepare", members, s.existing(s.prepareRegenerate))
+	s.handle("POST", "/threads/{thread_id}/runs/edit-regenerate/prepare", members, s.existing(s.prepareEdit))
+	s.handle("POST", "/threads/{thread_id}/branches", members, s.existing(s.branch))
+}
+
+// turn is a question, its answers and the run that gave them.
+type turn struct {
+	question *eventstore.Event
+	answers  []*eventstore.Event
+	run      id.Run
+	last     bool // of the thread
+}
+
+// errTurn: no message of the transcript has the id, or its turn has no question of a person.
+var errTurn = fault.New(fault.NotFound, "Message not found")
+
+// turnOf finds the turn of a message, from the end of the transcript on.
+func (s gateway) turnOf(c *fiber.Ctx, t id.Thread, message string) (*turn, error) {
+	var later []*eventstore.Event // of the turn, newest first
+	last, found := true, false
+	for before := eventstore.Seq(0); ; {
+		page, more, err := s.messages(c.UserContext(), eventstore.PageQuery{Thread: t, Before: before, Backward: true}, 200)
+		if err != nil {
+			return nil, err
+		}
+		for i := len(page) - 1; i >= 0; i-- {
+			e := page[i]
+			content := gjson.ParseBytes(e.Content)
+			found = found || content.Get("id").String() == message
+			if e.Type != eventstore.TypeHuman || content.Get("additional_kwargs.hide_from_ui").Bool() {
+				later = append(later, e)
+				continue
+			}
+			if found {
+				out := &turn{question: e, run: e.Run, last: last}
+				for j := len(later) - 1; j >= 0; j-- {
+					out.answers = append(out.answers, later[j])
+				}
+				return out, nil
+			}
+			later, last = nil, false
+		}
+		if !more || len(page) == 0 {
+			return nil, errTurn
+		}
+		before = page[0].Seq
+	}
+}
+
+// checkpointOf returns the newest checkpoint of a run with this source; "": of any.
+func (s gateway) checkpointOf(c *fiber.Ctx, t id.Thread, r id.Run, source string) (*checkpointer.Snapshot, error) {
+	where := &jsonobj.Object{}
+	where.SetText("run_id", string(r))
+	if source != "" {
+		where.SetText("source", source)
+	}
+	entries, err := s.opts.Threads.ReadHistory(c.UserContext(), thread.HistoryQuery{Thread: t, Metadata: where.JSON(), Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer entries.Close()
+	at, err := entries.Next(c.UserContext())
+	if errors.Is(err, io.EOF) {
+		return nil, fault.New(fault.Conflict, "This turn has no checkpoint any more.")
+	}
+	return at, err
+}
+
+// serverKwargs are additional_kwargs of a message that its next run writes again.
+var serverKwargs = []string{"run_id", "timestamp"}
+
+// again returns the question of a turn as the input of another run. It gets an ID of its own: it belongs to that run, not to the one before.
+func again(content json.RawMessage) *jsonobj.Object {
+	m := jsonobj.Of(content)
+	extra := jsonobj.Of(m.Get("additional_kwargs"))
+	for _, key := range serverKwargs {
+		extra.Delete(key)
+	}
+	m.Set("additional_kwargs", extra.JSON())
+	m.Delete("response_metadata")
+	m.SetText("id", uuid.NewString())
+	return m
+}
+
+// replay is what a client sends to let a turn run again: from the checkpoint before its question.
+func (s gateway) replay(c *fiber.Ctx, t id.Thread, of *turn, message string, question json.RawMessage, more map[string]string) (*jsonobj.Object, error) {
+	at, err := s.checkpointOf(c, t, of.run, "input")
+	if err != nil {
+		return nil, err
+	}
+	input, checkpoint, metadata, out := &jsonobj.Object{}, &jsonobj.Object{}, &jsonobj.Object{}, &jsonobj.Object{}
+	input.Set("messages", append(append(json.RawMessage("["), question...), ']'))
+	checkpoint.SetText("checkpoint_ns", "")
+	checkpoint.SetText("checkpoint_id", string(at.ID))
+	checkpoint.Set("checkpoint_map", json.RawMessage("{}"))
+	metadata.SetText("regenerate_from_message_id", message)
+	metadata.SetText("regenerate_from_run_id", string(of.run))
+	metadata.SetText("regenerate_checkpoint_id", string(at.ID))
+	for key, value := range more {
+		metadata.SetText(key, value)
+	}
+	out.Set("input", input.JSON())
+	out.Set("checkpoint", checkpoint.JSON())
+	out.Set("metadata", metadata.JSON())
+	out.SetText("target_run_id", string(of.run))
+	return out, nil
+}
+
+func (s gateway) prepareRegenerate(c *fiber.Ctx, _ *gatewayCaller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		message := f.Required("message_id", 1, 1000)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		of, err := s.idleTurn(c, v, message)
+		if err != nil {
+			return err
+		}
+		out, err := s.replay(c, v.ID, of, message, again(json.RawMessage(of.question.Content)).JSON(), nil)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, out.JSON())
+	})
+}
+
+// idleTurn is turnOf for a thread on which no run is in flight.
+func (s gateway) idleTurn(c *fiber.Ctx, v *thread.View, message string) (*turn, error) {
+	if busy, err := s.busy(c, string(v.ID)); err != nil {
+		return nil, err
+	} else if busy {
+		return nil, fault.New(fault.Conflict, "Thread has a run in flight. Try again after the run finishes.")
+	}
+	return s.turnOf(c, v.ID, message)
+}
+
+// prepareEdit is prepareRegenerate with another question.
+func (s gateway) prepareEdit(c *fiber.Ctx, _ *gatewayCaller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		message, text := f.Required("human_message_id", 1, 1000), f.Required("replacement_text", 1, maxText)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		of, err := s.idleTurn(c, v, message)
+		if err != nil {
+			return err
+		}
+		if gjson.GetBytes(of.question.Content, "id").String() != message {
+			return errTurn
+		}
+		question := again(json.RawMessage(of.question.Content))
+		question.SetText("content", text)
+		next := question.Text("id")
+		out, err := s.replay(c, v.ID, of, message, question.JSON(), map[string]string{"replay_kind": "edit", "edit_source_message_id": message})
+		if err != nil {
+			return err
+		}
+		sources := []string{message}
+		for _, a := range of.answers {
+			sources = append(sources, gjson.GetBytes(a.Content, "id").String())
+		}
+		list, err := json.Marshal(sources)
+		if err != nil {
+			return err
+		}
+		out.SetText("replacement_human_message_id", next)
+		out.Set("source_message_ids", list)
+		return sendJSON(c, out.JSON())
+	})
+}
+
+// errBranch: the checkpoint behind a turn is gone.
+var errBranch = fault.New(fault.Conflict, "This turn can no longer be branched from.")
+
+// branch makes a thread that begins with the conversation up to the end of a turn. Files are copied when it is the last turn: those of an earlier
+// one are not kept.
+func (s gateway) branch(c *fiber.Ctx, who *gatewayCaller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		message, title := f.Required("message_id", 1, 1000), f.Text("title", 0, 256)
+		f.Texts("message_ids")
+		if err := f.Err(); err != nil {
+			return err
+		}
+		of, err := s.idleTurn(c, v, message)
+		if err != nil {
+			return err
+		}
+		at, err := s.checkpointOf(c, v.ID, of.run, "")
+		if fault.Is(err, fault.Conflict) {
+			return errBranch
+		} else if err != nil {
+			return err
+		}
+		o := &jsonobj.Object{}
+		o.SetText("branch_parent_thread_id", string(v.ID))
+		o.SetText("branch_parent_checkpoint_id", string(at.ID))
+		o.SetText("branched_from_message_id", message)
+		next, err := s.ensure(c, who, id.NewThread(), o.JSON())
+		if err != nil {
+			return err
+		}
+		if err := s.seed(c, who, v, next, at, title, of.last); err != nil {
+			return errors.Join(err, s.opts.Threads.Delete(c.UserContext(), next.ID))
+		}
+		clone := "none"
+		if of.last {
+			clone = "copied"
+		}
+		out := &jsonobj.Object{}
+		out.SetText("thread_id", string(next.ID))
+		out.SetText("parent_thread_id", string(v.ID))
+		out.SetText("parent_checkpoint_id", string(at.ID))
+		out.SetText("branched_from_message_id", message)
+		out.SetText("workspace_clone_mode", clone)
+		out.SetText("history_seed_mode", "seeded")
+		return sendJSON(c, out.JSON())
+	})
+}
+
+// seed gives a new thread the state of a checkpoint of another one.
+func (s gateway) seed(c *fiber.Ctx, who *gatewayCaller, from, to *thread.View, at *checkpointer.Snapshot, title *string, files bool) error {
+	values, kept := jsonobj.Of(at.Values), &jsonobj.Object{}
+	for _, key := range []string{"messages", "title", "artifacts", "todos"} {
+		if v := values.Get(key); v != nil {
+			kept.Set(key, v)
+		}
+	}
+	if title != nil && *title != "" {
+		kept.SetText("title", *title)
+	}
+	if err := s.attach(c, to); err != nil {
+		return err
+	}
+	if _, err := s.opts.Threads.UpdateState(c.UserContext(), thread.Place{Key: checkpointer.Key{Thread: to.ID}}, [][]graph.StateUpdate{{{Values: kept.JSON()}}}); err != nil {
+		return err
+	}
+	if !files {
+		return nil
+	}
+	return s.opts.DeerFlow.Home.Copy(who.id, string(from.ID), string(to.ID))
+}
+
+// goalRoutes serve what a thread works towards.
+func (s gateway) goalRoutes() {
+	const goal = "/threads/{thread_id}/goal"
+	show := func(c *fiber.Ctx, v json.RawMessage) error {
+		o := &jsonobj.Object{}
+		o.Set("goal", v)
+		return sendJSON(c, o.JSON())
+	}
+	none := json.RawMessage("null")
+	s.handle("GET", goal, members, s.ownThread(func(c *fiber.Ctx, _ *gatewayCaller, t string) error {
+		v, err := s.goalOf(c, id.Thread(t))
+		if err != nil {
+			return err
+		}
+		return show(c, v)
+	}))
+	s.handle("PUT", goal, members, s.ownThread(func(c *fiber.Ctx, who *gatewayCaller, t string) error {
+		return s.form(c, func(f *deerflow.Form) error {
+			objective, most := f.Required("objective", 1, 4000), f.Int("max_continuations", 8, 0, 8)
+			if err := f.Err(); err != nil {
+				return err
+			}
+			v, err := s.ensure(c, who, id.Thread(t), nil)
+			if err != nil {
+				return err
+			}
+			now := time.Now().UTC().Format(time.RFC3339Nano)
+			goal, err := json.Marshal(map[string]any{
+				"objective": objective, "status": "active", "max_continuations": most, "continuation_count": 0, "created_at": now, "updated_at": now,
+			})
+			if err != nil {
+				return err
+			}
+			if err := s.setGoal(c, v, goal); err != nil {
+				return err
+			}
+			return show(c, goal)
+		})
+	}))
+	s.handle("DELETE", goal, members, s.existing(func(c *fiber.Ctx, _ *gatewayCaller, v *thread.View) error {
+		have, err := s.goalOf(c, v.ID)
+		if err == nil && string(have) != string(none) {
+			err = s.setGoal(c, v, none)
+		}
+		if err != nil {
+			return err
+		}
+		return show(c, none)
+	}))
+}
+
+// goalOf returns the goal of a thread; null when it has none.
+func (s gateway) goalOf(c *fiber.Ctx, t id.Thread) (json.RawMessage, error) {
+	at, err := s.opts.Threads.State(c.UserContext(), checkpointer.Key{Thread: t}, false)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	if err == nil {
+		if goal := jsonobj.Of(at.Values).Get("goal"); goal != nil {
+			return goal, nil
+		}
+	}
+	return json.RawMessage("null"), nil
+}
+
+func (s gateway) setGoal(c *fiber.Ctx, v *thread.View, goal json.RawMessage) error {
+	if busy, err := s.busy(c, string(v.ID)); err != nil {
+		return err
+	} else if busy {
+		return fault.New(fault.Conflict, "Thread has a run in flight. Update state after the run finishes.")
+	}
+	if err := s.attach(c, v); err != nil {
+		return err
+	}
+	values := &jsonobj.Object{}
+	values.Set("goal", goal)
+	_, err := s.opts.Threads.UpdateState(c.UserContext(), thread.Place{Key: checkpointer.Key{Thread: v.ID}}, [][]graph.StateUpdate{{{Values: values.JSON()}}})
+	return err
+}
+
+// consoleRoutes serve what a user did across threads.
+func (s gateway) consoleRoutes() {
+	s.handle("GET", "/console/stats", members, func(c *fiber.Ctx, who *gatewayCaller) error {
+		counts := map[run.Status]int{}
+		total, threads := 0, 0
+		if err := s.runsOf(c, who, 1<<30, func(n int) { threads += n }, func(r *run.Run) error {
+			total++
+			counts[r.Status]++
+			return nil
+		}); err != nil {
+			return err
+		}
+		return sendEncoded(c, map[string]any{
+			"total_runs": total, "total_threads": threads, "active_runs": counts[run.Running] + counts[run.Pending], "failed_runs": counts[run.Error], "by_status": counts,
+		})
+	})
+	s.handle("GET", "/console/runs", members, func(c *fiber.Ctx, who *gatewayCaller) error {
+		f := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "limit", "offset")
+		limit, offset := f.Int("limit", 50, 1, 200), f.Int("offset", 0, 0, 1<<20)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		var list []*run.Run
+		if err := s.runsOf(c, who, offset+limit+1, nil, func(r *run.Run) error { list = append(list, r); return nil }); err != nil {
+			return err
+		}
+		slices.SortFunc(list, func(a, b *run.Run) int { return b.CreatedAt.Compare(a.CreatedAt) })
+		list = list[min(offset, len(list)):]
+		more := len(list) > limit
+		list = list[:min(limit, len(list))]
+		out := make([]json.RawMessage, len(list))
+		for i, r := range list {
+			done, err := s.completion(c, r)
+			if err != nil {
+				return err
+			}
+			out[i] = deerflow.Run(r, done)
+		}
+		return sendEncoded(c, map[string]any{"runs": out, "has_more": more})
+	})
+	s.handle("GET", "/console/usage", members, s.consoleUsage)
+}
+
+// consoleUsage sums up the runs of the last days.
+func (s gateway) consoleUsage(c *fiber.Ctx, who *gatewayCaller) error {
+	f := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "days")
+	days := f.Int("days", 30, 1, 365)
+	if err := f.Err(); err != nil {
+		return err
+	}
+	type day struct {
+		Date   string `json:"date"`
+		Runs   int    `json:"runs"`
+		Input  int64  `json:"input_tokens"`
+		Output int64  `json:"output_tokens"`
+		Total  int64  `json:"total_tokens"`
+	}
+	list, at := make([]day, days), map[string]*day{}
+	first := time.Now().UTC().AddDate(0, 0, 1-days)
+	for i := range list {
+		list[i].Date = first.AddDate(0, 0, i).Format(time.DateOnly)
+		at[list[i].Date] = &list[i]
+	}
+	if err := s.runsOf(c, who, 1<<30, nil, func(r *run.Run) error {
+		d := at[r.CreatedAt.UTC().Format(time.DateOnly)]
+		if d == nil {
+			return nil
+		}
+		done, err := s.completion(c, r)
+		if err != nil {
+			return err
+		}
+		d.Runs++
+		if done != nil {
+			add := func(to *int64, n *int64) {
+				if n != nil {
+					*to += *n
+				}
+			}
+			add(&d.Input, done.InputTokens)
+			add(&d.Output, done.OutputTokens)
+			add(&d.Total, done.TotalTokens)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return sendEncoded(c, map[string]any{"days": list})
+}
+
+// runsOf calls fn with the newest runs of all threads of a user, at most limit of each page of threads, and threads with the number of them.
+func (s gateway) runsOf(c *fiber.Ctx, who *gatewayCaller, limit int, threads func(int), fn func(*run.Run) error) error {
+	const page = 1000
+	for offset := 0; ; offset += page {
+		q := thread.Search{Query: thread.Query{SortBy: "created_at", Limit: page, Offset: offset}, NoValues: true}
+		q.Metadata = stamped(nil, who.id)
+		list, _, err := s.opts.Threads.Search(c.UserContext(), q)
+		if err != nil {
+			return err
+		}
+		ids := make([]id.Thread, len(list))
+		for i, v := range list {
+			ids[i] = v.ID
+		}
+		if threads != nil {
+			threads(len(ids))
+		}
+		if err := s.opts.Runs.Newest(c.UserContext(), ids, limit, fn); err != nil {
+			return err
+		}
+		if len(list) < page {
+			return nil
+		}
+	}
+}
+
+func sendEncoded(c *fiber.Ctx, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return sendJSON(c.Status(http.StatusOK), b)
+}
