@@ -29,12 +29,16 @@ type Options struct {
 	// Open makes the client of a model. retries are its further tries; nil: the client's own number.
 	Open  func(m *settings.Model, retries *int) (agent.Model, error)
 	Tools Tools // the zero value: none
+	// Agent returns the model and the soul of a user's agent, "" for none; nil: there are no such agents. The error for an unknown one is
+	// fault.NotFound.
+	Agent func(user, name string) (model, soul string, err error)
 	Log   *slog.Logger
 }
 
 // Graph is the agent. It is built anew with the first run after the settings changed; runs keep the one that they began with.
 type Graph struct {
-	o Options
+	o         Options
+	subagents chan struct{} // as many as may start now
 
 	mu    sync.Mutex
 	of    *settings.Settings
@@ -44,7 +48,13 @@ type Graph struct {
 var _ graph.Graph = (*Graph)(nil)
 
 // New returns the agent. It builds nothing yet.
-func New(o Options) *Graph { return &Graph{o: o} }
+func New(o Options) *Graph {
+	g := &Graph{o: o, subagents: make(chan struct{}, subagentPool)}
+	for range subagentPool {
+		g.subagents <- struct{}{}
+	}
+	return g
+}
 
 // current returns the agent for the settings as they are now.
 func (g *Graph) current() (*agent.Agent, error) {
@@ -126,7 +136,7 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if g.o.Tools.Dir != nil {
 		chain = append(chain, uploads(g.o.Tools.Dir))
 	}
-	chain = append(chain, agent.RepairToolCalls(), modelErrors(newBreaker(s.CircuitBreaker, time.Now), time.After), models.middleware())
+	chain = append(chain, agent.RepairToolCalls(), modelErrors(newBreaker(s.CircuitBreaker, time.Now), time.After), g.character(), models.middleware(g.o.Agent))
 	if s.Summarization.Enabled {
 		m, err := g.summarization(s)
 		if err != nil {
@@ -138,7 +148,11 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		chain = append(chain, title(s.Title))
 	}
 	if g.o.Tools.Sandbox != nil {
-		chain = append(chain, g.toolbox(s))
+		box, err := g.toolbox(s, models)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, box, limitSubagents())
 	}
 	if s.LoopDetection.Enabled {
 		chain = append(chain, loops(s.LoopDetection))

@@ -2,6 +2,7 @@ package lead
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,10 +25,7 @@ const (
 func loops(set settings.LoopDetection) agent.Middleware {
 	stop := func(m message.Message, text string) pregel.Values {
 		m.ToolCalls, m.InvalidToolCalls = nil, nil
-		extra := jsonobj.Of(m.AdditionalKwargs)
-		extra.Delete("tool_calls")
-		extra.Delete("function_call")
-		m.AdditionalKwargs = extra.JSON()
+		m.AdditionalKwargs = withoutRawCalls(m.AdditionalKwargs)
 		words := strings.TrimSpace(m.Text() + "\n\n" + text)
 		m.Content = message.AI(words).Content
 		return pregel.Values{"messages": []message.Message{m}}
@@ -140,4 +138,12 @@ func callKey(c message.ToolCall) string {
 		return string(c.Args)
 	}
 	return b.String()
+}
+
+// withoutRawCalls returns additional_kwargs without calls in the form of the provider, which would otherwise reappear.
+func withoutRawCalls(raw json.RawMessage) json.RawMessage {
+	extra := jsonobj.Of(raw)
+	extra.Delete("tool_calls")
+	extra.Delete("function_call")
+	return extra.JSON()
 }

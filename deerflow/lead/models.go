@@ -2,12 +2,14 @@ package lead
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
 
 	"understudy/deerflow/settings"
 	"understudy/graph/agent"
+	"understudy/graph/message"
 	"understudy/graph/pregel"
 	"understudy/internal/fault"
 )
@@ -55,12 +57,51 @@ func wish(ctx context.Context, key string) gjson.Result {
 	return gjson.GetBytes(info.Config, "configurable."+key)
 }
 
-// middleware calls the model that the run asks for. An unknown one is the first of the settings, with a warning.
-func (m *models) middleware() agent.Middleware {
+// agentOf returns the name of the user's agent that a run asks for; "": none.
+func agentOf(ctx context.Context) string {
+	if name := strings.ToLower(wish(ctx, "agent_name").String()); name != defaultUser {
+		return name
+	}
+	return ""
+}
+
+// character puts the soul of the run's agent behind the instructions.
+func (g *Graph) character() agent.Middleware {
+	return agent.Middleware{
+		Name: "AgentSoulMiddleware",
+		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
+			if name := agentOf(ctx); name != "" && g.o.Agent != nil {
+				_, soul, err := g.o.Agent(userOf(ctx), name)
+				if err != nil && !fault.Is(err, fault.NotFound) {
+					return agent.ModelResponse{}, err
+				}
+				if soul = strings.TrimSpace(soul); soul != "" {
+					text := "<soul>\n" + soul + "\n</soul>"
+					if r.System != nil {
+						text = r.System.Text() + "\n\n" + text
+					}
+					with := message.System(text)
+					r.System = &with
+				}
+			}
+			return next(ctx, r)
+		},
+	}
+}
+
+// middleware calls the model that the run asks for, else that of its agent. An unknown one is the first of the settings, with a warning.
+func (m *models) middleware(of func(user, name string) (model, soul string, err error)) agent.Middleware {
 	return agent.Middleware{
 		Name: "ModelSelectionMiddleware",
 		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
-			if name := wish(ctx, "model_name").String(); name != "" {
+			name := wish(ctx, "model_name").String()
+			if own := agentOf(ctx); name == "" && own != "" && of != nil {
+				var err error
+				if name, _, err = of(userOf(ctx), own); err != nil && !fault.Is(err, fault.NotFound) {
+					return agent.ModelResponse{}, err
+				}
+			}
+			if name != "" {
 				chosen, err := m.get(name)
 				switch {
 				case err == nil:

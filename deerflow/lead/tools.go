@@ -59,11 +59,21 @@ type toolbox struct {
 }
 
 // toolbox makes the middleware with the tools. Its name is DeerFlow's: its nodes acquire and release the sandbox.
-func (g *Graph) toolbox(s *settings.Settings) agent.Middleware {
+func (g *Graph) toolbox(s *settings.Settings, models *models) (agent.Middleware, error) {
 	t := &toolbox{Tools: g.o.Tools, set: s, groups: map[string][]string{}}
+	tools := t.all(g)
+	first, err := models.get("")
+	if err != nil {
+		return agent.Middleware{}, err
+	}
+	limits := agent.Middleware{Name: "ToolGroupsMiddleware", WrapModelCall: t.offer, WrapToolCall: t.refuse}
+	sub, err := newSubagents(s, models.middleware(g.o.Agent), first, tools, limits, g.subagents)
+	if err != nil {
+		return agent.Middleware{}, fmt.Errorf("build subagents: %w", err)
+	}
 	return agent.Middleware{
 		Name:  "SandboxMiddleware",
-		Tools: t.all(g),
+		Tools: append(tools, sub.tool()),
 		BeforeAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
 			id := t.id(ctx)
 			t.Sandbox.Release(id) // what a run left that was cancelled between two calls
@@ -75,7 +85,7 @@ func (g *Graph) toolbox(s *settings.Settings) agent.Middleware {
 		}},
 		WrapModelCall: t.offer,
 		WrapToolCall:  t.refuse,
-	}
+	}, nil
 }
 
 func (t *toolbox) id(ctx context.Context) string {
@@ -198,6 +208,8 @@ func (t *toolbox) offered(ctx context.Context, name string, allowed []string) bo
 	switch name {
 	case "write_todos":
 		return wish(ctx, "is_plan_mode").Bool()
+	case "task":
+		return wish(ctx, "subagent_enabled").Bool()
 	case "view_image":
 		m := t.set.Model(wish(ctx, "model_name").String())
 		if m == nil {

@@ -193,7 +193,7 @@ func (m anyTool) StreamChunks(ctx context.Context, messages []llms.MessageConten
 }
 
 var everything = func() (list []llms.Tool) {
-	for _, name := range []string{"bash", "ls", "read_file", "write_file", "write_todos", "view_image", "odd", "present_files", "ask_clarification"} {
+	for _, name := range []string{"bash", "ls", "read_file", "write_file", "write_todos", "view_image", "odd", "present_files", "ask_clarification", "task"} {
 		list = append(list, llms.Tool{Type: "function", Function: &llms.FunctionDefinition{Name: name}})
 	}
 	return list

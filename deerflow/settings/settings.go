@@ -37,6 +37,7 @@ type Settings struct {
 	Summarization     Summarization  `yaml:"summarization"`
 	LoopDetection     LoopDetection  `yaml:"loop_detection"`
 	CircuitBreaker    CircuitBreaker `yaml:"circuit_breaker"`
+	Subagents         Subagents      `yaml:"subagents"`
 	MaxRecursionLimit int            `yaml:"max_recursion_limit"`
 	Auth              struct {
 		Local struct {
@@ -160,6 +161,11 @@ type LoopDetection struct {
 	Hard     int  `yaml:"hard_limit"`     // equal answers that end the run
 	FreqWarn int  `yaml:"tool_freq_warn"` // calls of one tool before a warning
 	FreqHard int  `yaml:"tool_freq_hard_limit"`
+}
+
+// Subagents bounds agents that work for the lead agent.
+type Subagents struct {
+	Timeout float64 `yaml:"timeout_seconds"` // 0: 900
 }
 
 // CircuitBreaker says when calls of a model that fails are refused for a while.

@@ -7,6 +7,7 @@ import (
 	custom "understudy/deerflow/agent"
 	"understudy/deerflow/lead"
 	"understudy/deerflow/sandbox"
+	"understudy/internal/fault"
 )
 
 // leadTools opens the sandbox of DeerFlow's agent, and says where its tools find things. Close ends what runs in it.
@@ -39,6 +40,23 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 		},
 		Lookup:  s.cfg.Lookup,
 		Resolve: func(path string) string { return resolved(filepath.Dir(s.cfg.DeerFlow), path) },
+	}
+}
+
+// leadAgent returns the model and the soul of a user's agent.
+func leadAgent(d *deerflow.DeerFlow) func(user, name string) (model, soul string, err error) {
+	return func(user, name string) (model, soul string, err error) {
+		if name, err = custom.Name(name); err != nil {
+			return "", "", fault.Wrap(fault.NotFound, "there is no such agent", err)
+		}
+		a, err := d.Agents.Get(user, name)
+		if err != nil {
+			return "", "", err
+		}
+		if a.Model != nil {
+			model = *a.Model
+		}
+		return model, a.Soul, nil
 	}
 }
 

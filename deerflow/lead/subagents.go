@@ -1,0 +1,214 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"understudy/deerflow/settings"
+	"understudy/graph/agent"
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+const (
+	subagentPool    = 3  // subagents that run at once in this process; the others wait
+	minSubagents    = 1  // that a run may ask for at once
+	maxSubagents    = 4  // in one answer
+	subagentTimeout = 15 // minutes
+)
+
+// subagentType is a kind of subagent that the model can choose.
+type subagentType struct {
+	name, description, prompt string
+	tools                     func(name string) bool
+	turns                     int
+}
+
+// subagentTypes are the built-in ones, in the order in which errors name them.
+var subagentTypes = []subagentType{
+	{
+		"general-purpose", "works on a task of several steps by itself, with all tools",
+		"You work on one task for another agent, which sees nothing but your last message. Finish the task with your tools, ask no questions, and end with a complete report: what you did and found, with file paths and sources, and what is left open.",
+		func(name string) bool {
+			return !slices.Contains([]string{"task", "ask_clarification", "present_files", "write_todos"}, name)
+		}, 150,
+	},
+	{
+		"bash", "executes commands, and returns what matters of their output",
+		"You execute commands for another agent, which sees nothing but your last message. Execute one after the other when they depend on each other, and end with what they did: results, errors with their text, and the files that changed.",
+		func(name string) bool {
+			return slices.Contains([]string{"bash", "ls", "read_file", "write_file", "str_replace"}, name)
+		}, 60,
+	},
+}
+
+// subagents are the agents that work for the lead agent, in its thread, folders and run.
+type subagents struct {
+	agents map[string]*agent.Agent // by type
+	names  []string                // of types, in order
+	free   chan struct{}           // as many as may start now
+	after  time.Duration
+}
+
+// newSubagents builds the types for which there are tools. models chooses the model of a run, and limits holds back tools that the run must not use:
+// what an agent cannot do, it cannot delegate.
+func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Model, tools []agent.Tool, limits agent.Middleware, free chan struct{}) (*subagents, error) {
+	out := &subagents{agents: map[string]*agent.Agent{}, free: free, after: subagentTimeout * time.Minute}
+	if s.Subagents.Timeout > 0 {
+		out.after = time.Duration(s.Subagents.Timeout * float64(time.Second))
+	}
+	for _, kind := range subagentTypes {
+		own := slices.DeleteFunc(slices.Clone(tools), func(t agent.Tool) bool { return !kind.tools(t.Name) })
+		if kind.name == "bash" && !slices.ContainsFunc(own, func(t agent.Tool) bool { return t.Name == "bash" }) {
+			continue // commands are off
+		}
+		limit, err := agent.ModelCallLimit(agent.CallLimits{Run: kind.turns})
+		if err != nil {
+			return nil, err
+		}
+		chain := []agent.Middleware{agent.RepairToolCalls(), modelErrors(newBreaker(s.CircuitBreaker, time.Now), time.After), models, limits, limit, announce()}
+		if s.LoopDetection.Enabled {
+			chain = append(chain, loops(s.LoopDetection))
+		}
+		a, err := agent.New(agent.Options{Name: "subagent_" + strings.ReplaceAll(kind.name, "-", "_"), Model: model, Prompt: kind.prompt, Tools: own, Middleware: chain})
+		if err != nil {
+			return nil, err
+		}
+		out.agents[kind.name], out.names = a, append(out.names, kind.name)
+	}
+	return out, nil
+}
+
+// tool is the tool task.
+func (s *subagents) tool() agent.Tool {
+	var b strings.Builder
+	b.WriteString("Gives a task to a subagent, which works on it by itself and returns a report. Use it for work that takes several steps and whose details you do not need, and for independent parts at once. Types:")
+	for _, kind := range subagentTypes {
+		if s.agents[kind.name] != nil {
+			b.WriteString("\n- " + kind.name + ": " + kind.description)
+		}
+	}
+	type args struct {
+		Description string `json:"description" jsonschema:"The task in three to five words. The user sees it."`
+		Prompt      string `json:"prompt" jsonschema:"The whole task: the subagent knows nothing else of the conversation."`
+		Type        string `json:"subagent_type" jsonschema:"The type of the subagent."`
+	}
+	return agent.MustTool("task", b.String(), func(ctx context.Context, a args) (any, error) {
+		kind := s.agents[a.Type]
+		if kind == nil {
+			return fmt.Sprintf("Error: Unknown subagent type '%s'. Available: %s", a.Type, strings.Join(s.names, ", ")), nil
+		}
+		return s.work(ctx, kind, a.Description, a.Prompt)
+	})
+}
+
+// watch is how a subagent reports its answers to the run that it works for.
+type watch func(m message.Message)
+
+type watchKey struct{}
+
+// announce reports each answer of a subagent.
+func announce() agent.Middleware {
+	return agent.Middleware{
+		Name: "SubagentEventsMiddleware",
+		AfterModel: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
+			list := agent.Messages(state)
+			if tell, ok := ctx.Value(watchKey{}).(watch); ok && len(list) > 0 && list[len(list)-1].Type == message.TypeAI {
+				tell(list[len(list)-1])
+			}
+			return nil, nil
+		}},
+	}
+}
+
+// work lets a subagent do a task, and returns the result of the call.
+func (s *subagents) work(ctx context.Context, kind *agent.Agent, description, prompt string) (string, error) {
+	task := agent.CallOf(ctx).ID
+	emit := func(event map[string]any) { // to subscribers; a run without them loses nothing
+		event["task_id"] = task
+		if err := pregel.Emit(ctx, event); err != nil {
+			pregel.LogOf(ctx).Warn("an event of a subagent was not sent", "error", err)
+		}
+	}
+	select {
+	case <-s.free:
+		defer func() { s.free <- struct{}{} }()
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	emit(map[string]any{"type": "task_started", "description": description})
+	answers := 0
+	limited, cancel := context.WithTimeout(ctx, s.after)
+	defer cancel()
+	limited = context.WithValue(limited, watchKey{}, watch(func(m message.Message) {
+		answers++
+		emit(map[string]any{"type": "task_running", "message": m, "message_index": answers, "total_messages": answers})
+	}))
+	result, err := pregel.Invoke[pregel.Values](limited, kind.Graph, pregel.Values{"messages": []message.Message{message.Human(prompt)}})
+	usage := map[string]int64{"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+	text := ""
+	for _, m := range agent.Messages(result.State) {
+		if m.Type != message.TypeAI {
+			continue
+		}
+		if u := m.Usage; u != nil {
+			usage["input_tokens"] += u.InputTokens
+			usage["output_tokens"] += u.OutputTokens
+			usage["total_tokens"] += u.TotalTokens
+		}
+		text = m.Text()
+	}
+	switch {
+	case ctx.Err() != nil: // the run was cancelled
+		emit(map[string]any{"type": "task_cancelled"})
+		return "", context.Cause(ctx)
+	case errors.Is(limited.Err(), context.DeadlineExceeded):
+		reason := fmt.Sprintf("Execution timed out after %.0f seconds", s.after.Seconds())
+		emit(map[string]any{"type": "task_timed_out", "error": reason})
+		return "Task timed out. Error: " + reason, nil
+	case err != nil:
+		pregel.LogOf(ctx).Warn("a subagent failed", "error", err)
+		emit(map[string]any{"type": "task_failed", "error": err.Error(), "usage": usage})
+		return "Task failed. Error: " + err.Error(), nil
+	}
+	if text == "" {
+		text = "No response generated"
+	}
+	emit(map[string]any{"type": "task_completed", "result": text, "usage": usage})
+	return "Task Succeeded. Result: " + text, nil
+}
+
+// limitSubagents cuts calls of task from an answer that has more than a run may have at once.
+func limitSubagents() agent.Middleware {
+	return agent.Middleware{
+		Name: "SubagentLimitMiddleware",
+		AfterModel: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
+			list := agent.Messages(state)
+			if len(list) == 0 {
+				return nil, nil
+			}
+			most := subagentPool
+			if v := wish(ctx, "max_concurrent_subagents"); v.Exists() {
+				most = min(max(int(v.Int()), minSubagents), maxSubagents)
+			}
+			m, tasks := list[len(list)-1], 0
+			kept := slices.DeleteFunc(slices.Clone(m.ToolCalls), func(c message.ToolCall) bool {
+				if c.Name == "task" {
+					tasks++
+				}
+				return c.Name == "task" && tasks > most
+			})
+			if len(kept) == len(m.ToolCalls) {
+				return nil, nil
+			}
+			pregel.LogOf(ctx).Info("the model called more subagents than may run at once; the others are left out", "called", tasks, "limit", most)
+			m.ToolCalls = kept
+			m.AdditionalKwargs = withoutRawCalls(m.AdditionalKwargs)
+			return pregel.Values{"messages": []message.Message{m}}, nil
+		}},
+	}
+}

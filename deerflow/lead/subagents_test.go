@@ -1,0 +1,117 @@
+package lead_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/graph"
+)
+
+// delegate runs a turn that calls task, and returns the result of the call and the types of the custom events, in order.
+func (w *world) delegate(ctx context.Context, t *testing.T, prompt, kind, context string) (result string, events []string, err error) {
+	t.Helper()
+	args, encoding := json.Marshal(map[string]string{"description": "look", "prompt": prompt, "subagent_type": kind})
+	require.NoError(t, encoding)
+	input, encoding := json.Marshal(map[string]any{"messages": []any{map[string]any{"type": "human", "content": "task " + string(args)}}})
+	require.NoError(t, encoding)
+	inv := graph.Invocation{
+		Config: graph.Config{Thread: "t1", Config: json.RawMessage(`{}`), Context: json.RawMessage(context)},
+		Run:    "r1", Attempt: 1, Log: slog.New(slog.DiscardHandler),
+		Arguments: graph.Arguments{Input: input, Modes: []string{"values", "custom"}, Temporary: true},
+	}
+	for event, err := range w.graph.Stream(ctx, inv) {
+		if err != nil {
+			return result, events, err
+		}
+		switch event.Name {
+		case "custom":
+			events = append(events, gjson.GetBytes(event.Data, "type").String())
+		case "values":
+			for _, m := range gjson.GetBytes(event.Data, "messages").Array() {
+				if m.Get("type").String() == "tool" {
+					result = m.Get("content").String()
+				}
+			}
+		}
+	}
+	return result, events, nil
+}
+
+const delegating = `{"user_id":"u","subagent_enabled":true}`
+
+// A subagent works with the tools and files of the run, and reports each of its answers.
+func TestSubagent(t *testing.T) {
+	t.Parallel()
+	w := setup(t, config)
+	result, events, err := w.delegate(t.Context(), t, `write_file {"path":"/mnt/user-data/workspace/a.txt","content":"by a subagent"}`, "general-purpose", delegating)
+	require.NoError(t, err)
+	require.Equal(t, "Task Succeeded. Result: done", result)
+	require.Equal(t, []string{"task_started", "task_running", "task_running", "task_completed"}, events)
+	_, got := w.say(t, `read_file {"path":"/mnt/user-data/workspace/a.txt"}`, `{"user_id":"u"}`, nil)
+	require.Equal(t, "by a subagent", got)
+
+	result, events, err = w.delegate(t.Context(), t, "x", "martian", delegating)
+	require.NoError(t, err)
+	require.Equal(t, "Error: Unknown subagent type 'martian'. Available: general-purpose, bash", result)
+	require.Empty(t, events)
+
+	result, _, err = w.delegate(t.Context(), t, "x", "general-purpose", `{}`)
+	require.NoError(t, err)
+	require.Contains(t, result, "not a valid tool")
+
+	w = setup(t, strings.ReplaceAll(config, "allow_host_bash: true", "allow_host_bash: false"))
+	result, _, err = w.delegate(t.Context(), t, "x", "bash", delegating)
+	require.NoError(t, err)
+	require.Equal(t, "Error: Unknown subagent type 'bash'. Available: general-purpose", result)
+}
+
+// What an agent cannot do, it cannot delegate either.
+func TestSubagentHasNoMoreToolsThanItsAgent(t *testing.T) {
+	t.Parallel()
+	w := setup(t, config)
+	for _, kind := range []string{"general-purpose", "bash"} {
+		for _, context := range []string{`{"user_id":"u","subagent_enabled":true,"agent_name":"cook"}`, delegating} {
+			_, _, err := w.delegate(t.Context(), t, `bash {"command":"echo x >> /mnt/user-data/workspace/log"}`, kind, context)
+			require.NoError(t, err)
+		}
+	}
+	_, got := w.say(t, `read_file {"path":"/mnt/user-data/workspace/log"}`, `{"user_id":"u"}`, nil)
+	require.Equal(t, "x\nx\n", got)
+}
+
+// A run that is cancelled ends its subagents.
+func TestCancelEndsSubagents(t *testing.T) {
+	t.Parallel()
+	w := setup(t, config)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	started := 0
+	args := `{"description":"d","prompt":"bash {\"command\":\"sleep 600\"}","subagent_type":"bash"}`
+	input, err := json.Marshal(map[string]any{"messages": []any{map[string]any{"type": "human", "content": "task " + args}}})
+	require.NoError(t, err)
+	inv := graph.Invocation{
+		Config: graph.Config{Thread: "t1", Config: json.RawMessage(`{}`), Context: json.RawMessage(delegating)}, Run: "r1", Attempt: 1, Log: slog.New(slog.DiscardHandler),
+		Arguments: graph.Arguments{Input: input, Modes: []string{"custom"}, Temporary: true},
+	}
+	var last error
+	for event, err := range w.graph.Stream(ctx, inv) {
+		if last = err; err == nil && gjson.GetBytes(event.Data, "type").String() == "task_running" {
+			started++
+			cancel()
+		}
+	}
+	require.Equal(t, 1, started)
+	require.Error(t, last)
+	// All places of the pool are free again.
+	for range 4 {
+		result, _, err := w.delegate(t.Context(), t, "x", "general-purpose", delegating)
+		require.NoError(t, err)
+		require.Equal(t, "Task Succeeded. Result: done", result)
+	}
+}
