@@ -31,8 +31,9 @@ type Options struct {
 	Tools Tools // the zero value: none
 	// Agent returns the model and the soul of a user's agent, "" for none; nil: there are no such agents. The error for an unknown one is
 	// fault.NotFound.
-	Agent func(user, name string) (model, soul string, err error)
-	Log   *slog.Logger
+	Agent  func(user, name string) (model, soul string, err error)
+	Memory Memory // the zero value: nothing is remembered
+	Log    *slog.Logger
 }
 
 // Graph is the agent. It is built anew with the first run after the settings changed; runs keep the one that they began with.
@@ -137,6 +138,7 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		chain = append(chain, uploads(g.o.Tools.Dir))
 	}
 	chain = append(chain, agent.RepairToolCalls(), modelErrors(newBreaker(s.CircuitBreaker, time.Now), time.After), g.character(), models.middleware(g.o.Agent))
+	chain = append(chain, remember(g.o.Memory, s.Memory, time.Now))
 	if s.Summarization.Enabled {
 		m, err := g.summarization(s)
 		if err != nil {

@@ -39,7 +39,7 @@ func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
 		return nil, fmt.Errorf("deerflow: %w", err)
 	}
 	if _, named := s.graphs.Graph(lead.Name); !named { // langgraph.json does not name DeerFlow's own
-		if err := s.graphs.Add(lead.Name, "DeerFlow's agent", lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Log: s.log})); err != nil {
+		if err := s.graphs.Add(lead.Name, "DeerFlow's agent", lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Memory: s.leadMemory(d), Log: s.log})); err != nil {
 			return nil, fmt.Errorf("deerflow: %w", err)
 		}
 	}

@@ -1,11 +1,14 @@
 package app
 
 import (
+	"context"
 	"path/filepath"
+	"time"
 
 	"understudy/deerflow"
 	custom "understudy/deerflow/agent"
 	"understudy/deerflow/lead"
+	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
 	"understudy/internal/fault"
 )
@@ -58,6 +61,32 @@ func leadAgent(d *deerflow.DeerFlow) func(user, name string) (model, soul string
 		}
 		return model, a.Soul, nil
 	}
+}
+
+// leadMemory lets the lead agent know its users, and learn of them while the server runs.
+func (s *Server) leadMemory(d *deerflow.DeerFlow) lead.Memory {
+	s.learner = &memory.Learner{
+		Book: d.Memory, Dir: filepath.Join(d.Home.Dir, "memory-queue"), Log: s.log,
+		Ask: func(ctx context.Context, prompt string) (string, error) {
+			set, err := d.Settings()
+			if err != nil {
+				return "", err
+			}
+			m, err := deerflow.Model(set, "")
+			if err != nil {
+				return "", err
+			}
+			return s.ask(ctx, m, "", prompt)
+		},
+		Limits: func() memory.Limits {
+			set, err := d.Settings()
+			if err != nil { // until the file is corrected nothing is learned that might not be wanted
+				return memory.Limits{Wait: time.Minute, Confidence: 2}
+			}
+			return memory.Limits{Wait: time.Duration(set.Memory.Debounce) * time.Second, Confidence: set.Memory.Confidence, MaxFacts: set.Memory.MaxFacts}
+		},
+	}
+	return lead.Memory{Read: d.Memory.Read, Learn: s.learner.Add}
 }
 
 // resolved returns a path of config.yaml as an absolute one.

@@ -20,6 +20,7 @@ import (
 
 	"understudy/access"
 	"understudy/assistant"
+	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
 	"understudy/eventstore/mirror"
 	"understudy/gate"
@@ -92,6 +93,7 @@ type Server struct {
 	items      *store.Service
 	deerflow   *server.DeerFlow // nil when its API is not served
 	sandbox    *sandbox.Local   // of DeerFlow's agent; nil: none
+	learner    *memory.Learner  // of DeerFlow's agent; nil: none
 	http       *server.Server   // nil without a listener
 }
 
@@ -208,6 +210,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	upper.Go(func() error { return s.watchGraphs(uctx) })
 	upper.Go(func() error { s.watchStart(uctx, waiting); return nil })
 	upper.Go(func() error { return notCanceled(s.threads.Sweep(uctx)) })
+	if s.learner != nil {
+		upper.Go(func() error { return s.learner.Run(uctx) })
+	}
 	upper.Go(func() error { return notCanceled(s.items.Sweep(uctx)) })
 	upper.Go(func() error { return notCanceled(s.items.Embed(uctx)) })
 	err = upper.Wait()

@@ -1,0 +1,167 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func learner(t *testing.T, limits Limits, ask func(ctx context.Context, prompt string) (string, error)) *Learner {
+	t.Helper()
+	dir := t.TempDir()
+	return &Learner{
+		Book: &Book{File: func(user string) string { return filepath.Join(dir, "users", user, "memory.json") }, Now: time.Now},
+		Dir:  filepath.Join(dir, "queue"), Ask: ask, Limits: func() Limits { return limits }, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+func fact(content string, confidence float64) string {
+	return fmt.Sprintf(`{"newFacts":[{"content":%q,"category":"preference","confidence":%g,"scope":"user","durability":"durable","authority":"descriptive"}]}`, content, confidence)
+}
+
+// waits returns how many conversations wait.
+func (l *Learner) waits(t *testing.T) int {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(l.Dir, "*.json"))
+	require.NoError(t, err)
+	return len(list)
+}
+
+// What was said is learned after a rest, once, the newest version of each conversation, and for its user alone.
+func TestLearn(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 10)
+	l := learner(t, Limits{Confidence: 0.7, MaxFacts: 10}, func(_ context.Context, prompt string) (string, error) {
+		asked <- prompt
+		_, word, _ := strings.Cut(prompt, "User: likes ")
+		word, _, _ = strings.Cut(word, "\n")
+		return "<think>{no}</think> Here: " + fact("likes "+word, 0.9), nil
+	})
+	require.NoError(t, l.Add("ann", "t1", []Turn{{User: true, Text: "likes tea"}}))
+	require.NoError(t, l.Add("ann", "t1", []Turn{{User: true, Text: "likes coffee"}, {Text: "Noted."}}))
+	require.NoError(t, l.Add("ben", "../t1", []Turn{{User: true, Text: "likes " + strings.Repeat("x", 5000)}}))
+	require.NoError(t, l.Add("ben", "t2", nil))
+	require.Equal(t, 2, l.waits(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	for range 2 {
+		require.Less(t, len(<-asked), 4000)
+	}
+	require.Eventually(t, func() bool { return l.waits(t) == 0 }, time.Minute, time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	m, err := l.Book.Read("ann")
+	require.NoError(t, err)
+	require.Len(t, m.Facts, 1)
+	require.Equal(t, []string{"likes coffee", "t1", "preference"}, []string{m.Facts[0].Content, m.Facts[0].Source, m.Facts[0].Category})
+	m, err = l.Book.Read("ben")
+	require.NoError(t, err)
+	require.NotContains(t, m.Block(1000), "coffee")
+	require.NoFileExists(t, filepath.Join(filepath.Dir(l.Dir), "t1.json"))
+}
+
+// What waited when a process was killed, the next one learns.
+func TestLearnAfterARestart(t *testing.T) {
+	t.Parallel()
+	ctx, kill := context.WithCancel(t.Context())
+	asking := make(chan struct{})
+	l := learner(t, Limits{}, func(ctx context.Context, _ string) (string, error) {
+		close(asking)
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	require.NoError(t, l.Add("ann", "t", []Turn{{User: true, Text: "hi"}}))
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	<-asking
+	kill()
+	require.NoError(t, <-ended)
+	require.Equal(t, 1, l.waits(t))
+
+	next := &Learner{Book: l.Book, Dir: l.Dir, Limits: l.Limits, Log: l.Log, Ask: func(context.Context, string) (string, error) { return fact("known", 1), nil }}
+	require.False(t, next.work(t.Context()))
+	m, err := l.Book.Read("ann")
+	require.NoError(t, err)
+	require.Len(t, m.Facts, 1)
+	require.Zero(t, l.waits(t))
+}
+
+// A model that fails is asked three times; an answer that cannot be read, and a file that is none, are left at once.
+func TestLearnFromFailures(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	l := learner(t, Limits{}, func(context.Context, string) (string, error) { tries++; return "", errors.New("down") })
+	require.NoError(t, l.Add("ann", "t", []Turn{{User: true, Text: "hi"}}))
+	for l.work(t.Context()) {
+		require.Less(t, tries, 10)
+	}
+	require.Equal(t, maxTries, tries)
+	require.Zero(t, l.waits(t))
+
+	l.Ask = func(context.Context, string) (string, error) { return "no JSON at all", nil }
+	require.NoError(t, l.Add("ann", "t", []Turn{{User: true, Text: "hi"}}))
+	require.NoError(t, os.WriteFile(filepath.Join(l.Dir, "odd.json"), []byte("{"), 0o600))
+	require.False(t, l.work(t.Context()))
+	require.Zero(t, l.waits(t))
+	m, err := l.Book.Read("ann")
+	require.NoError(t, err)
+	require.Zero(t, m.Revision)
+}
+
+// Over any answers, a memory has no fact twice, none below the confidence, none that is not about the user, and no more than the limit.
+func TestLearnedFactsKeepTheRules(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		limits := Limits{Confidence: 0.7, MaxFacts: 5}
+		var answer string
+		l := learner(t, limits, func(context.Context, string) (string, error) { return answer, nil })
+		for round := range 8 {
+			var got struct {
+				NewFacts      []map[string]any `json:"newFacts"`
+				FactsToRemove []string         `json:"factsToRemove"`
+			}
+			m, err := l.Book.Read("u")
+			require.NoError(t, err)
+			if len(m.Facts) > 0 && random.IntN(2) == 0 {
+				got.FactsToRemove = []string{m.Facts[0].ID, "unknown"}
+			}
+			for range random.IntN(4) {
+				content := []string{"a", "A ", "b", "c", "d", "e", "f", "g", "", strings.Repeat("x", 100_000)}[random.IntN(10)]
+				got.NewFacts = append(got.NewFacts, map[string]any{
+					"content": content, "confidence": float64(random.IntN(13)) / 10, "scope": []string{"user", "user", "world"}[random.IntN(3)], "durability": "durable", "authority": "descriptive",
+				})
+			}
+			text, err := json.Marshal(got)
+			require.NoError(t, err)
+			answer = string(text)
+			require.NoError(t, l.learn(t.Context(), &waiting{User: "u", Thread: fmt.Sprint(round), Turns: []Turn{{User: true, Text: "x"}}}))
+			m, err = l.Book.Read("u")
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(m.Facts), limits.MaxFacts)
+			seen := map[string]bool{}
+			for _, f := range m.Facts {
+				key := strings.ToLower(strings.TrimSpace(f.Content))
+				require.False(t, seen[key], "seed %d: %q twice", seed, key)
+				seen[key] = true
+				require.GreaterOrEqual(t, f.Confidence, limits.Confidence)
+				require.LessOrEqual(t, f.Confidence, 1.0)
+				require.LessOrEqual(t, len(f.Content), maxContent)
+			}
+			for _, tokens := range []int{0, 10, 100, 2000} {
+				require.LessOrEqual(t, len(m.Block(tokens)), tokens*charsPerToken)
+			}
+		}
+	}
+}
