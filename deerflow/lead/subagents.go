@@ -74,7 +74,11 @@ func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Mod
 		if s.LoopDetection.Enabled {
 			chain = append(chain, loops(s.LoopDetection))
 		}
-		a, err := agent.New(agent.Options{Name: "subagent_" + strings.ReplaceAll(kind.name, "-", "_"), Model: model, Prompt: kind.prompt, Tools: own, Middleware: chain})
+		a, err := agent.New(agent.Options{
+			Name: "subagent_" + strings.ReplaceAll(kind.name, "-", "_"), Model: model, Prompt: kind.prompt, Tools: own, Middleware: chain,
+			// Each hook of the chain is a step. How often the model is called, limit says.
+			Compile: []pregel.CompileOption{pregel.WithRecursionLimit(kind.turns * (2*len(chain) + 2))},
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -35,6 +35,7 @@ type Graph struct {
 	retry         []RetryPolicy
 	cache         Cache
 	limits        Limits
+	steps         int // recursion limit; 0: that of the configuration, or of the run around it
 	functional    bool
 	joinSubs      bool // a subgraph is a node
 
@@ -103,6 +104,10 @@ func InterruptAfter(nodes ...string) CompileOption { return func(g *Graph) { g.a
 
 // WithCheckpointer sets how the graph keeps checkpoints when it is a node of another graph.
 func WithCheckpointer(mode CheckpointerMode) CompileOption { return func(g *Graph) { g.mode = mode } }
+
+// WithRecursionLimit sets how many steps a run has whose configuration says nothing, and, in place of the limit of the run around it, a run within a node of
+// another graph. 0: LangGraph's default, and the limit of the run around it.
+func WithRecursionLimit(steps int) CompileOption { return func(g *Graph) { g.steps = steps } }
 
 // WithCache sets the cache for nodes with a CachePolicy.
 func WithCache(c Cache) CompileOption { return func(g *Graph) { g.cache = c } }

@@ -1,6 +1,7 @@
 package pregel
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -280,7 +281,7 @@ var propagated = []string{"thread_id", "checkpoint_id", "checkpoint_ns", "run_id
 
 // configure reads the configuration of a run.
 func (x *exec) configure(g *Graph) (limit, workers int) {
-	limit, workers = defaultLimit, g.limits.PerRun
+	limit, workers = cmp.Or(g.steps, defaultLimit), g.limits.PerRun
 	if workers <= 0 {
 		workers = DefaultPerRun
 	}

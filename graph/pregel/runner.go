@@ -1,6 +1,7 @@
 package pregel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -517,7 +518,7 @@ func (l *loop) subgraph(ctx context.Context, tc *taskContext, g *Graph, in *valu
 	}
 	sub := &loop{
 		g: g, x: l.x, ctx: ctx, ns: ns, nested: true, keeps: l.x.saver != nil && g.mode != Never, outKeys: g.result,
-		above: setField(l.above, l.ns, l.cp.id), scratch: t.scratch, resuming: l.resuming, before: g.before, after: g.after, limit: l.limit,
+		above: setField(l.above, l.ns, l.cp.id), scratch: t.scratch, resuming: l.resuming, before: g.before, after: g.after, limit: cmp.Or(g.steps, l.limit),
 		task: t, taskStep: l.step,
 	}
 	sub.inherited = l.inherited
