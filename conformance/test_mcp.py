@@ -3,6 +3,7 @@ import asyncio
 import uuid
 
 import anyio
+import httpx
 import mcp
 import mcp_types as types
 import pytest
@@ -16,8 +17,18 @@ def connect(**more):
     return mcp.Client(URL, read_timeout_seconds=30, **more)
 
 
-async def threads_of(client, graph):
-    return [t["thread_id"] for t in await client.threads.search(metadata={"graph_id": graph}, limit=1000)]
+async def threads_of(client, tag):
+    """The threads with a run of ticker that has a tag; other tests call ticker too."""
+    found = []
+    for t in await client.threads.search(metadata={"graph_id": "ticker"}, limit=1000, sort_by="created_at", sort_order="desc"):
+        try:
+            runs = await client.runs.list(t["thread_id"])
+        except httpx.HTTPStatusError as e:  # it was deleted meanwhile
+            assert e.response.status_code == 404
+            continue
+        if any((r["kwargs"]["input"] or {}).get("tag") == tag for r in runs):
+            found.append(t["thread_id"])
+    return found
 
 
 async def until(condition, seconds=20):
@@ -83,43 +94,43 @@ async def test_a_cancelled_call_ends_its_run(client, progress):
     async def report(*_):
         pass
 
-    before = set(await threads_of(client, "ticker"))
+    tag = str(uuid.uuid4())
 
-    async def own():
-        return set(await threads_of(client, "ticker")) - before
+    async def begun():
+        return await threads_of(client, tag)
+
+    async def gone():
+        return not await begun()
 
     async with connect() as server:
-        call = asyncio.create_task(server.call_tool("ticker", {"steps": 1000, "delay": 0.05, "tag": "cancel"}, progress_callback=report if progress else None))
-        begun = await until(own)
+        call = asyncio.create_task(server.call_tool("ticker", {"steps": 1000, "delay": 0.05, "tag": tag}, progress_callback=report if progress else None))
+        await until(begun)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-
-        async def gone():
-            return not begun & set(await threads_of(client, "ticker"))
 
         await until(gone)
         assert (await server.call_tool("echo", {"n": 1})).structured_content["n"] == 2
 
 
 async def test_a_client_that_leaves_ends_its_run(client):
-    before = set(await threads_of(client, "ticker"))
+    tag = str(uuid.uuid4())
 
-    async def own():
-        return set(await threads_of(client, "ticker")) - before
+    async def begun():
+        return await threads_of(client, tag)
+
+    async def gone():
+        return not await begun()
 
     async def leave():
         async with connect() as server:
-            await server.call_tool("ticker", {"steps": 1000, "delay": 0.05, "tag": "leave"})
+            await server.call_tool("ticker", {"steps": 1000, "delay": 0.05, "tag": tag})
 
     task = asyncio.create_task(leave())
-    begun = await until(own)
+    await until(begun)
     task.cancel()
     with pytest.raises((asyncio.CancelledError, anyio.BrokenResourceError)):  # the client may notice its closed stream first
         await task
-
-    async def gone():
-        return not begun & set(await threads_of(client, "ticker"))
 
     await until(gone)
 
