@@ -24,6 +24,7 @@ import (
 	"understudy/deerflow/memory"
 	"understudy/deerflow/settings"
 	"understudy/deerflow/skill"
+	"understudy/id"
 	"understudy/internal/fault"
 )
 
@@ -40,6 +41,20 @@ type Options struct {
 	Convert files.Converter // nil: documents are not converted
 	Log     *slog.Logger
 	Now     func() time.Time
+}
+
+// Condensing says how the conversation of a thread is condensed on request.
+type Condensing struct {
+	Force bool             // although it is not long enough to be condensed by itself
+	Keep  *settings.Amount // what stays as it is; nil: as the settings say
+	Model string           // that writes the summary; "": as the settings say
+}
+
+// Condensed says what became of a conversation.
+type Condensed struct {
+	Removed, Kept int           // messages
+	Tokens        int           // about how many it had
+	Checkpoint    id.Checkpoint // "": there was not enough to condense
 }
 
 // DeerFlow is an installation. It is safe for concurrent use.

@@ -14,6 +14,9 @@ func (s *step) byClient() (func(mid string) bool, error) {
 		return nil, nil
 	}
 	if s.f.Source == "update" || s.f.Source == "fork" {
+		if s.declares() {
+			return nil, nil // a conversation that is condensed on request: the summary stands for what went
+		}
 		return func(string) bool { return true }, nil
 	}
 	// Writes that a command left on the parent, and that are not of this run's first step, belong to another run that began
@@ -43,4 +46,14 @@ func (s *step) byClient() (func(mid string) bool, error) {
 		named(names, gjson.GetBytes(command, "update"), 0)
 	}
 	return func(mid string) bool { return names[removeAll] || names[mid] }, nil
+}
+
+// declares reports whether the step brings a summary that declares itself.
+func (s *step) declares() bool {
+	for i := range s.Next {
+		if n := &s.Next[i]; n.Was == nil && n.Declared {
+			return true
+		}
+	}
+	return false
 }

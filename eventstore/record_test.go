@@ -200,6 +200,18 @@ func TestRecord(t *testing.T) {
 			[]string{"message_removed"},
 		},
 		{
+			"condensed by an update: its summary stands for what went",
+			[]checkpoint{four, {id: "b", parent: "a", source: "update", messages: list(summary("s", "sum"), m3, m4)}},
+			[]string{"one", "two", "[2: sum]", "three", "four"},
+			nil,
+		},
+		{
+			"removed by an update, later than the summary",
+			[]checkpoint{four, condensed, {id: "c", parent: "b", source: "update", messages: list(summary("s", "sum"), m4)}},
+			[]string{"one", "two", "[2: sum]", "four"},
+			nil,
+		},
+		{
 			"removed by a fork",
 			[]checkpoint{four, {id: "b", parent: "a", source: "fork", messages: list(m3, m4)}},
 			[]string{"three", "four"},

@@ -105,6 +105,8 @@ type Arguments struct {
 	Push         []webhook.Push  `json:"push,omitempty"`
 	FeedbackKeys json.RawMessage `json:"feedback_keys,omitempty"`
 	Resumable    bool            `json:"resumable,omitempty"`
+	// KeepUndone: a rollback leaves the row of the run, as failed. Without it the run is deleted, as LangGraph Server does. Not shown to clients.
+	KeepUndone bool `json:"keep_undone,omitempty"`
 	// CheckpointNS, CheckpointID and CheckpointMap say where to start; empty: the head of the root. Not shown to clients.
 	CheckpointNS  string          `json:"checkpoint_ns,omitempty"`
 	CheckpointID  id.Checkpoint   `json:"checkpoint_id,omitempty"`

@@ -20,6 +20,7 @@ import (
 	domain "understudy/deerflow"
 	"understudy/deerflow/account"
 	"understudy/deerflow/files"
+	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/server/deerflow"
@@ -30,6 +31,8 @@ type DeerFlow struct {
 	*domain.DeerFlow
 	// Trusted are the proxies whose X-Real-IP counts as the address of a client.
 	Trusted []netip.Prefix
+	// Condense replaces the older part of a thread's conversation by a summary. The error is fault.Conflict while a run of the thread goes, and when the settings turn it off.
+	Condense func(ctx context.Context, t id.Thread, how domain.Condensing) (domain.Condensed, error)
 	// Open lets everybody in as the administrator "default", for development.
 	Open bool
 }

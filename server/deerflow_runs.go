@@ -67,6 +67,7 @@ func (s gateway) gatewayRun(h func(c *fiber.Ctx, n *newRun) error) gatewayHandle
 			if err != nil {
 				return err
 			}
+			req.KeepUndone = true
 			if err := s.complete(c, &req); err != nil {
 				return err
 			}

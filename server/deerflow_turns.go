@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
+	domain "understudy/deerflow"
 	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
@@ -28,6 +29,7 @@ func (s gateway) turnRoutes() {
 	s.handle("POST", "/threads/{thread_id}/runs/regenerate/prepare", members, s.existing(s.prepareRegenerate))
 	s.handle("POST", "/threads/{thread_id}/runs/edit-regenerate/prepare", members, s.existing(s.prepareEdit))
 	s.handle("POST", "/threads/{thread_id}/branches", members, s.existing(s.branch))
+	s.handle("POST", "/threads/{thread_id}/compact", members, s.existing(s.compact))
 }
 
 // turn is a question, its answers and the run that gave them.
@@ -265,6 +267,33 @@ func (s gateway) seed(c *fiber.Ctx, who *gatewayCaller, from, to *thread.View, a
 		return nil
 	}
 	return s.opts.DeerFlow.Home.Copy(who.id, string(from.ID), string(to.ID))
+}
+
+// compact replaces the older part of a conversation by a summary, for the model: people see all of it as before.
+func (s gateway) compact(c *fiber.Ctx, _ *gatewayCaller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		how := domain.Condensing{Force: f.Bool("force", true), Keep: f.Amount("keep")}
+		if name := f.Text("model_name", 0, 200); name != nil {
+			how.Model = *name
+		}
+		f.Text("agent_name", 0, 200) // the summary is written by the same model for every agent
+		if err := f.Err(); err != nil {
+			return err
+		}
+		if busy, err := s.busy(c, string(v.ID)); err != nil {
+			return err
+		} else if busy {
+			return fault.New(fault.Conflict, "Thread has a run in flight. Compact the context after the run finishes.")
+		}
+		if err := s.attach(c, v); err != nil {
+			return err
+		}
+		done, err := s.opts.DeerFlow.Condense(c.UserContext(), v.ID, how)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Compacted(v.ID, done))
+	})
 }
 
 // goalRoutes serve what a thread works towards.

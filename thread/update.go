@@ -43,7 +43,51 @@ func (s *Service) UpdateState(ctx context.Context, at Place, steps [][]graph.Sta
 			return written, err
 		}
 	}
-	return Place{}, fault.Newf(fault.Conflict, "Thread %s kept changing while its update was computed. Try again.", at.Thread)
+	return Place{}, keptChanging(at.Thread)
+}
+
+func keptChanging(t id.Thread) error {
+	return fault.Newf(fault.Conflict, "Thread %s kept changing while its update was computed. Try again.", t)
+}
+
+// reviseAttempts is updateAttempts for updates that are costly to compute.
+const reviseAttempts = 3
+
+// Revise writes a checkpoint that is computed from the values of a thread's head, as the graph has them: nil when there is no head. No update is lost in between. revise
+// may be called again when there was one, and returns nil to write nothing; then the place has no ID. Its messages are taken as if a node had returned them: what it removes
+// stays in the transcript. The error is fault.Conflict while runs of the thread are pending or running.
+func (s *Service) Revise(ctx context.Context, t id.Thread, revise func(ctx context.Context, values json.RawMessage) (*graph.StateUpdate, error)) (Place, error) {
+	at := Place{Key: checkpointer.Key{Thread: t}}
+	if _, err := s.updatable(ctx, t); err != nil {
+		return Place{}, err
+	}
+	leave, err := s.turn(ctx, t)
+	if err != nil {
+		return Place{}, err
+	}
+	defer leave()
+	for range reviseAttempts {
+		u, err := s.updatable(ctx, t)
+		if err != nil {
+			return Place{}, err
+		}
+		var values json.RawMessage
+		if u.row.Head != "" {
+			if values, err = s.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: u.row.Head}); err != nil {
+				return Place{}, err
+			}
+		}
+		update, err := revise(ctx, values)
+		if err != nil || update == nil {
+			return at, err
+		}
+		d := newDraft(s.Store, at.Key)
+		written, err := s.write(ctx, u, d, at, [][]graph.StateUpdate{{*update}}, nil)
+		if !errors.Is(err, errMoved) {
+			return written, err
+		}
+	}
+	return Place{}, keptChanging(t)
 }
 
 // errNoGraph is the cause of errors about threads whose state cannot be updated without a graph.
@@ -91,6 +135,11 @@ func (s *Service) update(ctx context.Context, at Place, steps [][]graph.StateUpd
 	if err != nil {
 		return Place{}, err
 	}
+	return s.write(ctx, u, d, at, updates, deleted)
+}
+
+// write lets the graph apply updates, and commits what it saves; errMoved when the thread is not any more as u has it. deleted are messages that the client removes.
+func (s *Service) write(ctx context.Context, u updating, d *draft, at Place, updates [][]graph.StateUpdate, deleted []string) (Place, error) {
 	config, factory := readConfig(u.row, u.name, at.Map)
 	key, err := u.graph.Update(ctx, graph.Config{
 		Thread: at.Thread, Config: config, Factory: factory, Saver: d, Store: s.Items, CheckpointMap: at.Map, After: u.row.Head,

@@ -2,6 +2,7 @@
 package lead
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,9 +174,18 @@ func state() map[string]pregel.Channel {
 
 // summarization condenses conversations as the settings say.
 func (g *Graph) summarization(s *settings.Settings) (agent.Middleware, error) {
-	m, err := (&models{settings: s, open: g.o.Open, made: map[string]agent.Model{}}).get(s.Summarization.Model)
+	o, err := g.summarizing(s, "")
 	if err != nil {
 		return agent.Middleware{}, err
+	}
+	return agent.Summarization(o)
+}
+
+// summarizing says when and how the settings want conversations condensed. model writes the summary; "": the one of the settings.
+func (g *Graph) summarizing(s *settings.Settings, model string) (agent.SummarizationOptions, error) {
+	m, err := (&models{settings: s, open: g.o.Open, made: map[string]agent.Model{}}).get(cmp.Or(model, s.Summarization.Model))
+	if err != nil {
+		return agent.SummarizationOptions{}, err
 	}
 	o := agent.SummarizationOptions{Model: m, Keep: size(s.Summarization.Keep), Log: g.o.Log}
 	for _, t := range s.Summarization.Trigger {
@@ -184,7 +194,7 @@ func (g *Graph) summarization(s *settings.Settings) (agent.Middleware, error) {
 	if len(o.Trigger) == 0 {
 		o.Trigger = []agent.Size{{Tokens: 32_000}}
 	}
-	return agent.Summarization(o)
+	return o, nil
 }
 
 func size(a settings.Amount) agent.Size {

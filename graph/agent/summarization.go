@@ -60,8 +60,41 @@ Write "none" under a heading that has nothing. Answer with the text alone.
 // replaces. When there is no summary, because the model failed or what it wrote is empty or cut off, the conversation stays as it is, and the
 // event is {"type": "summarization_failed", "error"}.
 func Summarization(o SummarizationOptions) (Middleware, error) {
+	s, err := newSummarizer(o)
+	if err != nil {
+		return Middleware{}, err
+	}
+	if len(o.Trigger) == 0 {
+		return Middleware{}, errors.New("summarization: no trigger says when")
+	}
+	return Middleware{Name: "SummarizationMiddleware", BeforeModel: Hook{Run: s.beforeModel}}, nil
+}
+
+// Condensed is a conversation whose older part was replaced by a summary.
+type Condensed struct {
+	Update  []message.Message // for the state: removes all, then the summary and what is kept
+	Summary string
+	Removed int // messages that the summary takes the place of
+	Kept    int // messages after the summary
+	Tokens  int // about how many the conversation had
+}
+
+// Condense condenses a conversation now, or, unless force is set, if a trigger is reached. nil: there is nothing to condense.
+func Condense(ctx context.Context, o SummarizationOptions, messages []message.Message, force bool) (*Condensed, error) {
+	s, err := newSummarizer(o)
+	if err != nil {
+		return nil, err
+	}
+	if !force && !s.due(messages) {
+		return nil, nil
+	}
+	return s.condense(ctx, messages)
+}
+
+// newSummarizer checks options and completes them.
+func newSummarizer(o SummarizationOptions) (*summarizer, error) {
 	if o.Model.LLM == nil {
-		return Middleware{}, errors.New("summarization: Model is required")
+		return nil, errors.New("summarization: Model is required")
 	}
 	if o.Keep == (Size{}) {
 		o.Keep = Size{Messages: 20}
@@ -70,24 +103,21 @@ func Summarization(o SummarizationOptions) (Middleware, error) {
 		o.Prompt = summaryPrompt
 	}
 	if !strings.Contains(o.Prompt, "{messages}") {
-		return Middleware{}, errors.New("summarization: the prompt has no {messages} in it")
+		return nil, errors.New("summarization: the prompt has no {messages} in it")
 	}
 	if o.MaxTokens == 0 {
 		o.MaxTokens = 4000
 	}
-	if len(o.Trigger) == 0 {
-		return Middleware{}, errors.New("summarization: no trigger says when")
-	}
 	for _, t := range o.Trigger {
 		if err := t.check(o.Model); err != nil {
-			return Middleware{}, fmt.Errorf("summarization: trigger: %w", err)
+			return nil, fmt.Errorf("summarization: trigger: %w", err)
 		}
 	}
 	if err := o.Keep.check(o.Model); err != nil {
-		return Middleware{}, fmt.Errorf("summarization: keep: %w", err)
+		return nil, fmt.Errorf("summarization: keep: %w", err)
 	}
 	if n := btoi(o.Keep.Messages > 0) + btoi(o.Keep.Tokens > 0) + btoi(o.Keep.Fraction > 0); n > 1 {
-		return Middleware{}, errors.New("summarization: keep: write one of messages, tokens and fraction")
+		return nil, errors.New("summarization: keep: write one of messages, tokens and fraction")
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -96,7 +126,7 @@ func Summarization(o SummarizationOptions) (Middleware, error) {
 	if o.Model.Provider == "anthropic" {
 		s.perToken = claudeChars
 	}
-	return Middleware{Name: "SummarizationMiddleware", BeforeModel: Hook{Run: s.beforeModel}}, nil
+	return s, nil
 }
 
 func btoi(b bool) int {
@@ -134,17 +164,10 @@ func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any,
 	if !s.due(messages) {
 		return nil, nil
 	}
-	cut := s.cut(messages)
-	if cut <= 0 {
+	c, err := s.condense(ctx, messages)
+	if err == nil && c == nil {
 		return nil, nil
 	}
-	messages = append([]message.Message(nil), messages...)
-	for i := range messages {
-		if messages[i].ID == "" {
-			messages[i].ID = uuid.NewString()
-		}
-	}
-	summary, err := s.summarize(ctx, messages[:cut])
 	if err != nil && context.Cause(ctx) != nil {
 		return nil, err
 	}
@@ -156,14 +179,35 @@ func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any,
 		return nil, pregel.Emit(ctx, map[string]any{"type": "summarization_failed", "error": err.Error()})
 	}
 	if !s.Quiet {
-		event := map[string]any{"type": "summarization", "summary": summary, "replaced_count": replaced(messages[:cut])}
+		event := map[string]any{"type": "summarization", "summary": c.Summary, "replaced_count": c.Removed}
 		if err := pregel.Emit(ctx, event); err != nil {
 			return nil, err
 		}
 	}
+	return pregel.Values{messagesKey: c.Update}, nil
+}
+
+// condense replaces the older part of a conversation; nil: there is none.
+func (s *summarizer) condense(ctx context.Context, messages []message.Message) (*Condensed, error) {
+	cut := s.cut(messages)
+	if cut <= 0 {
+		return nil, nil
+	}
+	messages = append([]message.Message(nil), messages...)
+	for i := range messages {
+		if messages[i].ID == "" {
+			messages[i].ID = uuid.NewString()
+		}
+	}
+	summary, err := s.summarize(ctx, messages[:cut])
+	if err != nil {
+		return nil, err
+	}
 	m := message.Human("Here is a summary of the conversation to date:\n\n" + summary)
 	m.AdditionalKwargs = json.RawMessage(`{"lc_source":"summarization"}`)
-	return pregel.Values{messagesKey: append([]message.Message{message.Remove(message.RemoveAll), m}, messages[cut:]...)}, nil
+	return &Condensed{
+		Update: append([]message.Message{message.Remove(message.RemoveAll), m}, messages[cut:]...), Summary: summary, Removed: replaced(messages[:cut]), Kept: len(messages) - cut, Tokens: s.count(messages),
+	}, nil
 }
 
 // replaced counts the messages of the conversation, without a summary that is merged into the next one.

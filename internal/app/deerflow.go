@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -12,8 +13,10 @@ import (
 	"understudy/deerflow/lead"
 	"understudy/deerflow/markdown"
 	"understudy/deerflow/settings"
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/agent/provider"
+	"understudy/id"
 	"understudy/internal/config"
 	"understudy/server"
 )
@@ -38,12 +41,13 @@ func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deerflow: %w", err)
 	}
+	own := lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Memory: s.leadMemory(d), Log: s.log})
 	if _, named := s.graphs.Graph(lead.Name); !named { // langgraph.json does not name DeerFlow's own
-		if err := s.graphs.Add(lead.Name, "DeerFlow's agent", lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Memory: s.leadMemory(d), Log: s.log})); err != nil {
+		if err := s.graphs.Add(lead.Name, "DeerFlow's agent", own); err != nil {
 			return nil, fmt.Errorf("deerflow: %w", err)
 		}
 	}
-	out := &server.DeerFlow{DeerFlow: d}
+	out := &server.DeerFlow{DeerFlow: d, Condense: s.condense(own)}
 	if out.Trusted, err = prefixes(env("AUTH_TRUSTED_PROXIES")); err != nil {
 		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
 	}
@@ -56,6 +60,26 @@ func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
 		}
 	}
 	return out, nil
+}
+
+// condense condenses conversations with the model and the amounts of config.yaml, also those of DeerFlow's own agent in Python.
+func (s *Server) condense(by *lead.Graph) func(context.Context, id.Thread, deerflow.Condensing) (deerflow.Condensed, error) {
+	return func(ctx context.Context, t id.Thread, how deerflow.Condensing) (out deerflow.Condensed, err error) {
+		at, err := s.threads.Revise(ctx, t, func(ctx context.Context, values json.RawMessage) (*graph.StateUpdate, error) {
+			c, err := by.Condense(ctx, values, lead.Condensing(how))
+			if err != nil || c == nil {
+				return nil, err
+			}
+			update, err := json.Marshal(map[string]any{"messages": c.Update})
+			if err != nil {
+				return nil, fmt.Errorf("encode a condensed conversation: %w", err)
+			}
+			out = deerflow.Condensed{Removed: c.Removed, Kept: c.Kept, Tokens: c.Tokens}
+			return &graph.StateUpdate{Values: update}, nil
+		})
+		out.Checkpoint = at.ID
+		return out, err
+	}
 }
 
 func production(env string) bool { return strings.HasPrefix(strings.ToLower(env), "prod") }

@@ -281,7 +281,7 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 		head = nil
 	}
 	e.more, err = thread.SettleIn(tx, x.Snapshots, row.Thread, thread.Settling{
-		Head: head, Failure: failure, Failed: row.Status == run.Error || row.Status == run.Timeout, Now: now, Waits: &ex.waits,
+		Head: head, Failure: failure, Failed: !rolledBack && (row.Status == run.Error || row.Status == run.Timeout), Now: now, Waits: &ex.waits,
 	})
 	if rolledBack && errors.Is(err, checkpointer.ErrUndescribed) {
 		e.unsettled, e.failure, err = true, failure, nil

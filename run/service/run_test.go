@@ -107,24 +107,34 @@ func TestUnknownThingsAreRefused(t *testing.T) {
 
 func TestStrategies(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
+	for name, tt := range map[string]struct {
 		strategy run.Strategy
+		keep     bool
 		first    run.Status // "": gone
-	}{{run.Interrupt, run.Interrupted}, {run.Rollback, ""}} {
-		t.Run(string(tt.strategy), func(t *testing.T) {
+	}{
+		"interrupt":          {run.Interrupt, false, run.Interrupted},
+		"rollback":           {run.Rollback, false, ""},
+		"rollback, row kept": {run.Rollback, true, run.Error},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			started := make(chan id.Run, 1)
 			w := newWorld(t, map[string]script{"echo": echo, "hang": hang(started)}, nil)
 			th := w.thread()
-			first, err := w.runs.Create(t.Context(), th, request("hang"))
-			require.NoError(t, err)
+			create := func(graph string) *run.Run {
+				req := request(graph)
+				req.KeepUndone = tt.keep
+				r, err := w.runs.Create(t.Context(), th, req)
+				require.NoError(t, err)
+				return r
+			}
+			first := create("hang")
 			<-started
-			queued, err := w.runs.Create(t.Context(), th, request("echo"))
-			require.NoError(t, err)
+			queued := create("echo")
 
 			req := request("echo")
 			req.Strategy = run.Reject
-			_, err = w.runs.Create(t.Context(), th, req)
+			_, err := w.runs.Create(t.Context(), th, req)
 			require.True(t, fault.Is(err, fault.Conflict))
 
 			req.Strategy = tt.strategy
@@ -140,6 +150,20 @@ func TestStrategies(t *testing.T) {
 				}
 			}
 			require.Nil(t, w.row(th).Error)
+			require.Equal(t, thread.Idle, w.row(th).Status)
+			if tt.keep {
+				list, err := w.runs.List(t.Context(), th, run.Query{Limit: 10})
+				require.NoError(t, err)
+				require.Len(t, list, 3)
+				require.NoError(t, w.runs.Delete(t.Context(), th, first.ID))
+				_, err = w.runs.Get(t.Context(), th, first.ID)
+				require.True(t, fault.Is(err, fault.NotFound), "%v", err)
+				running := create("hang")
+				<-started
+				require.NoError(t, w.runs.Delete(t.Context(), th, running.ID))
+				_, err = w.runs.Get(t.Context(), th, running.ID)
+				require.True(t, fault.Is(err, fault.NotFound), "%v", err)
+			}
 		})
 	}
 }

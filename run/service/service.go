@@ -334,10 +334,10 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	}
 	if !row.Status.Over() {
 		err := s.Cancel(ctx, t, []id.Run{r}, run.CancelRollback, true)
-		if err == nil || !fault.Is(err, fault.NotFound) {
+		if err != nil && !fault.Is(err, fault.NotFound) || err == nil && !row.Kwargs.KeepUndone {
 			return err
 		}
-		// It ended meanwhile, or it was cancelled before: then it goes when it has stopped, not under its execution.
+		// The cancel has left its row, or it ended meanwhile, or it was cancelled before: then it goes when it has stopped, not under its execution.
 		if err := s.followers.AwaitEnd(ctx, t, r); err != nil {
 			return fmt.Errorf("wait for the end of run %s: %w", r, err)
 		}
@@ -364,7 +364,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		if err != nil {
 			return err
 		}
-		if err := settle.Rollback(tx, row, s.Now()); err != nil {
+		if err := settle.Delete(tx, row, s.Now()); err != nil {
 			return err
 		}
 		_, err = s.settler.SettleIn(tx, t, nil, nil, false, s.Now())

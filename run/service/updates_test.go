@@ -420,3 +420,59 @@ func TestNoAcknowledgedWriteIsLost(t *testing.T) {
 		}
 	})
 }
+
+// A revision sees every update that was acknowledged before it, and none comes between what it read and what it wrote: each counts the items that the head has.
+func TestRevisionsLoseNothing(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, all []*server) {
+		th := all[0].thread(t)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var updates, revisions int
+		for i := range 24 {
+			s := all[i%len(all)]
+			wg.Go(func() {
+				if i%3 > 0 {
+					_, err := s.threads.UpdateState(t.Context(), thread.Place{Key: checkpointer.Key{Thread: th}}, adds("u"))
+					if err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					updates++
+					return
+				}
+				_, err := s.threads.Revise(t.Context(), th, func(_ context.Context, values json.RawMessage) (*graph.StateUpdate, error) {
+					return &graph.StateUpdate{Values: fmt.Appendf(nil, `{"items":["%d"]}`, len(itemsOf(t, values))), AsNode: "node"}, nil
+				})
+				if fault.Is(err, fault.Conflict) { // it gives up sooner than an update
+					return
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				revisions++
+			})
+		}
+		wg.Wait()
+		head, err := all[0].threads.State(t.Context(), checkpointer.Key{Thread: th}, false)
+		require.NoError(t, err)
+		list := itemsOf(t, head.Values)
+		require.Len(t, list, updates+revisions)
+		require.Positive(t, revisions)
+		for i, item := range list {
+			if item != "u" {
+				require.Equal(t, fmt.Sprint(i), item)
+			}
+		}
+
+		at, err := all[0].threads.Revise(t.Context(), th, func(context.Context, json.RawMessage) (*graph.StateUpdate, error) { return nil, nil })
+		require.NoError(t, err)
+		require.Empty(t, at.ID, "nothing was written")
+		after, err := all[0].threads.State(t.Context(), checkpointer.Key{Thread: th}, false)
+		require.NoError(t, err)
+		require.Equal(t, head.ID, after.ID)
+	})
+}

@@ -41,8 +41,31 @@ type Store interface {
 // New makes a settler.
 func New(o Options) *Settler { return &Settler{o} }
 
-// Rollback undoes a run: its checkpoints and its row go, its events stay, marked.
+// Rollback undoes a run: its checkpoints and its row go, its events stay, marked. The row stays, as failed, if the run was made so.
 func Rollback(tx run.Tx, r *run.Run, now time.Time) error {
+	if !r.Kwargs.KeepUndone {
+		return Delete(tx, r, now)
+	}
+	if err := undo(tx, r, now); err != nil {
+		return err
+	}
+	r.Status, r.Error, r.EndedAt, r.UpdatedAt = run.Error, rolledBack, now, now
+	return tx.UpdateRun(r)
+}
+
+// rolledBack is the error of a run whose row stays.
+var rolledBack = run.ErrorJSON("UserRollback", "Rolled back by user")
+
+// Delete undoes a run, and nothing but its events stays.
+func Delete(tx run.Tx, r *run.Run, now time.Time) error {
+	if err := undo(tx, r, now); err != nil {
+		return err
+	}
+	return tx.DeleteRun(r.Thread, r.ID)
+}
+
+// undo removes the checkpoints of a run and marks its events.
+func undo(tx run.Tx, r *run.Run, now time.Time) error {
 	if err := dropPartial(tx, r); err != nil {
 		return err
 	}
@@ -58,10 +81,7 @@ func Rollback(tx run.Tx, r *run.Run, now time.Time) error {
 	if err := tx.RollBackEvents(r.Thread, r.ID); err != nil {
 		return err
 	}
-	if err := completion.RecordRollback(tx, r, now); err != nil {
-		return err
-	}
-	return tx.DeleteRun(r.Thread, r.ID)
+	return completion.RecordRollback(tx, r, now)
 }
 
 // Settle makes the row of a thread show its head. failure: the error of the run that ended; nil keeps none.

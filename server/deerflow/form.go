@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/deerflow/settings"
 	"understudy/internal/jsonobj"
 )
 
@@ -252,6 +253,26 @@ func (f *Form) Object(key string) json.RawMessage {
 		return nil
 	}
 	return json.RawMessage(v.Raw)
+}
+
+// Amount returns {"type": "messages", "tokens" or "fraction", "value": number}; nil when it is not there or null.
+func (f *Form) Amount(key string) *settings.Amount {
+	raw := f.Object(key)
+	if raw == nil {
+		return nil
+	}
+	kind, v := gjson.GetBytes(raw, "type"), gjson.GetBytes(raw, "value")
+	switch most := 1e9; {
+	case kind.Str != "messages" && kind.Str != "tokens" && kind.Str != "fraction":
+		f.Fail(key+".type", "literal_error", "Input should be 'messages', 'tokens' or 'fraction'")
+	case v.Type != gjson.Number:
+		f.Fail(key+".value", "float_type", "Input should be a valid number")
+	case kind.Str == "fraction" && (v.Num <= 0 || v.Num > 1):
+		f.Fail(key+".value", "value_error", "A fraction is more than 0 and at most 1")
+	case kind.Str != "fraction" && (v.Num < 1 || v.Num > most || v.Num != math.Trunc(v.Num)):
+		f.Fail(key+".value", "value_error", "Messages and tokens are whole numbers from 1 on")
+	}
+	return &settings.Amount{Type: kind.Str, Value: v.Num}
 }
 
 // Texts returns a list of texts; nil when it is not there or null.

@@ -9,6 +9,8 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
+	domain "understudy/deerflow"
+	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/thread"
 )
@@ -160,4 +162,19 @@ func some(s string) *string {
 		return nil
 	}
 	return &s
+}
+
+// Compacted says what became of the conversation of a thread.
+func Compacted(t id.Thread, c domain.Condensed) json.RawMessage {
+	o := &jsonobj.Object{}
+	o.SetText("thread_id", string(t))
+	done := c.Checkpoint != ""
+	o.Set("compacted", encode(done))
+	o.Set("reason", encode(some(map[bool]string{false: "not_enough_messages"}[done])))
+	o.Set("removed_message_count", encode(c.Removed))
+	o.Set("preserved_message_count", encode(c.Kept))
+	o.Set("summary_updated", encode(done))
+	o.Set("checkpoint_id", encode(some(string(c.Checkpoint))))
+	o.Set("total_tokens", encode(c.Tokens))
+	return o.JSON()
 }
