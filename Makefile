@@ -160,6 +160,7 @@ conformance-server: build
 conformance-cluster: build bin/roundrobin
 	@conformance/run --cluster
 	@conformance/run --cluster --deployments
+	@conformance/run --cluster --deerflow
 
 .PHONY: bin/roundrobin
 bin/roundrobin:
