@@ -89,6 +89,8 @@ type HTTP struct {
 	DeerFlow string
 	// IgnoreAuth serves without the auth and encryption that File asks for. Loopback addresses only.
 	IgnoreAuth bool
+	// NoAuth lets everyone who reaches Addr do everything. Without it, or authentication in File, only loopback addresses are listened on.
+	NoAuth bool
 }
 
 // Runs says how runs are executed.
@@ -185,6 +187,7 @@ func (c Config) flags() (map[string]string, error) {
 	f.number("max-bodies", c.HTTP.MaxBodies)
 	f.text("deerflow", c.HTTP.DeerFlow)
 	f.on("ignore-auth", c.HTTP.IgnoreAuth)
+	f.on("no-auth", c.HTTP.NoAuth)
 	f.number("concurrency", max(int64(c.Runs.Concurrency), 0))
 	if c.Runs.Concurrency < 0 {
 		f["concurrency"] = "0"

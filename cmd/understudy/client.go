@@ -45,7 +45,7 @@ func (e *statusError) Error() string {
 	case e.status == http.StatusNotFound && e.detail == noRoute:
 		text += fmt.Sprintf("; name your server with --url, with its mount prefix if it has one: %s has no LangGraph API, or not this part of it", e.base)
 	case e.status == http.StatusUnauthorized, e.status == http.StatusForbidden:
-		text += "; send credentials with --header 'Name: value'"
+		text += "; send credentials with --header 'Name: value', or an API key in UNDERSTUDY_API_KEY"
 	}
 	return text
 }
@@ -73,6 +73,9 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 		h, err := parseHeaders(headers)
 		if err != nil {
 			return nil, err
+		}
+		if key := os.Getenv("UNDERSTUDY_API_KEY"); key != "" && h.Get("X-Api-Key") == "" {
+			h.Set("X-Api-Key", key)
 		}
 		c := &client{base: strings.TrimRight(address, "/"), header: h}
 		if cmd.Flags().Changed("url") {

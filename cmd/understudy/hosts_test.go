@@ -32,7 +32,7 @@ func TestHosts(t *testing.T) {
 			out, stdout := io.Pipe()
 			var log bytes.Buffer
 			root := newRoot(stdout, &log)
-			root.SetArgs([]string{"serve", "--config", file, "--host", host, "--port", "0", "--data", t.TempDir(), "--log-json"})
+			root.SetArgs([]string{"serve", "--config", file, "--host", host, "--port", "0", "--data", t.TempDir(), "--log-json", "--no-auth"})
 			ended := make(chan error, 1)
 			go func() {
 				err := root.ExecuteContext(ctx)

@@ -68,7 +68,9 @@ func (s *Server) assemble(c Config) error {
 	if s.deerflow, err = s.openDeerFlow(c.Program); err != nil {
 		return err
 	}
-	s.protect()
+	if err := s.protect(); err != nil {
+		return err
+	}
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log
 	backfill := eventstore.NewBackfiller(s.rows)

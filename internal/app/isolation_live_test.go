@@ -16,6 +16,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/access"
+	"understudy/auth"
 )
 
 // hearer follows a stream in the background. text is what arrived so far.
@@ -241,7 +242,7 @@ func TestStatelessRunsBelongToUsers(t *testing.T) {
 // With the native policy a user cannot publish an assistant to others by calling it one of the system.
 func TestNoUserMakesAssistantsOfTheSystem(t *testing.T) {
 	t.Parallel()
-	v := &village{t: t, url: villageOf(t, native{owners{}, access.Owner{Key: "owner"}}, nil).url()}
+	v := &village{t: t, url: villageOf(t, native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}, nil).url()}
 	made := gjson.Get(v.must("bob", "POST", "/assistants", `{"graph_id":"talk","name":"trap","metadata":{"created_by":"system"}}`), "assistant_id").String()
 	hidden := func() {
 		t.Helper()

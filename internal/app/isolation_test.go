@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/access"
+	"understudy/auth"
 	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 	"understudy/internal/seedtest"
@@ -287,7 +288,7 @@ func TestIsolation(t *testing.T) {
 	for seed := range max(1, seedtest.Seeds(24)/3) {
 		t.Run(fmt.Sprint("sqlite ", seed), func(t *testing.T) { run(t, seed, owners{}, nil) })
 	}
-	t.Run("native", func(t *testing.T) { run(t, 2, native{owners{}, access.Owner{Key: "owner"}}, nil) })
+	t.Run("native", func(t *testing.T) { run(t, 2, native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}, nil) })
 	t.Run("postgres", func(t *testing.T) {
 		run(t, 1, owners{}, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4", "redis-url": redistest.Start(t).URL})
 	})

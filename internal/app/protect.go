@@ -2,8 +2,11 @@ package app
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"understudy/access"
+	"understudy/auth"
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server"
@@ -12,18 +15,51 @@ import (
 )
 
 // protect makes the guard of a server whose langgraph.json asks for authentication, or that has DeerFlow's accounts.
-func (s *Server) protect() {
+func (s *Server) protect() (err error) {
 	switch {
 	case s.auth != nil:
 	case s.gate != nil && s.cfg.Auth.Python.IsSet() && !s.cfg.IgnoreAuth:
 		s.auth = s.gate
+	case s.cfg.Auth.Native() && !s.cfg.IgnoreAuth:
+		if s.auth, s.tokens, err = nativeAuth(s); err != nil {
+			return err
+		}
 	case s.deerflow != nil && !s.deerflow.Open:
 		s.auth = accounts{s.deerflow, access.Owner{Key: deerflow.OwnerKey}}
 	default:
-		return
+		return nil
 	}
 	s.inside = access.NewInside()
 	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads()}
+	return nil
+}
+
+// ownerKey is the metadata of a resource that says who created it, for users that are authenticated natively.
+const ownerKey = "owner"
+
+// nativeAuth authenticates by API keys and tokens, as langgraph.json says.
+func nativeAuth(s *Server) (Auth, *auth.Tokens, error) {
+	cfg := &s.cfg.Auth
+	n, p := &auth.Native{}, auth.Policy{}
+	if !cfg.Shared {
+		p.Owner = &access.Owner{Key: ownerKey}
+	}
+	if cfg.Keys {
+		n.Keys = auth.NewKeys(s.rows, time.Now, s.log)
+	}
+	if j := cfg.JWT; j != nil {
+		var err error
+		n.Tokens, err = auth.NewTokens(auth.TokenOptions{
+			Issuer: j.Issuer, Audience: j.Audience, KeysURL: j.JWKSURL, Secret: j.Secret, Algorithms: j.Algorithms, Identity: j.Identity, Name: j.Name, Permissions: j.Permissions, Log: s.log,
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("auth.jwt: %w", err)
+		}
+	}
+	return struct {
+		access.Authenticator
+		access.Policy
+	}{n, p}, n.Tokens, nil
 }
 
 // accounts are those of DeerFlow, each with what it owns.

@@ -20,6 +20,7 @@ import (
 
 	"understudy/access"
 	"understudy/assistant"
+	"understudy/auth"
 	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
 	"understudy/eventstore/mirror"
@@ -78,6 +79,7 @@ type Server struct {
 	pool     *python.Pool // nil when no graph needs one
 	gate     *gate.Gate   // nil when nothing needs one
 	auth     Auth
+	tokens   *auth.Tokens // nil when none are accepted
 	guard    *guard.Guard // nil without authentication
 	inside   *access.Inside
 	declared graphs.Declared
@@ -205,6 +207,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			return s.http.Serve(uctx, s.certs.listen(s.listener))
 		})
 		upper.Go(func() error { return s.certs.run(uctx) })
+	}
+	if s.tokens != nil {
+		upper.Go(func() error { return s.tokens.Run(uctx) })
 	}
 	upper.Go(func() error { return s.runs.Run(uctx) })
 	upper.Go(func() error { return s.watchGraphs(uctx) })

@@ -8,12 +8,19 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"understudy/auth"
 )
 
 // Auth is the auth section. The zero value asks for no authentication.
 type Auth struct {
 	// Python is the langgraph_sdk.Auth object of auth.path; the zero value: there is none.
 	Python Object
+	// Keys accepts API keys of the database, JWT tokens; with one of them no Python is asked.
+	Keys bool
+	JWT  *JWT
+	// Shared lets everyone who is authenticated natively reach everything; otherwise each identity has what it created.
+	Shared bool
 	// DisableStudio makes LangGraph Studio authenticate like every client.
 	DisableStudio bool
 	// OpenAPI is merged into /openapi.json: an object with securitySchemes, security and paths; nil for none.
@@ -21,6 +28,19 @@ type Auth struct {
 	// Cache keeps what authenticate returned; nil: it is called for each request.
 	Cache *AuthCache
 }
+
+// JWT is auth.jwt: which JSON Web Tokens are accepted.
+type JWT struct {
+	Issuer                      string
+	Audience                    []string
+	JWKSURL                     string // "": the OpenID configuration of the issuer says it
+	Secret                      []byte // of secret_env; nil: the issuer's keys
+	Algorithms                  []string
+	Identity, Name, Permissions string // claims
+}
+
+// Native reports whether requests are authenticated without Python.
+func (a *Auth) Native() bool { return a.Keys || a.JWT != nil }
 
 // AuthCache is auth.cache.
 type AuthCache struct {
@@ -88,6 +108,9 @@ func (f *file) auth(v value, key string) {
 	a := &f.c.Auth
 	f.section(v, key, map[string]func(value, string){
 		"path":                f.object(&a.Python, "./auth.py:auth"),
+		"api_keys":            f.setBool(&a.Keys),
+		"jwt":                 f.jwt,
+		"policy":              f.authPolicy,
 		"disable_studio_auth": f.setBool(&a.DisableStudio),
 		"openapi": func(v value, key string) {
 			a.OpenAPI = f.raw(v, key, `{"securitySchemes": {…}, "security": […]}`)
@@ -95,6 +118,79 @@ func (f *file) auth(v value, key string) {
 		"cache":                    f.authCache,
 		"allow_langsmith_api_keys": f.notYet("keys of LangSmith are not accepted by this server; authenticate clients in the handlers of auth.path"),
 	})
+	if a.Native() && a.Python.IsSet() {
+		f.wrong(v, key, "has a path and api_keys or jwt; write one: handlers in Python authenticate everyone, or this server does")
+	}
+}
+
+// authPolicy reads who reaches what among those that are authenticated natively.
+func (f *file) authPolicy(v value, key string) {
+	switch text := f.text(v, key, "owner"); text {
+	case "owner", "":
+	case "shared":
+		f.c.Auth.Shared = true
+	default:
+		f.wrong(v, key, `%q is no policy; write "owner" (each identity has what it created) or "shared" (all have everything)`, text)
+	}
+}
+
+func (f *file) jwt(v value, key string) {
+	j := &JWT{}
+	f.section(v, key, map[string]func(value, string){
+		"issuer": f.setText(&j.Issuer, "https://login.example.com/"),
+		"audience": func(v value, key string) {
+			if _, list := v.data.([]value); list {
+				f.setTexts(&j.Audience, "my-agents")(v, key)
+			} else if text := f.text(v, key, "my-agents"); text != "" {
+				j.Audience = []string{text}
+			}
+		},
+		"jwks_url": func(v value, key string) {
+			if j.JWKSURL = f.text(v, key, "https://login.example.com/keys"); j.JWKSURL != "" && !isHTTP(j.JWKSURL) {
+				f.wrong(v, key, "%q is no address; write one that begins with https://", j.JWKSURL)
+			}
+		},
+		"secret_env": func(v value, key string) {
+			name := f.text(v, key, "JWT_SECRET")
+			if name == "" {
+				return
+			}
+			secret, _ := f.lookup(name)
+			switch {
+			case secret == "":
+				f.wrong(v, key, "the variable %s is not set; set it to the secret that signs the tokens", name)
+			case len(secret) < minSecret:
+				f.wrong(v, key, "the secret in %s has %d bytes; HS256 needs at least %d, such as those of: openssl rand -hex 32", name, len(secret), minSecret)
+			}
+			j.Secret = []byte(secret)
+		},
+		"algorithms":        f.setTexts(&j.Algorithms, "RS256"),
+		"identity_claim":    f.setText(&j.Identity, "sub"),
+		"name_claim":        f.setText(&j.Name, "name"),
+		"permissions_claim": f.setText(&j.Permissions, "scope"),
+	})
+	secret := j.Secret != nil
+	switch {
+	case secret && j.JWKSURL != "":
+		f.wrong(v, key, "has secret_env and jwks_url; write the one that the issuer signs with")
+	case !secret && j.JWKSURL == "" && j.Issuer == "":
+		f.wrong(v, key, `says not how tokens are checked; write {"issuer": "https://…"}, a jwks_url, or a secret_env`)
+	case !secret && j.JWKSURL == "" && !isHTTP(j.Issuer):
+		f.wrong(v, key, "issuer %q is no address, so write where its keys are in jwks_url", j.Issuer)
+	}
+	for _, name := range j.Algorithms {
+		if known := auth.Algorithms(secret); !slices.Contains(known, name) {
+			f.wrong(v, key, "algorithm %q is not one of %s", name, strings.Join(known, ", "))
+		}
+	}
+	f.c.Auth.JWT = j
+}
+
+// minSecret is the least number of bytes of a secret that signs tokens.
+const minSecret = 32
+
+func isHTTP(address string) bool {
+	return strings.HasPrefix(address, "https://") || strings.HasPrefix(address, "http://")
 }
 
 func (f *file) authCache(v value, key string) {

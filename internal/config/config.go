@@ -139,6 +139,8 @@ type Config struct {
 	// IgnoreAuth starts without the auth and encryption of langgraph.json. Only valid on a loopback
 	// address.
 	IgnoreAuth bool
+	// NoAuth lets everyone who reaches the address do everything. Without it, or authentication, serve listens on loopback addresses only.
+	NoAuth bool
 
 	// Upstream is the server behind a proxy: http or https, without credentials or a final slash.
 	Upstream *url.URL
@@ -458,10 +460,18 @@ func (c *Config) validate() Mistakes {
 	return m
 }
 
+// Authenticates reports whether requests need credentials: of langgraph.json, of DeerFlow, or a certificate of the client.
+func (c *Config) Authenticates() bool {
+	return (c.Auth.Native() || c.Auth.Python.IsSet()) && !c.IgnoreAuth || c.DeerFlow != "" || c.TLSClientCA != ""
+}
+
 // refuseAuth prevents a server that should protect its data from starting without that.
 func (c *Config) refuseAuth() Mistakes {
 	switch {
-	case c.IgnoreAuth && (c.Auth.Python.IsSet() || c.asksEncryption) && !IsLoopback(c.Host):
+	case c.Mode == Serve && c.Host != "" && !IsLoopback(c.Host) && !c.Authenticates() && !c.NoAuth:
+		return Mistakes{{Text: fmt.Sprintf("%s: %q: nothing authenticates requests, so all who reach the port could read and change everything. Write {\"auth\": {\"api_keys\": true}} or an "+
+			"auth.path in langgraph.json (docs/auth.md), or start with --no-auth (UNDERSTUDY_NO_AUTH=true) where a firewall or another server protects the port", c.Where("host"), c.Host)}}
+	case c.IgnoreAuth && (c.Auth.Native() || c.Auth.Python.IsSet() || c.asksEncryption) && !IsLoopback(c.Host):
 		return Mistakes{{Text: fmt.Sprintf("%s: for a loopback address only, and %s is %q: write 127.0.0.1 there", c.Where("ignore-auth"), c.Where("host"), c.Host)}}
 	case c.asksEncryption && !c.IgnoreAuth:
 		return Mistakes{{File: filepath.Base(c.File), Text: "encryption: not supported by this version as handlers in Python; remove the section and set LANGGRAPH_AES_KEY, with which the " +

@@ -488,8 +488,9 @@ func FuzzParse(f *testing.F) {
 
 func TestAuth(t *testing.T) {
 	t.Parallel()
+	const long = "0123456789abcdef0123456789abcdef"
 	load := func(sections string) (*Config, error) {
-		src := setup(t, `{"graphs": {"a": "./agent.py:g"}, `+sections+`}`, nil)
+		src := setup(t, `{"graphs": {"a": "./agent.py:g"}, `+sections+`}`, map[string]string{"SHORT": "short", "LONG": long})
 		src.Flags = map[string]string{"ignore-auth": "true"}
 		c, _, err := Load(src)
 		return c, err
@@ -506,16 +507,67 @@ func TestAuth(t *testing.T) {
 	require.Equal(t, "my.package:app", c.HTTP.App.Spec())
 	require.True(t, c.HTTP.AuthFirst && c.HTTP.GuardRoutes && c.HTTP.Disable.EventStreaming)
 	for sections, problem := range map[string]string{
-		`"auth": {"path": "./auth.ts:auth"}`:        "auth.ts is JavaScript, which needs LangGraph's own JavaScript server",
-		`"auth": {"path": "./none.py:auth"}`:        "there is no file",
-		`"auth": {"path": "./agent.py"}`:            "names no object",
-		`"auth": {"path": 3}`:                       "auth.path: is a number",
-		`"auth": {"openapi": 3}`:                    "auth.openapi: is a number",
-		`"auth": {"cache": {"ttl_seconds": 1}}`:     "has no cache_keys",
-		`"http": {"app": "./none.py:app"}`:          "there is no file",
-		`"http": {"middleware_order": "app_first"}`: "middleware_first",
+		`"auth": {"path": "./auth.ts:auth"}`:                               "auth.ts is JavaScript, which needs LangGraph's own JavaScript server",
+		`"auth": {"path": "./none.py:auth"}`:                               "there is no file",
+		`"auth": {"path": "./agent.py"}`:                                   "names no object",
+		`"auth": {"path": 3}`:                                              "auth.path: is a number",
+		`"auth": {"openapi": 3}`:                                           "auth.openapi: is a number",
+		`"auth": {"cache": {"ttl_seconds": 1}}`:                            "has no cache_keys",
+		`"http": {"app": "./none.py:app"}`:                                 "there is no file",
+		`"http": {"middleware_order": "app_first"}`:                        "middleware_first",
+		`"auth": {"api_keys": true, "path": "./agent.py:auth"}`:            "write one",
+		`"auth": {"api_keys": 1}`:                                          "auth.api_keys: is a number",
+		`"auth": {"policy": "everyone"}`:                                   `write "owner"`,
+		`"auth": {"jwt": {}}`:                                              "says not how tokens are checked",
+		`"auth": {"jwt": {"issuer": "me"}}`:                                "jwks_url",
+		`"auth": {"jwt": {"jwks_url": "keys"}}`:                            "https://",
+		`"auth": {"jwt": {"secret_env": "NONE"}}`:                          "NONE is not set",
+		`"auth": {"jwt": {"secret_env": "SHORT"}}`:                         "has 5 bytes",
+		`"auth": {"jwt": {"secret_env": "LONG", "jwks_url": "https://x"}}`: "secret_env and jwks_url",
+		`"auth": {"jwt": {"secret_env": "LONG", "algorithms": ["RS256"]}}`: `"RS256" is not one of HS256`,
+		`"auth": {"jwt": {"issuer": "https://x", "algorithms": ["none"]}}`: `"none" is not one of RS256`,
+		`"auth": {"jwt": {"issuer": "https://x", "audience": 3}}`:          "auth.jwt.audience: is a number",
 	} {
 		_, err := load(sections)
 		require.ErrorContains(t, err, problem, sections)
+	}
+	c, err = load(`"auth": {"api_keys": true, "policy": "shared", "jwt": {"issuer": "https://x", "audience": "a", "jwks_url": "https://y", "algorithms": ["ES256"], "identity_claim": "email"}}`)
+	require.NoError(t, err)
+	require.Equal(t, Auth{Keys: true, Shared: true, JWT: &JWT{Issuer: "https://x", Audience: []string{"a"}, JWKSURL: "https://y", Algorithms: []string{"ES256"}, Identity: "email"}}, c.Auth)
+	c, err = load(`"auth": {"jwt": {"secret_env": "LONG", "audience": ["a", "b"]}}`)
+	require.NoError(t, err)
+	require.Equal(t, &JWT{Secret: []byte(long), Audience: []string{"a", "b"}}, c.Auth.JWT)
+}
+
+// A server that other machines reach needs authentication, or --no-auth.
+func TestPublicAddress(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		mode  Mode
+		auth  string
+		flags map[string]string
+		ok    bool
+	}{
+		"open":                    {Serve, ``, map[string]string{"host": "0.0.0.0"}, false},
+		"open, IPv6":              {Serve, ``, map[string]string{"host": "::"}, false},
+		"open, by name":           {Serve, ``, map[string]string{"host": "server.example"}, false},
+		"an empty section":        {Serve, `, "auth": {}`, map[string]string{"host": "0.0.0.0"}, false},
+		"loopback":                {Serve, ``, map[string]string{"host": "127.0.0.1"}, true},
+		"said so":                 {Serve, ``, map[string]string{"host": "0.0.0.0", "no-auth": "true"}, true},
+		"keys":                    {Serve, `, "auth": {"api_keys": true}`, map[string]string{"host": "0.0.0.0"}, true},
+		"handlers":                {Serve, `, "auth": {"path": "./agent.py:auth"}`, map[string]string{"host": "0.0.0.0"}, true},
+		"certificates of clients": {Serve, ``, map[string]string{"host": "0.0.0.0", "tls-cert": "c", "tls-key": "k", "tls-client-ca": "a"}, true},
+		"development":             {Dev, ``, map[string]string{"host": "0.0.0.0"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			src := setup(t, `{"graphs": {"a": "./agent.py:g"}`+tt.auth+`}`, nil)
+			src.Mode, src.Flags = tt.mode, tt.flags
+			if _, _, err := Load(src); tt.ok {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "--no-auth")
+			}
+		})
 	}
 }

@@ -276,6 +276,10 @@ func Settings() []Setting {
 			Flag: "ignore-auth", Env: "UNDERSTUDY_IGNORE_AUTH", Switch: true, Default: "false",
 			Help: "serve without the auth and encryption of langgraph.json; loopback only", set: boolean(func(c *Config) *bool { return &c.IgnoreAuth }),
 		},
+		{
+			Flag: "no-auth", Env: "UNDERSTUDY_NO_AUTH", In: []Mode{Serve}, Switch: true, Default: "false",
+			Help: "listen on an address that other machines reach, without authentication", set: boolean(func(c *Config) *bool { return &c.NoAuth }),
+		},
 	}
 }
 

@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"internal/app"}, // puts the parts together
 	{"server"},
 	{"internal/config"}, // it reads the options of what it configures
-	{"run", "assistant", "thread", "store", "proxy", "transfer", "deerflow"},
+	{"run", "assistant", "thread", "store", "proxy", "transfer", "deerflow", "auth"},
 	{"eventstore/overlay", "checkpointer/saver", "gate"}, // they know what graphs send and the event store; the gate, how an interpreter fails
 	{"graph", "checkpointer", "eventstore", "bridge"},
 	{"id", "access"},

@@ -70,7 +70,7 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 	t.Helper()
 	s := open(t, opts)
 	return storagetest.Backend{
-		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), JSONB: true, Overhead: overhead(opts),
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, JSONB: true, Overhead: overhead(opts),
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())

@@ -49,7 +49,7 @@ func TestSuiteRunsWritesTwice(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		s.writer.rehearse = true
-		return storagetest.Backend{Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items()}
+		return storagetest.Backend{Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s}
 	}
 	storagetest.Run(t, open)
 	storagetest.RunEvents(t, open)
@@ -83,7 +83,7 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return storagetest.Backend{
-		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Overhead: overhead(opts),
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Overhead: overhead(opts),
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())

@@ -43,24 +43,33 @@ func OpenFolder(ctx context.Context, path string, keys ...[]byte) (*Folder, erro
 	if _, err := seal.NewRing(keys); err != nil {
 		return nil, err
 	}
+	s, path, err := openBeside(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	s.Store = relational.NewStore(database{s}, s.now)
+	return &Folder{Storage: transfer.NewStorage("the data folder "+filepath.Dir(path), s.Transfer(), s.Assistants()), store: s, path: path}, nil
+}
+
+// openBeside opens the database of a data folder for reading, also while a server runs on it, and returns its file. The schema is that of this program.
+func openBeside(ctx context.Context, path string) (*Store, string, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, fileName)
 	}
 	if filepath.Base(path) != fileName {
-		return nil, ErrNoFolder
+		return nil, "", ErrNoFolder
 	}
 	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoFolder, err)
+		return nil, "", fmt.Errorf("%w: %w", ErrNoFolder, err)
 	}
 	readers, err := openReaders(path, 2)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, classify(err))
+		return nil, "", fmt.Errorf("open %s: %w", path, classify(err))
 	}
 	s := &Store{
 		readers: readers, now: time.Now, log: slog.New(slog.DiscardHandler), metrics: measure.New(nil),
 		scans: scan.New(1, 24*time.Hour), // no client waits behind an import
 	}
-	s.Store = relational.NewStore(database{s}, s.now)
 	known, at := len(migrations()), 0
 	err = s.read(ctx, func(c *sqlite.Conn) error {
 		_, err := one(c, "SELECT max(number) FROM schema_migrations", func(st *sqlite.Stmt) error {
@@ -75,13 +84,27 @@ func OpenFolder(ctx context.Context, path string, keys ...[]byte) (*Folder, erro
 	case at > known:
 		err = fmt.Errorf("%s was written by a newer version of this program (schema %d; this version knows %d): use that version", path, at, known)
 	case at < known:
-		err = fmt.Errorf("%s was written by an older version of this program (schema %d; this version has %d): start this version on it once, then try again", path, at, known)
+		err = older{path, at, known}
 	}
 	if err != nil {
-		return nil, errors.Join(err, readers.close())
+		return nil, "", errors.Join(err, readers.close())
 	}
-	return &Folder{Storage: transfer.NewStorage("the data folder "+filepath.Dir(path), s.Transfer(), s.Assistants()), store: s, path: path}, nil
+	return s, path, nil
 }
+
+// ErrOlder is returned for a data folder that this version has not been started on yet.
+var ErrOlder = errors.New("older schema")
+
+type older struct {
+	path      string
+	at, known int
+}
+
+func (o older) Error() string {
+	return fmt.Sprintf("%s was written by an older version of this program (schema %d; this version has %d): start this version on it once, then try again", o.path, o.at, o.known)
+}
+
+func (older) Is(target error) bool { return target == ErrOlder }
 
 // Close closes the connections.
 func (f *Folder) Close() error { return f.store.readers.close() }

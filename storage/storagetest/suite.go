@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/assistant"
+	"understudy/auth"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -29,6 +30,7 @@ type Backend struct {
 	Threads    thread.Store
 	Runs       run.Store
 	Items      store.Backend
+	Keys       auth.KeyStore
 	// Reopen closes the storage and opens it again as after a restart. The old Backend must not be
 	// used any more.
 	// nil: the storage keeps nothing when it is closed, by design. Cases then continue with it open.
@@ -73,6 +75,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Retention", retentionCases},
 		{"Reach", reachCases},
 		{"Idempotency", idempotencyCases},
+		{"Keys", keyCases},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for name, test := range group.cases {

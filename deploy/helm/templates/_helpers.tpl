@@ -47,6 +47,9 @@ spec:
         {{- else }}
         - --port=2024
         - --drain={{ $v.drainSeconds }}s
+        {{- if $v.noAuth }}
+        - --no-auth
+        {{- end }}
         {{- if not $v.database.secret }}
         - --data=/data
         {{- end }}

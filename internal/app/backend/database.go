@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"understudy/assistant"
+	"understudy/auth"
 	"understudy/deerflow"
 	"understudy/deerflow/account"
 	"understudy/eventstore"
@@ -37,6 +38,7 @@ type Database interface {
 	Upstream() record.Store
 	account.Store
 	deerflow.Feedbacks
+	auth.KeyStore
 
 	eventstore.Archive
 	eventstore.Reader

@@ -1,0 +1,138 @@
+// Package auth authenticates requests without Python: by API keys, whose digests are in the database, and by JSON Web Tokens of an identity provider.
+// Its Policy gives each identity what it created, or lets all share everything.
+//
+// docs/auth.md shows how it is configured; package access has the types that it fills.
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"understudy/access"
+	"understudy/internal/jsonobj"
+)
+
+// Scopes in access.Actor.Permissions. Admin implies the others and reaches what belongs to everyone. A token that has none of them may read and write.
+const (
+	Read  = "understudy:read"
+	Write = "understudy:write"
+	Admin = "understudy:admin"
+)
+
+// Native authenticates by the credentials that are configured. It is an access.Authenticator.
+type Native struct {
+	Keys   *Keys   // nil: API keys are not accepted
+	Tokens *Tokens // nil: tokens are not accepted
+}
+
+var _ access.Authenticator = (*Native)(nil)
+
+// KeyHeader is the header in which SDKs of LangGraph send API keys.
+const KeyHeader = "X-Api-Key"
+
+// Authenticate implements access.Authenticator: by `x-api-key`, else by `Authorization: Bearer` with a token or a key.
+func (n *Native) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
+	if n.Keys != nil {
+		if list := r.Header[KeyHeader]; len(list) == 1 {
+			return n.Keys.Authenticate(ctx, list[0])
+		} else if len(list) > 1 {
+			return nil, refused("More than one " + KeyHeader + " header")
+		}
+	}
+	scheme, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	credential = strings.TrimSpace(credential)
+	switch {
+	case credential == "":
+		return nil, refused("Missing credentials: send " + n.accepted())
+	case !strings.EqualFold(scheme, "bearer"):
+		return nil, refused("Unknown scheme of the Authorization header: send " + n.accepted())
+	case n.Keys != nil && strings.HasPrefix(credential, prefix):
+		return n.Keys.Authenticate(ctx, credential)
+	case n.Tokens != nil:
+		return n.Tokens.Authenticate(ctx, credential)
+	}
+	return nil, errKey
+}
+
+// accepted says what clients may send.
+func (n *Native) accepted() string {
+	switch {
+	case n.Tokens == nil:
+		return "an API key as `x-api-key` or `Authorization: Bearer`"
+	case n.Keys == nil:
+		return "a token as `Authorization: Bearer`"
+	}
+	return "an API key as `x-api-key`, or a token as `Authorization: Bearer`"
+}
+
+// refused is a 401 with a text.
+func refused(text string) *access.Refusal {
+	return &access.Refusal{Status: http.StatusUnauthorized, Detail: jsonobj.Quote(text), Header: http.Header{"Www-Authenticate": {"Bearer"}}}
+}
+
+// actor makes an actor; claims are what a token says besides, nil nothing.
+func actor(identity, name string, permissions []string, claims json.RawMessage) *access.Actor {
+	if name == "" {
+		name = identity
+	}
+	user := &jsonobj.Object{}
+	user.SetText("identity", identity)
+	user.SetText("display_name", name)
+	user.Set("is_authenticated", json.RawMessage("true"))
+	list, err := json.Marshal(append([]string{}, permissions...))
+	if err != nil {
+		panic(err) // texts can be encoded
+	}
+	user.Set("permissions", list)
+	if claims != nil {
+		user.Set("claims", claims)
+	}
+	return &access.Actor{Identity: identity, DisplayName: name, Authenticated: true, Permissions: append([]string{}, permissions...), User: user.JSON()}
+}
+
+// Policy lets actors do what their scopes say. It is an access.Policy.
+type Policy struct {
+	// Owner gives each identity what it created; nil: all share everything.
+	Owner *access.Owner
+}
+
+var _ access.Policy = Policy{}
+
+// reading are the actions for which the scope Read is enough.
+var reading = []string{"read", "search", "get", "list_namespaces"}
+
+// Decide implements access.Policy.
+func (p Policy) Decide(ctx context.Context, who *access.Actor, questions ...access.Question) ([]access.Decision, error) {
+	admin := slices.Contains(who.Permissions, Admin)
+	write := admin || slices.Contains(who.Permissions, Write) || !slices.Contains(who.Permissions, Read)
+	for _, q := range questions {
+		if !write && !slices.Contains(reading, q.Action) {
+			return nil, &access.Refusal{Status: http.StatusForbidden, Detail: jsonobj.Quote("Forbidden: " + q.Resource + "." + q.Action + " needs the scope write")}
+		}
+	}
+	switch {
+	case p.Owner == nil:
+		return make([]access.Decision, len(questions)), nil
+	case !admin:
+		return p.Owner.Decide(ctx, who, questions...)
+	}
+	out := make([]access.Decision, len(questions))
+	for i, q := range questions {
+		if q.Resource == access.Store { // an administrator works in the namespaces of everyone
+			continue
+		}
+		d, err := p.Owner.Decide(ctx, who, q)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = d[0]
+		out[i].Filter = nil
+		if q.Action == "update" { // what belongs to someone stays theirs
+			out[i].Value = nil
+		}
+	}
+	return out, nil
+}

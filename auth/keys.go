@@ -1,0 +1,220 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"hash/crc32"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"understudy/access"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// Key is an API key without its secret.
+type Key struct {
+	ID       string // public: it is a part of the key, and names it in lists and logs
+	Name     string // what it is for
+	Identity string // as whom it acts
+	Scopes   []string
+	Digest   string // SHA-256 of the secret, in hexadecimal
+
+	CreatedAt time.Time
+	ExpiresAt time.Time // zero: never
+	RevokedAt time.Time // zero: it was not
+	UsedAt    time.Time // about; zero: never
+}
+
+// Valid reports whether a key is accepted at a time.
+func (k *Key) Valid(now time.Time) bool {
+	return k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt))
+}
+
+// KeyStore keeps keys.
+type KeyStore interface {
+	InsertKey(ctx context.Context, k *Key) error
+	// Key returns a key; fault.NotFound when there is none.
+	Key(ctx context.Context, id string) (*Key, error)
+	// Keys returns all keys, the oldest first, also those that are not valid any more.
+	Keys(ctx context.Context) ([]*Key, error)
+	// ExpireKey lets a key end at a time unless it ends before, RevokeKey now. The error for an unknown one is fault.NotFound.
+	ExpireKey(ctx context.Context, id string, at time.Time) error
+	RevokeKey(ctx context.Context, id string, at time.Time) error
+	// UseKey notes that a key was used.
+	UseKey(ctx context.Context, id string, at time.Time) error
+}
+
+// prefix begins every key, so that people and scanners of secrets recognize one.
+const prefix = "us_"
+
+const (
+	idBytes     = 8
+	secretBytes = 32
+)
+
+// New makes a key that is not stored yet, and its text, which nothing can be made from later.
+func New(name, identity string, scopes []string, now, expires time.Time) (k *Key, text string) {
+	random := make([]byte, idBytes+secretBytes)
+	_, _ = rand.Read(random) // it does not fail
+	secret := base64.RawURLEncoding.EncodeToString(random[idBytes:])
+	k = &Key{ID: hex.EncodeToString(random[:idBytes]), Name: name, Identity: identity, Scopes: scopes, Digest: digest(secret), CreatedAt: now, ExpiresAt: expires}
+	text = prefix + k.ID + "_" + secret
+	return k, text + checksum(text)
+}
+
+func digest(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// checksum makes a mistyped or made-up key known without a question to the database.
+func checksum(text string) string {
+	sum := crc32.ChecksumIEEE([]byte(text))
+	return hex.EncodeToString([]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+}
+
+// parse splits the text of a key.
+func parse(text string) (id, secret string, ok bool) {
+	const tail = 8
+	if len(text) < len(prefix)+tail || !strings.HasPrefix(text, prefix) {
+		return "", "", false
+	}
+	body, sum := text[:len(text)-tail], text[len(text)-tail:]
+	id, secret, ok = strings.Cut(body[len(prefix):], "_")
+	return id, secret, ok && sum == checksum(body) && len(id) == 2*idBytes && len(secret) == base64.RawURLEncoding.EncodedLen(secretBytes)
+}
+
+// Fresh is how long a key that was read is taken as valid: a revocation takes effect on every server within this time.
+const Fresh = 5 * time.Second
+
+const (
+	maxCached  = 10_000
+	usedEvery  = 10 * time.Minute // how exact Key.UsedAt is
+	unknownPer = 20               // keys that are not in the cache, per second; of them burst at once
+	burst      = 200
+)
+
+// Keys authenticates by API keys. Create it with NewKeys. It is safe for concurrent use.
+type Keys struct {
+	store KeyStore
+	now   func() time.Time
+	log   *slog.Logger
+	limit *rate.Limiter
+
+	mu     sync.Mutex
+	cached map[string]*cachedKey
+}
+
+type cachedKey struct {
+	*Key
+	actor  *access.Actor
+	at     time.Time // when it was read
+	asking bool      // someone reads it again
+}
+
+// NewKeys authenticates by the keys of a store. log may be nil.
+func NewKeys(store KeyStore, now func() time.Time, log *slog.Logger) *Keys {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Keys{store: store, now: now, log: log, limit: rate.NewLimiter(unknownPer, burst), cached: map[string]*cachedKey{}}
+}
+
+var (
+	errKey     = refused("Invalid API key")
+	errExpired = refused("The API key has expired or was revoked")
+	errMany    = &access.Refusal{Status: http.StatusTooManyRequests, Detail: jsonobj.Quote("Too many unknown API keys; try again in a moment"), Header: http.Header{"Retry-After": {"1"}}}
+)
+
+// Authenticate returns who acts with a key. The error is an *access.Refusal, or a fault when the database does not answer.
+func (s *Keys) Authenticate(ctx context.Context, text string) (*access.Actor, error) {
+	id, secret, ok := parse(strings.TrimSpace(text))
+	if !ok {
+		return nil, errKey
+	}
+	k, err := s.key(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if k == nil || subtle.ConstantTimeCompare([]byte(k.Digest), []byte(digest(secret))) != 1 {
+		return nil, errKey
+	}
+	now := s.now()
+	if !k.Valid(now) {
+		return nil, errExpired
+	}
+	s.used(ctx, k, now)
+	return k.actor, nil
+}
+
+// key returns a key of the cache or the store; nil when there is none.
+func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
+	now := s.now()
+	s.mu.Lock()
+	have := s.cached[id]
+	if have != nil && (now.Sub(have.at) < Fresh || have.asking && now.Sub(have.at) < 2*Fresh) {
+		s.mu.Unlock()
+		return have, nil
+	}
+	if have != nil {
+		have.asking = true
+	}
+	s.mu.Unlock()
+	if have == nil && !s.limit.AllowN(now, 1) {
+		return nil, errMany
+	}
+	row, err := s.store.Key(ctx, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have != nil {
+		have.asking = false
+	}
+	if fault.Is(err, fault.NotFound) {
+		delete(s.cached, id)
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, "API keys cannot be checked now", err)
+	}
+	k := &cachedKey{Key: row, at: now}
+	if have != nil && have.UsedAt.After(row.UsedAt) {
+		row.UsedAt = have.UsedAt
+	}
+	if have != nil && have.Identity == row.Identity && slices.Equal(have.Scopes, row.Scopes) {
+		k.actor = have.actor
+	} else {
+		k.actor = actor(row.Identity, "", row.Scopes, nil)
+	}
+	if len(s.cached) >= maxCached {
+		clear(s.cached)
+	}
+	s.cached[id] = k
+	return k, nil
+}
+
+// used notes the use of a key, now and then.
+func (s *Keys) used(ctx context.Context, k *cachedKey, now time.Time) {
+	s.mu.Lock()
+	due := now.Sub(k.UsedAt) >= usedEvery
+	if due {
+		k.UsedAt = now
+	}
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	if err := s.store.UseKey(ctx, k.ID, now); err != nil {
+		s.log.WarnContext(ctx, "the use of an API key was not noted", "key", k.ID, "error", err)
+	}
+}

@@ -1,0 +1,277 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/access"
+	"understudy/auth"
+	"understudy/internal/fault"
+)
+
+// memory is a store that counts questions.
+type memory struct {
+	mu    sync.Mutex
+	keys  map[string]auth.Key
+	asked int
+	fails error
+}
+
+func (m *memory) InsertKey(_ context.Context, k *auth.Key) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys[k.ID] = *k
+	return nil
+}
+
+func (m *memory) Key(_ context.Context, id string) (*auth.Key, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked++
+	k, ok := m.keys[id]
+	if m.fails != nil {
+		return nil, m.fails
+	}
+	if !ok {
+		return nil, fault.New(fault.NotFound, "no key")
+	}
+	return &k, nil
+}
+
+func (m *memory) Keys(context.Context) ([]*auth.Key, error) { return nil, nil }
+
+func (m *memory) change(id string, fn func(*auth.Key)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.keys[id]
+	fn(&k)
+	m.keys[id] = k
+	return nil
+}
+
+func (m *memory) ExpireKey(_ context.Context, id string, at time.Time) error {
+	return m.change(id, func(k *auth.Key) { k.ExpiresAt = at })
+}
+
+func (m *memory) RevokeKey(_ context.Context, id string, at time.Time) error {
+	return m.change(id, func(k *auth.Key) { k.RevokedAt = at })
+}
+
+func (m *memory) UseKey(_ context.Context, id string, at time.Time) error {
+	return m.change(id, func(k *auth.Key) { k.UsedAt = at })
+}
+
+// status is that of the refusal in an error, 200 without one.
+func status(t *testing.T, err error) int {
+	t.Helper()
+	if err == nil {
+		return http.StatusOK
+	}
+	var r *access.Refusal
+	require.ErrorAs(t, err, &r)
+	return r.Status
+}
+
+// Over any order of events a key opens while it is valid, and at most Fresh after it was revoked, and no other text ever does.
+func TestKeysFollowTheStore(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		now := time.Unix(1e9, 0)
+		store := &memory{keys: map[string]auth.Key{}}
+		keys := auth.NewKeys(store, func() time.Time { return now }, nil)
+		type made struct {
+			auth.Key
+			text string
+		}
+		var all []made
+		for step := range 300 {
+			switch r.IntN(8) {
+			case 0:
+				var end time.Time
+				if r.IntN(2) == 0 {
+					end = now.Add(time.Duration(r.IntN(60)) * time.Second)
+				}
+				k, text := auth.New("n", fmt.Sprint("user", r.IntN(3)), []string{auth.Read}, now, end)
+				require.NoError(t, store.InsertKey(t.Context(), k))
+				all = append(all, made{*k, text})
+			case 1:
+				if len(all) > 0 {
+					k := &all[r.IntN(len(all))]
+					if k.RevokedAt.IsZero() {
+						k.RevokedAt = now
+						require.NoError(t, store.RevokeKey(t.Context(), k.ID, now))
+					}
+				}
+			case 2:
+				now = now.Add(time.Duration(r.IntN(4000)) * time.Millisecond)
+			default:
+				if len(all) == 0 {
+					continue
+				}
+				k := all[r.IntN(len(all))]
+				who, err := keys.Authenticate(t.Context(), k.text)
+				expired := !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt)
+				switch {
+				case expired, !k.RevokedAt.IsZero() && now.Sub(k.RevokedAt) >= auth.Fresh:
+					require.Equal(t, http.StatusUnauthorized, status(t, err), "seed %d, step %d", seed, step)
+				case k.RevokedAt.IsZero():
+					require.NoError(t, err, "seed %d, step %d", seed, step)
+					require.Equal(t, k.Identity, who.Identity)
+					require.Equal(t, []string{auth.Read}, who.Permissions)
+				}
+				other := all[r.IntN(len(all))]
+				if other.ID != k.ID { // the ID of one with the secret of another
+					_, err := keys.Authenticate(t.Context(), k.text[:20]+other.text[20:])
+					require.Equal(t, http.StatusUnauthorized, status(t, err))
+				}
+			}
+		}
+	}
+}
+
+// Texts that are no keys cost no question to the database, and made-up ones few.
+func TestMadeUpKeys(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	store := &memory{keys: map[string]auth.Key{}}
+	keys := auth.NewKeys(store, func() time.Time { return now }, nil)
+	_, text := auth.New("n", "i", nil, now, time.Time{})
+	for i := range len(text) {
+		for _, c := range []byte{'x', '_', 0, 0xff} {
+			changed := []byte(text)
+			if changed[i] == c {
+				continue
+			}
+			changed[i] = c
+			_, err := keys.Authenticate(t.Context(), string(changed))
+			require.Equal(t, http.StatusUnauthorized, status(t, err))
+		}
+		_, err := keys.Authenticate(t.Context(), text[:i])
+		require.Equal(t, http.StatusUnauthorized, status(t, err))
+	}
+	_, err := keys.Authenticate(t.Context(), strings.Repeat("us_", 1<<20))
+	require.Equal(t, http.StatusUnauthorized, status(t, err))
+	require.Zero(t, store.asked)
+	refusals := map[int]int{}
+	for range 1000 {
+		_, text := auth.New("n", "i", nil, now, time.Time{})
+		_, err := keys.Authenticate(t.Context(), text)
+		refusals[status(t, err)]++
+	}
+	require.Equal(t, map[int]int{http.StatusUnauthorized: 200, http.StatusTooManyRequests: 800}, refusals)
+
+	// Who was there before is not held up.
+	k, text := auth.New("n", "i", nil, now, time.Time{})
+	require.NoError(t, store.InsertKey(t.Context(), k))
+	now = now.Add(time.Second)
+	_, err = keys.Authenticate(t.Context(), text)
+	require.NoError(t, err)
+	for range 500 {
+		_, made := auth.New("n", "i", nil, now, time.Time{})
+		_, _ = keys.Authenticate(t.Context(), made)
+		_, err = keys.Authenticate(t.Context(), text)
+		require.NoError(t, err)
+	}
+}
+
+func TestKeysWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	store := &memory{keys: map[string]auth.Key{}}
+	keys := auth.NewKeys(store, func() time.Time { return now }, nil)
+	k, text := auth.New("n", "i", nil, now, time.Time{})
+	require.NoError(t, store.InsertKey(t.Context(), k))
+	_, err := keys.Authenticate(t.Context(), text)
+	require.NoError(t, err)
+	store.fails = errors.New("gone")
+	_, err = keys.Authenticate(t.Context(), text)
+	require.NoError(t, err, "it was read a moment ago")
+	now = now.Add(auth.Fresh)
+	_, err = keys.Authenticate(t.Context(), text)
+	require.Equal(t, fault.Unavailable, fault.KindOf(err), "it fails closed")
+	store.fails = nil
+	_, err = keys.Authenticate(t.Context(), text)
+	require.NoError(t, err)
+}
+
+func TestKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	store := &memory{keys: map[string]auth.Key{}}
+	var mu sync.Mutex
+	now := time.Unix(1e9, 0)
+	keys := auth.NewKeys(store, func() time.Time { mu.Lock(); defer mu.Unlock(); now = now.Add(time.Millisecond); return now }, nil)
+	k, text := auth.New("n", "i", nil, now, time.Time{})
+	require.NoError(t, store.InsertKey(t.Context(), k))
+	_, err := keys.Authenticate(t.Context(), text)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 2000 {
+				if _, err := keys.Authenticate(t.Context(), text); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Less(t, store.asked, 200, "the store is asked every five seconds, not for each request")
+}
+
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	who := func(permissions ...string) *access.Actor {
+		return &access.Actor{Identity: "ada", Permissions: permissions}
+	}
+	owned, shared := auth.Policy{Owner: &access.Owner{Key: "owner"}}, auth.Policy{}
+	actions := map[string][]string{
+		access.Threads: {"create", "read", "update", "delete", "search", "create_run"}, access.Assistants: {"create", "read", "update", "delete", "search"},
+		access.Crons: {"create", "read", "update", "delete", "search"}, access.Store: {"put", "get", "search", "delete", "list_namespaces"},
+	}
+	reads := []string{"read", "search", "get", "list_namespaces"}
+	for resource, list := range actions {
+		for _, action := range list {
+			q := access.Question{Resource: resource, Action: action, Value: []byte(`{"namespace":["ada"],"metadata":{"owner":"bob"}}`)}
+			for _, p := range []auth.Policy{owned, shared} {
+				_, err := p.Decide(t.Context(), who(auth.Read), q)
+				if slices.Contains(reads, action) {
+					require.NoError(t, err, "%s.%s", resource, action)
+				} else {
+					require.Equal(t, http.StatusForbidden, status(t, err), "%s.%s", resource, action)
+				}
+			}
+			for _, as := range []*access.Actor{who(auth.Write), who("email", "profile"), who()} {
+				d, err := owned.Decide(t.Context(), as, q)
+				require.NoError(t, err)
+				if resource != access.Store {
+					require.Contains(t, string(d[0].Filter), `"owner":"ada"`)
+				}
+				d, err = shared.Decide(t.Context(), as, q)
+				require.NoError(t, err)
+				require.Equal(t, access.Decision{}, d[0])
+			}
+			d, err := owned.Decide(t.Context(), who(auth.Admin), q)
+			require.NoError(t, err)
+			require.Nil(t, d[0].Filter, "%s.%s", resource, action)
+			if action == "create" {
+				require.Contains(t, string(d[0].Value), `"owner":"ada"`)
+			}
+		}
+	}
+	other := access.Question{Resource: access.Store, Action: "put", Value: []byte(`{"namespace":["bob"]}`)}
+	_, err := owned.Decide(t.Context(), who(auth.Write), other)
+	require.Equal(t, http.StatusForbidden, status(t, err))
+	_, err = owned.Decide(t.Context(), who(auth.Admin), other)
+	require.NoError(t, err)
+}

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"understudy/auth"
+	"understudy/internal/app/moving"
+	"understudy/internal/fault"
+)
+
+func newKeys() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Create, list, rotate and revoke API keys",
+		Long: `Manages the API keys with which clients authenticate, in the data folder or the database of --database-url, also while a server runs.
+The server accepts them with {"auth": {"api_keys": true}} in langgraph.json. Changes take effect within five seconds on every server.
+
+A key acts as an identity: it reaches what that identity created, and nothing else. Its scopes are read, write (which includes read) and
+admin (everything of everyone).`,
+		Example: `  understudy keys create --name website
+  understudy keys create --name ada-laptop --identity ada --expires 90d
+  understudy keys list
+  understudy keys rotate 4f5d3c2b1a098765 --overlap 1h`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newKeysCreate(), newKeysList(), newKeysRotate(), newKeysRevoke())
+	return cmd
+}
+
+// keysCommand is a command on the keys of a server's data.
+func keysCommand(cmd *cobra.Command, run func(ctx context.Context, keys moving.Keys, args []string) error) *cobra.Command {
+	cmd.Flags().SortFlags = false
+	load := dataFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, _, err := load()
+		if err != nil {
+			return err
+		}
+		log := newLog(cfg, cmd.ErrOrStderr())
+		ctx, stop := untilSignal(cmd.Context(), log)
+		defer stop()
+		keys, err := moving.OpenKeys(ctx, cfg, log)
+		if err != nil {
+			return err
+		}
+		return errors.Join(run(ctx, keys, args), keys.Close())
+	}
+	return cmd
+}
+
+// scopes are the names of scopes at the command line.
+var scopes = map[string]string{"read": auth.Read, "write": auth.Write, "admin": auth.Admin}
+
+// maxName is the longest name or identity of a key, in bytes.
+const maxName = 200
+
+func newKeysCreate() *cobra.Command {
+	var name, identity, scope, expires string
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Create a key and print it, once",
+		Long: `Creates a key and prints it on standard output: only its digest is kept, so it cannot be shown again.
+Clients send it as x-api-key, which is what api_key of LangGraph's SDKs does, or as Authorization: Bearer.`,
+		Example: `  understudy keys create --name website
+  understudy keys create --name dashboard --scope read
+  UNDERSTUDY_API_KEY=$(understudy keys create --name me --scope admin) understudy threads`,
+		Args: noArgs,
+	}
+	keysCommand(cmd, func(ctx context.Context, keys moving.Keys, _ []string) error {
+		granted, ok := scopes[scope]
+		switch {
+		case strings.TrimSpace(name) == "":
+			return misused(cmd, "needs --name, such as the client that gets the key")
+		case !ok:
+			return misused(cmd, "--scope %q is none; write read, write or admin", scope)
+		case len(name) > maxName || len(identity) > maxName:
+			return misused(cmd, "--name and --identity have at most %d bytes", maxName)
+		}
+		if identity == "" {
+			identity = name
+		}
+		now := time.Now()
+		end, err := endOf(expires, now)
+		if err != nil {
+			return misused(cmd, "--expires %q is no time from now; write one such as 12h or 90d", expires)
+		}
+		k, text := auth.New(name, identity, []string{granted}, now, end)
+		if err := keys.InsertKey(ctx, k); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), text)
+		fmt.Fprintf(cmd.ErrOrStderr(), "key %s acts as %q with scope %s%s; it is not shown again\n", k.ID, identity, scope, until(end))
+		return nil
+	})
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` of what the key is for (required)")
+	cmd.Flags().StringVar(&identity, "identity", "", "`IDENTITY` as which it acts (default its name)")
+	cmd.Flags().StringVar(&scope, "scope", "write", "`SCOPE`: read, write or admin")
+	cmd.Flags().StringVar(&expires, "expires", "", "`DURATION` after which it ends, such as 12h or 90d (default never)")
+	return cmd
+}
+
+// endOf reads a time from now; "" is the zero time.
+func endOf(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	unit := time.Duration(1)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		text, unit = days+"h", 24
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 || d > 100*365*24*time.Hour/unit {
+		return time.Time{}, errors.New("no duration")
+	}
+	return now.Add(d * unit), nil
+}
+
+func until(end time.Time) string {
+	if end.IsZero() {
+		return ""
+	}
+	return " until " + end.UTC().Format(time.RFC3339)
+}
+
+func newKeysList() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List all keys, without their secrets",
+		Args:  noArgs,
+	}
+	keysCommand(cmd, func(ctx context.Context, keys moving.Keys, _ []string) error {
+		list, err := keys.Keys(ctx)
+		if err != nil {
+			return err
+		}
+		out, plain, now := cmd.OutOrStdout(), palette(false), time.Now()
+		if asJSON {
+			return json.NewEncoder(out).Encode(describeKeys(list, now))
+		}
+		if len(list) == 0 {
+			fmt.Fprintln(out, "no keys; create one: understudy keys create --name NAME")
+			return nil
+		}
+		rows := [][]string{{"KEY", "NAME", "IDENTITY", "SCOPE", "STATUS", "CREATED", "USED"}}
+		for _, k := range describeKeys(list, now) {
+			rows = append(rows, []string{
+				k.ID, plain.printable(k.Name), plain.printable(k.Identity), strings.Join(k.Scopes, ","), k.Status, ago(k.CreatedAt, now), ago(orNone(k.UsedAt), now),
+			})
+		}
+		table(out, rows)
+		return nil
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// shownKey is a key in a list.
+type shownKey struct {
+	ID        string   `json:"key_id"`
+	Name      string   `json:"name"`
+	Identity  string   `json:"identity"`
+	Scopes    []string `json:"scopes"`
+	Status    string   `json:"status"` // valid, expired or revoked
+	CreatedAt string   `json:"created_at"`
+	ExpiresAt string   `json:"expires_at,omitempty"`
+	RevokedAt string   `json:"revoked_at,omitempty"`
+	UsedAt    string   `json:"used_at,omitempty"`
+}
+
+func describeKeys(list []*auth.Key, now time.Time) []shownKey {
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339)
+	}
+	out := make([]shownKey, len(list))
+	for i, k := range list {
+		status := "valid"
+		switch {
+		case !k.RevokedAt.IsZero():
+			status = "revoked"
+		case !k.Valid(now):
+			status = "expired"
+		}
+		names := []string{}
+		for name, scope := range scopes {
+			if slices.Contains(k.Scopes, scope) {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		out[i] = shownKey{k.ID, k.Name, k.Identity, names, status, at(k.CreatedAt), at(k.ExpiresAt), at(k.RevokedAt), at(k.UsedAt)}
+	}
+	return out
+}
+
+func oneKey(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return misused(cmd, "takes the ID of one key, as in understudy keys list, but got %q", args)
+	}
+	return nil
+}
+
+// unknownKey says where to find the IDs of keys.
+func unknownKey(err error, key string) error {
+	if fault.Is(err, fault.NotFound) {
+		return usageError{fmt.Errorf("there is no key %q; its ID is in the first column of: understudy keys list", key)}
+	}
+	return err
+}
+
+func newKeysRotate() *cobra.Command {
+	var overlap time.Duration
+	var expires string
+	cmd := &cobra.Command{
+		Use:   "rotate KEY",
+		Short: "Create a successor of a key, and let the key end",
+		Long: `Creates a key with the name, identity and scopes of another one, and prints it. The old one ends after --overlap: until then clients can
+change over.`,
+		Example: `  understudy keys rotate 4f5d3c2b1a098765 --overlap 24h`,
+		Args:    oneKey,
+	}
+	keysCommand(cmd, func(ctx context.Context, keys moving.Keys, args []string) error {
+		now := time.Now()
+		end, err := endOf(expires, now)
+		if err != nil || overlap < 0 {
+			return misused(cmd, "--expires and --overlap are times from now, such as 12h")
+		}
+		old, err := keys.Key(ctx, args[0])
+		if err != nil {
+			return unknownKey(err, args[0])
+		}
+		if !old.Valid(now) {
+			return fmt.Errorf("key %s has expired or was revoked; create another: understudy keys create --name %q", old.ID, old.Name)
+		}
+		k, text := auth.New(old.Name, old.Identity, old.Scopes, now, end)
+		if err := keys.InsertKey(ctx, k); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), text) // before the old one ends: it cannot be shown again
+		if err := keys.ExpireKey(ctx, old.ID, now.Add(overlap)); err != nil {
+			return fmt.Errorf("the new key %s is valid, but the old one does not end: %w; run: understudy keys revoke %s", k.ID, err, old.ID)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "key %s follows %s, which ends at %s\n", k.ID, old.ID, now.Add(overlap).UTC().Format(time.RFC3339))
+		return nil
+	})
+	cmd.Flags().DurationVar(&overlap, "overlap", 0, "`DURATION` for which the old key stays valid")
+	cmd.Flags().StringVar(&expires, "expires", "", "`DURATION` after which the new one ends, such as 12h or 90d (default never)")
+	return cmd
+}
+
+func newKeysRevoke() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "revoke KEY",
+		Short:   "End a key now",
+		Long:    `Ends a key, within five seconds on every server. What was created with it stays.`,
+		Example: `  understudy keys revoke 4f5d3c2b1a098765`,
+		Args:    oneKey,
+	}
+	return keysCommand(cmd, func(ctx context.Context, keys moving.Keys, args []string) error {
+		if err := keys.RevokeKey(ctx, args[0], time.Now()); err != nil {
+			return unknownKey(err, args[0])
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "key %s is revoked\n", args[0])
+		return nil
+	})
+}

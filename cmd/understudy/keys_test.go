@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Keys are created, rotated and revoked beside a server that is writing, and each change is true for it within seconds.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	dir := folderWithAgent(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "langgraph.json"), []byte(`{"graphs": {"echo": {"agent": {"model": "scripted:script.json"}}}, "auth": {"api_keys": true}}`), 0o600))
+	run := func(args ...string) (string, error) {
+		var out, errs bytes.Buffer
+		root := newRoot(&out, &errs)
+		root.SetArgs(append(append([]string{"keys"}, args...), "-c", filepath.Join(dir, "langgraph.json"), "--data", filepath.Join(dir, "data")))
+		err := root.ExecuteContext(t.Context())
+		require.NotContains(t, errs.String(), strings.TrimSpace(out.String())+"x")
+		return strings.TrimSpace(out.String()), err
+	}
+	ok := func(args ...string) string {
+		t.Helper()
+		out, err := run(args...)
+		require.NoError(t, err)
+		return out
+	}
+	first := ok("create", "--name", "first") // makes the folder
+	url := serveFolder(t, dir)
+	api := func(key string) *client { return &client{base: url, header: http.Header{"X-Api-Key": {key}}} }
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	load.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := api(first).post(t.Context(), "/runs/wait", map[string]any{"assistant_id": "echo", "input": messagesInput("hello")}, nil); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	var keys []string
+	for range 10 {
+		keys = append(keys, ok("create", "--name", "second", "--identity", "ada", "--expires", "1d"))
+	}
+	reader := ok("create", "--name", "reader", "--identity", "ada", "--scope", "read")
+	for _, key := range keys {
+		require.NoError(t, api(key).post(t.Context(), "/threads", map[string]any{}, nil))
+	}
+	var list []any
+	require.NoError(t, api(reader).post(t.Context(), "/threads/search", map[string]any{}, &list))
+	require.Len(t, list, len(keys))
+	require.ErrorContains(t, api(reader).post(t.Context(), "/threads", map[string]any{}, nil), "needs the scope write")
+	require.NoError(t, api(first).post(t.Context(), "/threads/search", map[string]any{}, &list))
+	require.Empty(t, list, "of another identity")
+
+	id := func(key string) string { return key[3:19] }
+	ok("revoke", id(keys[0]))
+	next := ok("rotate", id(keys[1]))
+	for _, old := range keys[:2] {
+		require.Eventually(t, func() bool { return api(old).post(t.Context(), "/threads/search", map[string]any{}, nil) != nil }, 20*time.Second, 50*time.Millisecond)
+	}
+	require.NoError(t, api(next).post(t.Context(), "/threads/search", map[string]any{}, &list))
+	require.Len(t, list, len(keys))
+	close(stop)
+	load.Wait()
+
+	out := ok("list", "--json")
+	var shown []shownKey
+	require.NoError(t, json.Unmarshal([]byte(out), &shown))
+	status := map[string]string{}
+	for _, k := range shown {
+		status[k.ID] = k.Status
+	}
+	require.Equal(t, []string{"revoked", "expired", "valid", "valid"}, []string{status[id(keys[0])], status[id(keys[1])], status[id(keys[2])], status[id(next)]})
+	for _, key := range append(keys, first, reader, next) {
+		require.NotContains(t, out+ok("list"), key[20:], "a secret is shown once")
+	}
+
+	for problem, args := range map[string][]string{
+		"needs --name":         {"create"},
+		"read, write or admin": {"create", "--name", "x", "--scope", "root"},
+		"12h or 90d":           {"create", "--name", "x", "--expires", "tomorrow"},
+		"at most 200":          {"create", "--name", strings.Repeat("x", 201)},
+		"there is no key":      {"revoke", "none"},
+		"no key":               {"rotate", "none"},
+		"was revoked":          {"rotate", id(keys[0])},
+		"ID of one key":        {"revoke"},
+	} {
+		_, err := run(args...)
+		require.ErrorContains(t, err, problem)
+	}
+}

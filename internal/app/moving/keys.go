@@ -1,0 +1,32 @@
+package moving
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"understudy/auth"
+	"understudy/internal/config"
+	"understudy/storage/sqlite"
+)
+
+// Keys are the API keys of a server's data.
+type Keys interface {
+	auth.KeyStore
+	io.Closer
+}
+
+// OpenKeys opens the API keys of the data folder or database of cfg, also while a server works on it.
+func OpenKeys(ctx context.Context, cfg *config.Config, log *slog.Logger) (Keys, error) {
+	if cfg.DatabaseURL == "" {
+		if cfg.Data == sqlite.InMemory {
+			return nil, ErrNotFolder
+		}
+		keys, err := sqlite.OpenKeys(ctx, cfg.Data)
+		if !errors.Is(err, sqlite.ErrNoFolder) && !errors.Is(err, sqlite.ErrOlder) {
+			return keys, err
+		}
+	}
+	return openData(ctx, cfg, log) // which makes the database, or brings it to the schema of this program
+}

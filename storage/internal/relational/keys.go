@@ -1,0 +1,61 @@
+package relational
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"understudy/auth"
+	"understudy/internal/fault"
+)
+
+var errNoKey = fault.New(fault.NotFound, "API key not found")
+
+const keyColumns = "key_id, name, identity, scopes, digest, created_at, expires_at, revoked_at, used_at"
+
+func scanKey(r Row) *auth.Key {
+	return &auth.Key{
+		ID: r.Text(0), Name: r.Text(1), Identity: r.Text(2), Scopes: strings.Fields(r.Text(3)), Digest: r.Text(4), CreatedAt: r.Time(5), ExpiresAt: r.Time(6), RevokedAt: r.Time(7), UsedAt: r.Time(8),
+	}
+}
+
+var (
+	insertKey  = same(insertInto("api_keys", keyColumns))
+	selectKey  = same("SELECT " + keyColumns + " FROM api_keys WHERE key_id = $1")
+	selectKeys = same("SELECT " + keyColumns + " FROM api_keys ORDER BY created_at, key_id")
+	expireKey  = same("UPDATE api_keys SET expires_at = CASE WHEN expires_at < $2 THEN expires_at ELSE $2 END WHERE key_id = $1")
+	revokeKey  = same("UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE key_id = $1")
+	useKey     = same("UPDATE api_keys SET used_at = $2 WHERE key_id = $1 AND (used_at IS NULL OR used_at < $2)")
+)
+
+// InsertKey implements auth.KeyStore.
+func (s *Store) InsertKey(ctx context.Context, k *auth.Key) error {
+	return s.db.Write(ctx, func(tx *Tx) error {
+		return tx.Exec(insertKey, k.ID, k.Name, k.Identity, strings.Join(k.Scopes, " "), k.Digest, k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.UsedAt)
+	})
+}
+
+// Key implements auth.KeyStore.
+func (s *Store) Key(ctx context.Context, id string) (*auth.Key, error) {
+	return from(ctx, s.db.Read, func(q Querier) (*auth.Key, error) { return the(q, errNoKey, selectKey, scanKey, id) })
+}
+
+// Keys implements auth.KeyStore.
+func (s *Store) Keys(ctx context.Context) ([]*auth.Key, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*auth.Key, error) { return all(q, selectKeys, scanKey) })
+}
+
+// ExpireKey implements auth.KeyStore.
+func (s *Store) ExpireKey(ctx context.Context, id string, at time.Time) error {
+	return s.db.Write(ctx, func(tx *Tx) error { return tx.change(errNoKey, "expire API key "+id, expireKey, id, at) })
+}
+
+// RevokeKey implements auth.KeyStore.
+func (s *Store) RevokeKey(ctx context.Context, id string, at time.Time) error {
+	return s.db.Write(ctx, func(tx *Tx) error { return tx.change(errNoKey, "revoke API key "+id, revokeKey, id, at) })
+}
+
+// UseKey implements auth.KeyStore.
+func (s *Store) UseKey(ctx context.Context, id string, at time.Time) error {
+	return s.db.Write(ctx, func(tx *Tx) error { return tx.Exec(useKey, id, at) })
+}
