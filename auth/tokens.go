@@ -61,6 +61,7 @@ const (
 	maxToken    = 16 << 10         // bytes
 	keysEvery   = time.Hour
 	refetch     = 30 * time.Second // at most, for keys that are not known
+	refetchTime = 5 * time.Second  // of the request for an unknown key, and its turn
 	retryKeys   = 5 * time.Second
 	maxDocument = 1 << 20 // bytes of an OpenID configuration
 )
@@ -171,7 +172,7 @@ func (t *Tokens) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 		return nil, fmt.Errorf("fetch %s: %w", address, err)
 	}
 	client, err := jwkset.NewHTTPClient(jwkset.HTTPClientOptions{
-		HTTPURLs: map[string]jwkset.Storage{address: storage}, RefreshUnknownKID: rate.NewLimiter(rate.Every(refetch), 1), RateLimitWaitMax: time.Millisecond,
+		HTTPURLs: map[string]jwkset.Storage{address: storage}, RefreshUnknownKID: rate.NewLimiter(rate.Every(refetch), 1), RateLimitWaitMax: refetchTime,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("fetch %s: %w", address, err)
