@@ -46,8 +46,8 @@ type Store interface {
 	// Deliveries returns deliveries that are due, and when the next one that is not is due (zero: none).
 	Deliveries(ctx context.Context, q webhook.Query) (due []*webhook.Delivery, next time.Time, err error)
 
-	// Completion returns what was kept of the end of a run; fault.NotFound when nothing was.
-	Completion(ctx context.Context, r id.Run) (*Completion, error)
+	// Completions returns what was kept of the ends of runs, by run. Some may have nothing.
+	Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*Completion, error)
 }
 
 // CronReader reads committed rows of crons.

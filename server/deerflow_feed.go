@@ -259,12 +259,12 @@ func (s gateway) tokenUsage(c *fiber.Ctx, _ *gatewayCaller, t string) error {
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
+		done, err := s.opts.Runs.Completions(ctx, list...)
+		if err != nil {
+			return err
+		}
 		for _, x := range list {
-			done, err := s.opts.Runs.Completion(ctx, id.Thread(t), x.ID)
-			if err != nil && !fault.Is(err, fault.NotFound) {
-				return err
-			}
-			u.Add(done)
+			u.Add(done[x.ID])
 		}
 		if len(list) < page {
 			return sendJSON(c, u.JSON())

@@ -182,23 +182,11 @@ func (s gateway) findRun(c *fiber.Ctx, t, r string) (*run.Run, error) {
 }
 
 func (s gateway) sendGatewayRun(c *fiber.Ctx, x *run.Run) error {
-	done, err := s.completion(c, x)
+	done, err := s.opts.Runs.Completions(c.UserContext(), x)
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, deerflow.Run(x, done))
-}
-
-// completion returns what is known of a run that is over; nil of one that is not.
-func (s gateway) completion(c *fiber.Ctx, x *run.Run) (*run.Completion, error) {
-	if !x.Status.Over() {
-		return nil, nil
-	}
-	done, err := s.opts.Runs.Completion(c.UserContext(), x.Thread, x.ID)
-	if fault.Is(err, fault.NotFound) {
-		return nil, nil // deleted meanwhile
-	}
-	return done, err
+	return sendJSON(c, deerflow.Run(x, done[x.ID]))
 }
 
 const maxGatewayRuns = 100
@@ -208,15 +196,24 @@ func (s gateway) listGatewayRuns(c *fiber.Ctx, _ *gatewayCaller, t string) error
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	out := make([]json.RawMessage, len(list))
-	for i, x := range list {
-		done, err := s.completion(c, x)
-		if err != nil {
-			return err
-		}
-		out[i] = deerflow.Run(x, done)
+	out, err := s.gatewayRuns(c, list)
+	if err != nil {
+		return err
 	}
 	return sendJSON(c, deerflow.Of(out))
+}
+
+// gatewayRuns returns runs as the Gateway shows them.
+func (s gateway) gatewayRuns(c *fiber.Ctx, list []*run.Run) ([]json.RawMessage, error) {
+	done, err := s.opts.Runs.Completions(c.UserContext(), list...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]json.RawMessage, len(list))
+	for i, x := range list {
+		out[i] = deerflow.Run(x, done[x.ID])
+	}
+	return out, nil
 }
 
 func (s gateway) cancelGatewayRun(c *fiber.Ctx, _ *gatewayCaller, x *run.Run) error {

@@ -406,13 +406,9 @@ func (s gateway) consoleRoutes() {
 		list = list[min(offset, len(list)):]
 		more := len(list) > limit
 		list = list[:min(limit, len(list))]
-		out := make([]json.RawMessage, len(list))
-		for i, r := range list {
-			done, err := s.completion(c, r)
-			if err != nil {
-				return err
-			}
-			out[i] = deerflow.Run(r, done)
+		out, err := s.gatewayRuns(c, list)
+		if err != nil {
+			return err
 		}
 		return sendEncoded(c, map[string]any{"runs": out, "has_more": more})
 	})
@@ -439,29 +435,34 @@ func (s gateway) consoleUsage(c *fiber.Ctx, who *gatewayCaller) error {
 		list[i].Date = first.AddDate(0, 0, i).Format(time.DateOnly)
 		at[list[i].Date] = &list[i]
 	}
+	var runs []*run.Run // of these days; without what they were called with
 	if err := s.runsOf(c, who, 1<<30, nil, func(r *run.Run) error {
-		d := at[r.CreatedAt.UTC().Format(time.DateOnly)]
-		if d == nil {
-			return nil
-		}
-		done, err := s.completion(c, r)
-		if err != nil {
-			return err
-		}
-		d.Runs++
-		if done != nil {
-			add := func(to *int64, n *int64) {
-				if n != nil {
-					*to += *n
-				}
-			}
-			add(&d.Input, done.InputTokens)
-			add(&d.Output, done.OutputTokens)
-			add(&d.Total, done.TotalTokens)
+		if at[r.CreatedAt.UTC().Format(time.DateOnly)] != nil {
+			runs = append(runs, &run.Run{ID: r.ID, Thread: r.Thread, Status: r.Status, CreatedAt: r.CreatedAt})
 		}
 		return nil
 	}); err != nil {
 		return err
+	}
+	add := func(to *int64, n *int64) {
+		if n != nil {
+			*to += *n
+		}
+	}
+	for part := range slices.Chunk(runs, 1000) {
+		completions, err := s.opts.Runs.Completions(c.UserContext(), part...)
+		if err != nil {
+			return err
+		}
+		for _, r := range part {
+			d := at[r.CreatedAt.UTC().Format(time.DateOnly)]
+			d.Runs++
+			if done := completions[r.ID]; done != nil {
+				add(&d.Input, done.InputTokens)
+				add(&d.Output, done.OutputTokens)
+				add(&d.Total, done.TotalTokens)
+			}
+		}
 	}
 	return sendEncoded(c, map[string]any{"days": list})
 }

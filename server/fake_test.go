@@ -240,8 +240,8 @@ func (f fakeRuns) Get(_ context.Context, t id.Thread, r id.Run) (*run.Run, error
 	return f.one(), f.note(t, r)
 }
 
-func (f fakeRuns) Completion(_ context.Context, t id.Thread, r id.Run) (*run.Completion, error) {
-	return nil, f.note(t, r)
+func (fakeRuns) Completions(context.Context, ...*run.Run) (map[id.Run]*run.Completion, error) {
+	return nil, nil
 }
 
 func (f fakeRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run, error) {

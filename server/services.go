@@ -79,8 +79,8 @@ type Runs interface {
 	BeginWait(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error)
 	Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
-	// Completion returns what is known of a run that is over; nil of one that is not, or of which nothing was kept.
-	Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error)
+	// Completions returns what is known of runs that are over, by run, in one read. Of one that is not, or of which nothing was kept, there is none.
+	Completions(ctx context.Context, runs ...*run.Run) (map[id.Run]*run.Completion, error)
 	// Newest calls fn with the newest runs of threads that a search has found, newest first and without arguments.
 	Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error
 	Delete(ctx context.Context, t id.Thread, r id.Run) error

@@ -6,7 +6,6 @@ import (
 
 	"understudy/bridge"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/cron"
 )
@@ -48,18 +47,16 @@ func (s *Service) Load() (most, used int) { return s.queue.Load() }
 // Queue returns the state of the queue of all servers.
 func (s *Service) Queue(ctx context.Context) (run.Queue, error) { return s.queue.State(ctx) }
 
-// Completion returns the completion data of a run that is over; nil while it is not.
-func (s *Service) Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error) {
-	row, err := s.Get(ctx, t, r)
-	if err != nil {
-		return nil, err
+// Completions returns the completion data of runs that are over, by run. Those that are not, that ended before it was kept, or that were never claimed have none.
+func (s *Service) Completions(ctx context.Context, runs ...*run.Run) (map[id.Run]*run.Completion, error) {
+	over := make([]id.Run, 0, len(runs))
+	for _, r := range runs {
+		if r.Status.Over() || r.Left {
+			over = append(over, r.ID)
+		}
 	}
-	if !row.Status.Over() {
+	if len(over) == 0 {
 		return nil, nil
 	}
-	c, err := s.Store.Completion(ctx, r)
-	if fault.Is(err, fault.NotFound) { // it ended before this was kept, or without ever being claimed
-		return nil, nil
-	}
-	return c, err
+	return s.Store.Completions(ctx, over...)
 }

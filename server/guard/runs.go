@@ -216,12 +216,18 @@ func (g *runs) Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 }
 
 // List asks for both, as LangGraph Server does.
-func (g *runs) Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error) {
-	ctx, err := g.read(ctx, t)
-	if err != nil {
-		return nil, err
+func (g *runs) Completions(ctx context.Context, list ...*run.Run) (map[id.Run]*run.Completion, error) {
+	asked := map[id.Thread]bool{}
+	for _, r := range list {
+		if asked[r.Thread] {
+			continue
+		}
+		asked[r.Thread] = true
+		if _, err := g.read(ctx, r.Thread); err != nil {
+			return nil, err
+		}
 	}
-	return g.inner.Completion(ctx, t, r)
+	return g.inner.Completions(ctx, list...)
 }
 
 func (g *runs) List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error) {

@@ -9,7 +9,6 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/internal/jsonplus"
 	"understudy/run"
 )
@@ -18,8 +17,10 @@ import (
 const completionColumns = "input_tokens, output_tokens, total_tokens, by_model, by_caller, llm_calls, messages, first_human, last_ai, title, error"
 
 var (
-	SelectCompletion = same("SELECT " + completionColumns + " FROM run_completions WHERE run_id = $1")
-	putCompletion    = same(upsert("run_completions", "run_id", completionColumns))
+	SelectCompletion  = same("SELECT " + completionColumns + " FROM run_completions WHERE run_id = $1")
+	selectCompletions = differing("SELECT "+completionColumns+", run_id FROM run_completions WHERE run_id = ANY($1)",
+		"SELECT "+completionColumns+", run_id FROM run_completions WHERE run_id IN (SELECT value FROM json_each($1))")
+	putCompletion = same(upsert("run_completions", "run_id", completionColumns))
 	// MessagesOfRun uses the index of all events of a run: it has few besides its messages, so an
 	// index of messages alone would not pay.
 	MessagesOfRun = differing("SELECT seq, first_seq, type, metadata, content FROM events JOIN event_bodies USING (body) "+
@@ -62,22 +63,21 @@ func scanCompletion(r Row) (*run.Completion, error) {
 	return c, nil
 }
 
-// Completion implements run.Store.
-func (s *Store) Completion(ctx context.Context, r id.Run) (*run.Completion, error) {
-	c, err := from(ctx, s.db.Read, func(q Querier) (c *run.Completion, err error) {
-		found, err := one(q, SelectCompletion, func(r Row) error {
-			c, err = scanCompletion(r)
+// Completions implements run.Store.
+func (s *Store) Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*run.Completion, error) {
+	out, err := from(ctx, s.db.Read, func(q Querier) (map[id.Run]*run.Completion, error) {
+		out := make(map[id.Run]*run.Completion, len(runs))
+		err := q.Query(selectCompletions, func(r Row) error {
+			c, err := scanCompletion(r)
+			out[id.Run(r.Text(11))] = c
 			return err
-		}, r)
-		if err == nil && !found {
-			err = fault.New(fault.NotFound, "completion not found")
-		}
-		return c, err
+		}, runs)
+		return out, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("completion of run %s: %w", r, err)
+		return nil, fmt.Errorf("completions of %d runs: %w", len(runs), err)
 	}
-	return c, nil
+	return out, nil
 }
 
 // PutCompletion implements run.Tx.
