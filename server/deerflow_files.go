@@ -78,7 +78,7 @@ func (s gateway) ownThread(h func(c *fiber.Ctx, who *gatewayCaller, t string) er
 
 // checkOwner refuses another user's thread. exists: there is one, and it is the caller's.
 func (s gateway) checkOwner(c *fiber.Ctx, who *gatewayCaller, t string) (exists bool, err error) {
-	v, err := s.opts.Threads.Get(c.UserContext(), id.Thread(t))
+	v, err := s.bare(c.UserContext(), id.Thread(t))
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return false, nil

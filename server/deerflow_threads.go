@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -23,6 +24,12 @@ func (s gateway) threadRoutes() {
 	s.handle("POST", "/threads", members, s.createGatewayThread)
 	s.handle("POST", "/threads/search", members, s.searchGatewayThreads)
 	s.handle("GET", "/threads/{thread_id}", members, s.existing(func(c *fiber.Ctx, _ *gatewayCaller, v *thread.View) error {
+		v, err := s.opts.Threads.Get(c.UserContext(), v.ID)
+		if fault.Is(err, fault.NotFound) { // it was deleted meanwhile
+			return deerflow.NoThread(param(c, "thread_id"))
+		} else if err != nil {
+			return err
+		}
 		return sendJSON(c, deerflow.Thread(v, true))
 	}))
 	s.handle("PATCH", "/threads/{thread_id}", members, s.existing(s.patchGatewayThread))
@@ -52,13 +59,25 @@ func (s gateway) existing(h func(c *fiber.Ctx, who *gatewayCaller, v *thread.Vie
 	}
 }
 
-// owned returns a thread of the caller.
+// owned returns a thread of the caller, without its values.
 func (s gateway) owned(c *fiber.Ctx, who *gatewayCaller, t string) (*thread.View, error) {
-	v, err := s.opts.Threads.Get(c.UserContext(), id.Thread(t))
+	v, err := s.bare(c.UserContext(), id.Thread(t))
 	if fault.Is(err, fault.NotFound) || err == nil && !owns(who, v) {
 		return nil, deerflow.NoThread(t)
 	}
 	return v, err
+}
+
+// bare returns a thread without its values, which may be large.
+func (s gateway) bare(ctx context.Context, t id.Thread) (*thread.View, error) {
+	page, _, err := s.opts.Threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t}, Limit: 1}, NoValues: true})
+	if err == nil && len(page) == 0 {
+		err = fault.New(fault.NotFound, "Thread not found")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return page[0], nil
 }
 
 func owns(who *gatewayCaller, v *thread.View) bool {
@@ -79,7 +98,7 @@ func stamped(metadata json.RawMessage, owner string) json.RawMessage {
 
 // ensure returns the caller's thread with an id, made if there is none. made: it was.
 func (s gateway) ensure(c *fiber.Ctx, who *gatewayCaller, t id.Thread, metadata json.RawMessage) (v *thread.View, err error) {
-	if v, err = s.opts.Threads.Create(c.UserContext(), thread.New{ID: t, Metadata: stamped(metadata, who.id), IfExists: "do_nothing"}); err != nil {
+	if v, err = s.opts.Threads.Create(c.UserContext(), thread.New{ID: t, Metadata: stamped(metadata, who.id), IfExists: "do_nothing", NoValues: true}); err != nil {
 		return nil, err
 	}
 	if !owns(who, v) {

@@ -142,6 +142,13 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 			return nil, notUpdated(t.ID, err)
 		}
 	}
+	if n.NoValues {
+		row, err := s.row(ctx, t.ID)
+		if err != nil {
+			return nil, err
+		}
+		return s.view(ctx, row, true)
+	}
 	return s.Get(ctx, t.ID)
 }
 

@@ -85,6 +85,7 @@ type New struct {
 	TTL        *TTLRequest
 	Supersteps [][]graph.StateUpdate
 	Key        *idempotency.Key // nil: none
+	NoValues   bool             // the answer need not show them
 }
 
 // Patch changes a thread. Nil fields are unchanged.
