@@ -48,7 +48,7 @@ spec:
         - --port=2024
         - --drain={{ $v.drainSeconds }}s
         {{- if $v.noAuth }}
-        - --no-auth
+        - --no-auth=true
         {{- end }}
         {{- if not $v.database.secret }}
         - --data=/data

@@ -158,8 +158,12 @@ func TestExamine(t *testing.T) {
 			[]string{"problem port:", "is taken", "--port (0 takes a free one)"},
 		},
 		"an address that is not ours": {
-			func(p *patient) { p.flags["host"] = "203.0.113.7" },
+			func(p *patient) { p.flags["host"], p.flags["no-auth"] = "203.0.113.7", "true" },
 			[]string{"problem port: no network interface here has the address 203.0.113.7"},
+		},
+		"an open server": {
+			func(p *patient) { p.flags["host"] = "0.0.0.0" },
+			[]string{"problem config: --host: \"0.0.0.0\": nothing authenticates requests", "--no-auth"},
 		},
 		"a data folder that is a file": {
 			func(p *patient) { p.flags["data"] = p.write("file", "") },
