@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,39 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// What an identity may create in a minute is counted over all ways to create a run, and others are not held up.
+func TestRunsPerMinute(t *testing.T) {
+	t.Parallel()
+	dir := folderWithAgent(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "langgraph.json"), []byte(`{
+		"graphs": {"echo": {"agent": {"model": "scripted:script.json"}}}, "auth": {"api_keys": true}, "limits": {"runs_per_minute": 5}}`), 0o600))
+	create := func(args ...string) *client {
+		var out bytes.Buffer
+		root := newRoot(&out, io.Discard)
+		root.SetArgs(append([]string{"keys", "create", "-c", filepath.Join(dir, "langgraph.json"), "--data", filepath.Join(dir, "data")}, args...))
+		require.NoError(t, root.ExecuteContext(t.Context()))
+		return &client{header: http.Header{"X-Api-Key": {strings.TrimSpace(out.String())}}}
+	}
+	ada, also, bob := create("--name", "a", "--identity", "ada"), create("--name", "b", "--identity", "ada"), create("--name", "bob")
+	url := serveFolder(t, dir)
+	ada.base, also.base, bob.base = url, url, url
+	body := map[string]any{"assistant_id": "echo", "input": messagesInput("hello")}
+	require.NoError(t, ada.post(t.Context(), "/runs/wait", body, nil))
+	require.NoError(t, also.post(t.Context(), "/runs", body, nil))
+	require.ErrorContains(t, ada.post(t.Context(), "/runs/batch", []any{body, body, body, body}, nil), "Too many runs")
+	require.NoError(t, ada.post(t.Context(), "/runs/batch", []any{body, body, body}, nil), "none of the batch before counts")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"echo","messages":[{"role":"user","content":"hello"}]}`))
+	require.NoError(t, err)
+	req.Header = also.header.Clone()
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	require.NoError(t, bob.post(t.Context(), "/runs/wait", body, nil))
+}
 
 // Keys are created, rotated and revoked beside a server that is writing, and each change is true for it within seconds.
 func TestKeys(t *testing.T) {

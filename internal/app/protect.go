@@ -30,7 +30,7 @@ func (s *Server) protect() (err error) {
 		return nil
 	}
 	s.inside = access.NewInside()
-	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads()}
+	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads(), Pace: guard.Pace{PerMinute: s.cfg.RunsPerMinute}}
 	return nil
 }
 

@@ -123,6 +123,13 @@ func (f *file) auth(v value, key string) {
 	}
 }
 
+// limits reads how much an identity may use.
+func (f *file) limits(v value, key string) {
+	f.section(v, key, map[string]func(value, string){
+		"runs_per_minute": func(v value, key string) { f.c.RunsPerMinute = int(f.integer(v, key, 1, 1_000_000)) },
+	})
+}
+
 // authPolicy reads who reaches what among those that are authenticated natively.
 func (f *file) authPolicy(v value, key string) {
 	switch text := f.text(v, key, "owner"); text {
@@ -151,18 +158,10 @@ func (f *file) jwt(v value, key string) {
 			}
 		},
 		"secret_env": func(v value, key string) {
-			name := f.text(v, key, "JWT_SECRET")
-			if name == "" {
-				return
+			if name := f.text(v, key, "JWT_SECRET"); name != "" {
+				j.Secret = []byte{}
+				f.later = append(f.later, func() { f.jwtSecret(j, name, v, key) })
 			}
-			secret, _ := f.lookup(name)
-			switch {
-			case secret == "":
-				f.wrong(v, key, "the variable %s is not set; set it to the secret that signs the tokens", name)
-			case len(secret) < minSecret:
-				f.wrong(v, key, "the secret in %s has %d bytes; HS256 needs at least %d, such as those of: openssl rand -hex 32", name, len(secret), minSecret)
-			}
-			j.Secret = []byte(secret)
 		},
 		"algorithms":        f.setTexts(&j.Algorithms, "RS256"),
 		"identity_claim":    f.setText(&j.Identity, "sub"),
@@ -184,6 +183,18 @@ func (f *file) jwt(v value, key string) {
 		}
 	}
 	f.c.Auth.JWT = j
+}
+
+// jwtSecret reads the secret of tokens. It runs when env is known, wherever in the file that stands.
+func (f *file) jwtSecret(j *JWT, name string, v value, key string) {
+	if f.c.dataOnly {
+		return
+	}
+	secret, ok := f.variableValue(name, v, key)
+	if ok && len(secret) < minSecret {
+		f.wrong(v, key, "the secret in %s has %d bytes; HS256 needs at least %d, such as those of: openssl rand -hex 32", name, len(secret), minSecret)
+	}
+	j.Secret = []byte(secret)
 }
 
 // minSecret is the least number of bytes of a secret that signs tokens.

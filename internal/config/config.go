@@ -136,6 +136,8 @@ type Config struct {
 	// Lookup finds environment variables, for what reads its own.
 	Lookup func(name string) (string, bool)
 
+	// RunsPerMinute is how many runs an identity may create on a server in a minute; 0: any number.
+	RunsPerMinute int
 	// IgnoreAuth starts without the auth and encryption of langgraph.json. Only valid on a loopback
 	// address.
 	IgnoreAuth bool
@@ -183,6 +185,8 @@ type Config struct {
 	places map[string]string
 	// asksEncryption says that the file has a non-empty section of that name.
 	asksEncryption bool
+	// dataOnly: what only requests need is not asked for.
+	dataOnly bool
 }
 
 // Graph is one entry of the graphs section.

@@ -521,7 +521,7 @@ func TestAuth(t *testing.T) {
 		`"auth": {"jwt": {}}`:                                              "says not how tokens are checked",
 		`"auth": {"jwt": {"issuer": "me"}}`:                                "jwks_url",
 		`"auth": {"jwt": {"jwks_url": "keys"}}`:                            "https://",
-		`"auth": {"jwt": {"secret_env": "NONE"}}`:                          "NONE is not set",
+		`"auth": {"jwt": {"secret_env": "NONE"}}`:                          "variable NONE is not set",
 		`"auth": {"jwt": {"secret_env": "SHORT"}}`:                         "has 5 bytes",
 		`"auth": {"jwt": {"secret_env": "LONG", "jwks_url": "https://x"}}`: "secret_env and jwks_url",
 		`"auth": {"jwt": {"secret_env": "LONG", "algorithms": ["RS256"]}}`: `"RS256" is not one of HS256`,

@@ -68,6 +68,7 @@ func (f *file) root(v value) {
 		"store":          f.store,
 		"history":        f.history,
 		"auth":           f.auth,
+		"limits":         f.limits,
 		"encryption":     func(v value, _ string) { f.c.asksEncryption = !v.empty() },
 		"ui":             later("not in this version; the graphs are served without it"),
 		"ui_config":      later("not in this version; the graphs are served without it"),

@@ -33,6 +33,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		src.Lookup = os.LookupEnv
 	}
 	c := Default(src.Mode)
+	c.dataOnly = src.DataOnly
 	var warnings []Warning
 	var mistakes Mistakes
 	if src.File != "" {
@@ -55,6 +56,9 @@ func Load(src Source) (*Config, []Warning, error) {
 	if data, given := src.Flags["data"]; given && c.DatabaseURL != "" && c.Mode != Proxy {
 		// Not of a variable: that one may be the image's.
 		warnings = append(warnings, Warning{Key: c.Where("data"), Text: data + " is not used: all data is in the database of " + c.Where("database-url")})
+	}
+	if c.RunsPerMinute > 0 && !c.Authenticates() {
+		warnings = append(warnings, Warning{Key: "limits", Text: "without an effect: there are no identities without auth"})
 	}
 	if err := c.absolute(); err != nil {
 		mistakes = append(mistakes, Mistake{Text: c.Where("data") + ": " + err.Error()})

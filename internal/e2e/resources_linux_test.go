@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -37,7 +38,12 @@ func newDisk(t *testing.T, size string) disk {
 // remount changes size and flags ("ro", "rw").
 func (d disk) remount(options string, flags uintptr) {
 	d.t.Helper()
-	require.NoError(d.t, syscall.Mount("tmpfs", d.dir, "tmpfs", syscall.MS_REMOUNT|flags, options))
+	var err error
+	require.Eventually(d.t, func() bool { // the kernel may close files of a killed server a moment after its end
+		err = syscall.Mount("tmpfs", d.dir, "tmpfs", syscall.MS_REMOUNT|flags, options)
+		return !errors.Is(err, syscall.EBUSY)
+	}, 20*time.Second, 10*time.Millisecond)
+	require.NoError(d.t, err)
 }
 
 // whole checks the database of a data folder that no server has.

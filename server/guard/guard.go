@@ -25,6 +25,7 @@ type Guard struct {
 	Rows interface {
 		Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	}
+	Pace Pace // of runs that clients create
 }
 
 // Wrap puts the guard before the services of a server.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"understudy/access"
 	"understudy/bridge"
@@ -28,8 +29,17 @@ var _ server.Runs = (*runs)(nil)
 // errHidden is the answer for a run on a thread that the actor cannot reach.
 var errHidden = fault.New(fault.NotFound, "Thread or assistant not found.")
 
-// may asks whether a run may be created, and lets it act as the actor.
+// may asks whether a run may be created, and lets it act as the actor. The run counts against their limit.
 func (g *runs) may(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
+	ctx, err := g.mayOne(ctx, t, req)
+	if err == nil {
+		err = g.pace(ctx, 1)
+	}
+	return ctx, err
+}
+
+// mayOne is may for one of several runs, which are counted together.
+func (g *runs) mayOne(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
 	if err := g.assistants.use(ctx, req.AssistantID); err != nil {
 		return nil, err
 	}
@@ -43,9 +53,26 @@ func (g *runs) may(ctx context.Context, t id.Thread, req *run.Request) (context.
 	return ctx, nil
 }
 
+// pace counts runs that a client creates, when they may be created otherwise.
+func (g *runs) pace(ctx context.Context, n int) error {
+	who := access.From(ctx)
+	if who == nil || who == access.System {
+		return nil
+	}
+	return g.Pace.take(who.Identity, n, time.Now())
+}
+
 // resume is may for a run of the assistant that the thread has had. On a thread that the actor cannot reach the service answers as on one that does not
 // exist, and creates nothing.
 func (g *runs) resume(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
+	ctx, err := g.resumeOne(ctx, t, req)
+	if err == nil {
+		err = g.pace(ctx, 1)
+	}
+	return ctx, err
+}
+
+func (g *runs) resumeOne(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
 	row, err := g.Rows.Thread(access.Everything(ctx), t)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
@@ -152,9 +179,12 @@ func (g *runs) Create(ctx context.Context, t id.Thread, req run.Request) (*run.R
 func (g *runs) CreateBatch(ctx context.Context, reqs []run.Request) ([]*run.Run, error) {
 	reqs = slices.Clone(reqs)
 	for i := range reqs {
-		if _, err := g.may(ctx, "", &reqs[i]); err != nil {
+		if _, err := g.mayOne(ctx, "", &reqs[i]); err != nil {
 			return nil, err
 		}
+	}
+	if err := g.pace(ctx, len(reqs)); err != nil {
+		return nil, err
 	}
 	return g.inner.CreateBatch(ctx, reqs) // of threads that are made now
 }
