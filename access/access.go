@@ -81,6 +81,12 @@ type Policy interface {
 	Decide(ctx context.Context, actor *Actor, questions ...Question) ([]Decision, error)
 }
 
+// MetadataOnly is a Policy that reads and changes nothing of a run but its metadata, so that inputs, which may be large, need not be copied for it.
+type MetadataOnly interface {
+	Policy
+	MetadataOnly()
+}
+
 // Gatekeeper is an Authenticator and Policy that does both in one step, for implementations in another process.
 type Gatekeeper interface {
 	Authenticator

@@ -16,7 +16,10 @@ type Owner struct {
 	Key string
 }
 
-var _ Policy = Owner{}
+var _ MetadataOnly = Owner{}
+
+// MetadataOnly implements access.MetadataOnly.
+func (Owner) MetadataOnly() {}
 
 // errNotOwner refuses a namespace of the store that does not begin with the identity of the actor.
 var errNotOwner = &Refusal{Status: http.StatusForbidden, Detail: json.RawMessage(`"Forbidden"`)}

@@ -99,7 +99,10 @@ type Policy struct {
 	Owner *access.Owner
 }
 
-var _ access.Policy = Policy{}
+var _ access.MetadataOnly = Policy{}
+
+// MetadataOnly implements access.MetadataOnly.
+func (Policy) MetadataOnly() {}
 
 // reading are the actions for which the scope Read is enough.
 var reading = []string{"read", "search", "get", "list_namespaces"}

@@ -18,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/access"
+	"understudy/auth"
 	"understudy/graph/pregel"
 	"understudy/internal/config"
 	"understudy/internal/jsonobj"
@@ -67,7 +68,7 @@ func (owners) Decide(_ context.Context, a *access.Actor, questions ...access.Que
 // native is the policy that the server has itself, by which each user reaches what they created.
 type native struct {
 	access.Authenticator
-	access.Policy
+	auth.Policy
 }
 
 // talking is a graph that repeats its note; a note with "ask" asks first, and one with "wait" waits for the end of release.

@@ -57,8 +57,8 @@ func nativeAuth(s *Server) (Auth, *auth.Tokens, error) {
 		}
 	}
 	return struct {
-		access.Authenticator
-		access.Policy
+		*auth.Native
+		auth.Policy
 	}{n, p}, n.Tokens, nil
 }
 

@@ -100,6 +100,14 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 	withoutActor(config, "configurable")
 	config.Set("configurable", orEmpty(config.Get("configurable")))
 	req.Context = noActor(req.Context)
+	if _, brief := g.Policy.(access.MetadataOnly); brief || access.From(ctx) == access.System {
+		ctx, v, err := g.ask(ctx, access.Threads, "create_run", object("metadata", orEmpty(req.Metadata)))
+		if err != nil {
+			return nil, err
+		}
+		req.Metadata, req.Config, req.Actor = metadataOf(v), config.JSON(), access.From(ctx)
+		return ctx, nil
+	}
 	kwargs := object(
 		"input", orNull(req.Input), "command", orNull(req.Command), "config", config.JSON(), "context", orEmpty(req.Context), "stream_mode", encoded(req.Modes),
 		"interrupt_before", orNull(req.InterruptBefore), "interrupt_after", orNull(req.InterruptAfter), "webhook", named(req.Webhook), "feedback_keys", orNull(req.FeedbackKeys),
