@@ -32,15 +32,18 @@ type Options struct {
 	Tools Tools // the zero value: none
 	// Agent returns the model and the soul of a user's agent, "" for none; nil: there are no such agents. The error for an unknown one is
 	// fault.NotFound.
-	Agent  func(user, name string) (model, soul string, err error)
-	Memory Memory // the zero value: nothing is remembered
-	Log    *slog.Logger
+	Agent func(user, name string) (model, soul string, err error)
+	// Servers are the MCP servers as they are configured now, asked before each call of the model; nil: none.
+	Servers func() ([]Server, error)
+	Memory  Memory // the zero value: nothing is remembered
+	Log     *slog.Logger
 }
 
 // Graph is the agent. It is built anew with the first run after the settings changed; runs keep the one that they began with.
 type Graph struct {
 	o         Options
 	subagents chan struct{} // as many as may start now
+	servers   *servers      // nil: there are none
 
 	mu    sync.Mutex
 	of    *settings.Settings
@@ -54,6 +57,11 @@ func New(o Options) *Graph {
 	g := &Graph{o: o, subagents: make(chan struct{}, subagentPool)}
 	for range subagentPool {
 		g.subagents <- struct{}{}
+	}
+	if o.Servers != nil {
+		if g.servers = (&servers{list: o.Servers, log: o.Log, now: time.Now}); o.Log == nil {
+			g.servers.log = slog.New(slog.DiscardHandler)
+		}
 	}
 	return g
 }
@@ -160,7 +168,7 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if s.LoopDetection.Enabled {
 		chain = append(chain, loops(s.LoopDetection))
 	}
-	return agent.New(agent.Options{Name: Name, Model: first, Prompt: prompt, Middleware: chain, State: state()})
+	return agent.New(agent.Options{Name: Name, Model: first, Prompt: prompt, Sources: g.sourceFor(chain, nil), Middleware: chain, State: state()})
 }
 
 const prompt = `You are a careful research and coding assistant. Think before you act, ask when a request is unclear, and always end with an answer.`

@@ -26,6 +26,7 @@ type subagentType struct {
 	name, description, prompt string
 	tools                     func(name string) bool
 	turns                     int
+	servers                   bool // with the tools of MCP servers
 }
 
 // subagentTypes are the built-in ones, in the order in which errors name them.
@@ -35,14 +36,14 @@ var subagentTypes = []subagentType{
 		"You work on one task for another agent, which sees nothing but your last message. Finish the task with your tools, ask no questions, and end with a complete report: what you did and found, with file paths and sources, and what is left open.",
 		func(name string) bool {
 			return !slices.Contains([]string{"task", "ask_clarification", "present_files", "write_todos"}, name)
-		}, 150,
+		}, 150, true,
 	},
 	{
 		"bash", "executes commands, and returns what matters of their output",
 		"You execute commands for another agent, which sees nothing but your last message. Execute one after the other when they depend on each other, and end with what they did: results, errors with their text, and the files that changed.",
 		func(name string) bool {
 			return slices.Contains([]string{"bash", "ls", "read_file", "write_file", "str_replace"}, name)
-		}, 60,
+		}, 60, false,
 	},
 }
 
@@ -56,8 +57,8 @@ type subagents struct {
 
 // newSubagents builds the types for which there are tools. models chooses the model of a run, and limits holds back tools that the run must not use:
 // what an agent cannot do, it cannot delegate.
-func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Model, tools []agent.Tool, limits agent.Middleware, free chan struct{}) (*subagents, error) {
-	out := &subagents{agents: map[string]*agent.Agent{}, free: free, after: subagentTimeout * time.Minute}
+func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Model, tools []agent.Tool, limits agent.Middleware, g *Graph) (*subagents, error) {
+	out := &subagents{agents: map[string]*agent.Agent{}, free: g.subagents, after: subagentTimeout * time.Minute}
 	if s.Subagents.Timeout > 0 {
 		out.after = time.Duration(s.Subagents.Timeout * float64(time.Second))
 	}
@@ -74,8 +75,13 @@ func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Mod
 		if s.LoopDetection.Enabled {
 			chain = append(chain, loops(s.LoopDetection))
 		}
+		var sources []agent.Source
+		if kind.servers {
+			sources = g.sourceFor(chain, own)
+		}
 		a, err := agent.New(agent.Options{
-			Name: "subagent_" + strings.ReplaceAll(kind.name, "-", "_"), Model: model, Prompt: kind.prompt, Tools: own, Middleware: chain,
+			Sources: sources,
+			Name:    "subagent_" + strings.ReplaceAll(kind.name, "-", "_"), Model: model, Prompt: kind.prompt, Tools: own, Middleware: chain,
 			// Each hook of the chain is a step. How often the model is called, limit says.
 			Compile: []pregel.CompileOption{pregel.WithRecursionLimit(kind.turns * (2*len(chain) + 2))},
 		})

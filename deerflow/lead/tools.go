@@ -67,7 +67,7 @@ func (g *Graph) toolbox(s *settings.Settings, models *models) (agent.Middleware,
 		return agent.Middleware{}, err
 	}
 	limits := agent.Middleware{Name: "ToolGroupsMiddleware", WrapModelCall: t.offer, WrapToolCall: t.refuse}
-	sub, err := newSubagents(s, models.middleware(g.o.Agent), first, tools, limits, g.subagents)
+	sub, err := newSubagents(s, models.middleware(g.o.Agent), first, tools, limits, g)
 	if err != nil {
 		return agent.Middleware{}, fmt.Errorf("build subagents: %w", err)
 	}

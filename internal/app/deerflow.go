@@ -41,13 +41,13 @@ func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deerflow: %w", err)
 	}
-	own := lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Memory: s.leadMemory(d), Log: s.log})
+	s.lead = lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Servers: s.leadServers(d), Memory: s.leadMemory(d), Log: s.log})
 	if _, named := s.graphs.Graph(lead.Name); !named { // langgraph.json does not name DeerFlow's own
-		if err := s.graphs.Add(lead.Name, "DeerFlow's agent", own); err != nil {
+		if err := s.graphs.Add(lead.Name, "DeerFlow's agent", s.lead); err != nil {
 			return nil, fmt.Errorf("deerflow: %w", err)
 		}
 	}
-	out := &server.DeerFlow{DeerFlow: d, Condense: s.condense(own)}
+	out := &server.DeerFlow{DeerFlow: d, Condense: s.condense(s.lead)}
 	if out.Trusted, err = prefixes(env("AUTH_TRUSTED_PROXIES")); err != nil {
 		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
 	}

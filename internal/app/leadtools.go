@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"understudy/deerflow"
@@ -10,6 +11,7 @@ import (
 	"understudy/deerflow/lead"
 	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
+	"understudy/graph/agent/mcp"
 	"understudy/internal/fault"
 )
 
@@ -60,6 +62,37 @@ func leadAgent(d *deerflow.DeerFlow) func(user, name string) (model, soul string
 			model = *a.Model
 		}
 		return model, a.Soul, nil
+	}
+}
+
+// leadServers are the MCP servers of extensions_config.json.
+func (s *Server) leadServers(d *deerflow.DeerFlow) func() ([]lead.Server, error) {
+	var mu sync.Mutex
+	warned := map[string]string{}
+	return func() ([]lead.Server, error) {
+		list, bad, err := d.Extensions.Enabled(s.cfg.Lookup)
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		for name, problem := range bad {
+			if warned[name] != problem.Error() {
+				warned[name] = problem.Error()
+				s.log.Warn("an MCP server in extensions_config.json cannot be used; the agent works without its tools", "mcp_server", name, "error", problem)
+			}
+		}
+		mu.Unlock()
+		out := make([]lead.Server, len(list))
+		for i, server := range list {
+			out[i] = lead.Server{Name: server.Name, Config: server, Open: func() (*mcp.Source, error) {
+				o := mcp.Options{Name: server.Name, Prefix: true, Command: server.Command, Args: server.Args, Env: server.Env, Log: s.log}
+				if server.Type != "stdio" {
+					o.Command, o.URL, o.SSE, o.Headers, o.Transport = "", server.URL, server.Type == "sse", server.Headers, server.Transport()
+				}
+				return mcp.New(o)
+			}}
+		}
+		return out, nil
 	}
 }
 

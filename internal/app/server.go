@@ -21,6 +21,7 @@ import (
 	"understudy/access"
 	"understudy/assistant"
 	"understudy/auth"
+	"understudy/deerflow/lead"
 	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
 	"understudy/eventstore/mirror"
@@ -95,6 +96,7 @@ type Server struct {
 	items      *store.Service
 	deerflow   *server.DeerFlow // nil when its API is not served
 	sandbox    *sandbox.Local   // of DeerFlow's agent; nil: none
+	lead       *lead.Graph      // DeerFlow's agent; nil: its API is not served
 	learner    *memory.Learner  // of DeerFlow's agent; nil: none
 	http       *server.Server   // nil without a listener
 }
@@ -260,6 +262,9 @@ func (s *Server) Close() error {
 	}
 	if s.bridge != nil {
 		errs = append(errs, s.bridge.Close())
+	}
+	if s.lead != nil {
+		errs = append(errs, s.lead.Close())
 	}
 	if s.sandbox != nil {
 		s.sandbox.Close()

@@ -333,7 +333,7 @@ func (f *file) mcpServers(a *Agent, v value, key string) {
 	}
 	for _, m := range members {
 		at := join(key, m.key)
-		s := mcp.Options{Name: m.key, Dir: f.c.Dir}
+		s, transport := mcp.Options{Name: m.key, Dir: f.c.Dir}, ""
 		f.section(m.value, at, map[string]func(value, string){
 			"command":       f.setFilled(&s.Command, "mcp-server-time"),
 			"args":          func(v value, key string) { s.Args = f.filledList(v, key) },
@@ -343,14 +343,25 @@ func (f *file) mcpServers(a *Agent, v value, key string) {
 			"prefix":        f.setBool(&s.Prefix),
 			"start_timeout": f.setDuration(&s.Start, time.Hour),
 			"call_timeout":  f.setDuration(&s.Call, 24*time.Hour),
-			"transport": func(v value, key string) {
-				if f.text(v, key, "stdio") != "stdio" {
-					f.wrong(v, key, `only "stdio" is supported: set command to the program of the server`)
+			"url": func(v value, key string) {
+				if s.URL = f.filled(v, key, "https://mcp.example.com/mcp"); s.URL != "" && !isHTTP(s.URL) {
+					f.wrong(v, key, "%q is no address; write one that begins with https://", s.URL)
 				}
 			},
+			"headers":   func(v value, key string) { f.headers(&s.Headers, v, key) },
+			"transport": func(v value, key string) { transport = f.text(v, key, "http") },
 		})
-		if _, isObject := m.data.([]member); isObject && s.Command == "" {
-			f.wrong(m.value, join(at, "command"), `is missing; write the program to start, such as "mcp-server-time"`)
+		_, isObject := m.data.([]member)
+		switch s.SSE = transport == "sse"; {
+		case !isObject:
+		case !slices.Contains([]string{"", "stdio", "http", "streamable_http", "sse"}, transport):
+			f.wrong(m.value, join(at, "transport"), `%q is none; write "stdio", "http" or "sse"`, transport)
+		case s.Command == "" && s.URL == "":
+			f.wrong(m.value, join(at, "command"), `is missing; write the program to start, such as "mcp-server-time", or a url`)
+		case s.Command != "" && s.URL != "":
+			f.wrong(m.value, join(at, "url"), "and command are two servers; write one of them")
+		case s.URL == "" && transport != "" && transport != "stdio", s.URL != "" && transport == "stdio":
+			f.wrong(m.value, join(at, "transport"), `%q does not go with it: "stdio" is for a command, "http" and "sse" are for a url`, transport)
 		}
 		a.MCP = append(a.MCP, s)
 	}

@@ -1,4 +1,4 @@
-// Package mcp provides an agent with the tools of MCP servers that are programs, over stdin and stdout.
+// Package mcp provides an agent with the tools of MCP servers: programs, over stdin and stdout, and servers at an address.
 //
 // A Source owns its server: the first request for tools starts it, the next use restarts one that died, after a backoff, and Close
 // ends it. Stderr of a server is logged.
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,9 +25,16 @@ import (
 	"understudy/graph/message"
 )
 
-// Options say how a server is run.
+// Options say how a server is run, or where it is: Command or URL is required.
 type Options struct {
-	Name    string // for logs, errors and prefixes
+	Name string // for logs, errors and prefixes
+	// URL is the address of a server that runs elsewhere; SSE that it speaks the older protocol there, in place of streamable HTTP.
+	URL string
+	SSE bool
+	// Headers go with its requests. Transport sends them, with credentials that change; nil: http.DefaultTransport.
+	Headers   map[string]string
+	Transport http.RoundTripper
+
 	Command string
 	Args    []string
 	// Env are additional environment variables, besides those that any program needs (HOME, PATH and so on). Keys of this process are
@@ -73,8 +81,8 @@ var _ agent.Source = (*Source)(nil)
 
 // New makes a source. It starts nothing.
 func New(o Options) (*Source, error) {
-	if o.Name == "" || o.Command == "" {
-		return nil, errors.New("an MCP server needs a name and a command")
+	if o.Name == "" || (o.Command == "") == (o.URL == "") {
+		return nil, errors.New("an MCP server needs a name, and a command or an address")
 	}
 	if o.Start <= 0 {
 		o.Start = 30 * time.Second
@@ -97,7 +105,8 @@ var ErrClosed = errors.New("the MCP server was closed")
 // session is one life of the server.
 type session struct {
 	*sdk.ClientSession
-	cmd *exec.Cmd
+	cmd *exec.Cmd          // nil: it runs elsewhere
+	end context.CancelFunc // of what belongs to it
 }
 
 // Tools returns the server's tools. What is known is given at once, also while the server is down: the call of a tool starts it again.
@@ -170,34 +179,37 @@ func (s *Source) failed(err error) {
 	pause := min(s.pause<<min(s.failures, 16), lastPause)
 	s.failures++
 	s.next = time.Now().Add(pause)
-	s.opts.Log.Warn("mcp server failed", "error", err, "pause", pause)
+	s.opts.Log.Warn("mcp server failed", "error", err, "pause", pause.String())
 }
 
 // start runs the server and asks for its tools.
 func (s *Source) start(ctx context.Context) (*session, error) {
 	ctx, cancel := s.within(ctx, s.opts.Start, "did not answer")
 	defer cancel()
-	cmd := exec.Command(s.opts.Command, s.opts.Args...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.opts.Dir, s.environment(), processAttributes()
-	cmd.Stderr = &lines{log: s.opts.Log}
-	cmd.WaitDelay = 2 * time.Second // a child of it may hold stderr
+	transport, cmd := s.transport()
 	client := sdk.NewClient(&sdk.Implementation{Name: "understudy", Version: "1"}, &sdk.ClientOptions{
 		Capabilities:           &sdk.ClientCapabilities{},
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { s.markStale() },
 	})
-	conn, err := client.Connect(ctx, &sdk.CommandTransport{Command: cmd, TerminateDuration: 2 * time.Second}, nil)
+	// The connection may belong to the context that it is made with: one that lives as long, and ends with ctx until it is there.
+	life, end := context.WithCancel(s.open)
+	connected := context.AfterFunc(ctx, end)
+	conn, err := client.Connect(life, transport, nil)
+	connected()
 	if err != nil {
+		end()
 		s.kill(cmd)
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		return nil, err
 	}
-	live := &session{conn, cmd}
+	live := &session{conn, cmd, end}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		_ = conn.Close()
+		end()
 		s.kill(cmd)
 		return nil, ErrClosed
 	}
@@ -212,8 +224,43 @@ func (s *Source) start(ctx context.Context) (*session, error) {
 		}
 		return nil, err
 	}
-	s.opts.Log.Info("mcp server started", "pid", cmd.Process.Pid)
+	if cmd != nil {
+		s.opts.Log.Info("mcp server started", "pid", cmd.Process.Pid)
+	} else {
+		s.opts.Log.Info("mcp server connected", "url", s.opts.URL)
+	}
 	return live, nil
+}
+
+// transport is the way to the server, and its process; nil if it runs elsewhere.
+func (s *Source) transport() (sdk.Transport, *exec.Cmd) {
+	if s.opts.URL != "" {
+		client := &http.Client{Transport: headed{s.opts}}
+		if s.opts.SSE {
+			return &sdk.SSEClientTransport{Endpoint: s.opts.URL, HTTPClient: client}, nil
+		}
+		return &sdk.StreamableClientTransport{Endpoint: s.opts.URL, HTTPClient: client}, nil
+	}
+	cmd := exec.Command(s.opts.Command, s.opts.Args...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.opts.Dir, s.environment(), processAttributes()
+	cmd.Stderr = &lines{log: s.opts.Log}
+	cmd.WaitDelay = 2 * time.Second // a child of it may hold stderr
+	return &sdk.CommandTransport{Command: cmd, TerminateDuration: 2 * time.Second}, cmd
+}
+
+// headed sends requests with the headers of options.
+type headed struct{ Options }
+
+// RoundTrip implements http.RoundTripper.
+func (h headed) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for name, value := range h.Headers {
+		r.Header.Set(name, value)
+	}
+	if h.Transport != nil {
+		return h.Transport.RoundTrip(r)
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 // within bounds a context by a time and by the life of the source.
@@ -233,6 +280,7 @@ func (s *Source) watch(live *session) {
 	defer s.over.Done()
 	err := live.Wait()
 	_ = live.Close()
+	live.end()
 	s.kill(live.cmd)
 	s.mu.Lock()
 	s.live = nil
@@ -248,7 +296,7 @@ func (s *Source) watch(live *session) {
 
 // kill ends what is left of a server: its children too.
 func (s *Source) kill(cmd *exec.Cmd) {
-	if cmd.Process != nil {
+	if cmd != nil && cmd.Process != nil {
 		killGroup(cmd.Process.Pid)
 	}
 }

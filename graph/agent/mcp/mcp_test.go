@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,7 +235,7 @@ func TestSilentServer(t *testing.T) {
 	require.ErrorContains(t, err, "not-there")
 	require.NoError(t, none.Close())
 	_, err = New(Options{Name: "x"})
-	require.ErrorContains(t, err, "a name and a command")
+	require.ErrorContains(t, err, "a name, and a command or an address")
 }
 
 func TestCloseEndsCalls(t *testing.T) {
@@ -322,4 +325,60 @@ func TestRealServer(t *testing.T) {
 	require.Equal(t, "done", state.Get("messages.4.content").Str)
 	state = say("image")
 	require.Equal(t, "image/png", state.Get(`messages.2.content.#(type=="image").mime_type`).Str, state.Raw[:min(len(state.Raw), 500)])
+}
+
+// A server at an address is used like a program: its tools, their errors, and its return after it was away.
+func TestServersAtAnAddress(t *testing.T) {
+	t.Parallel()
+	for name, sse := range map[string]bool{"streamable": false, "sse": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			build := func(*http.Request) *sdk.Server {
+				s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+				type args struct {
+					Text string `json:"text"`
+				}
+				sdk.AddTool(s, &sdk.Tool{Name: "say", Description: "Says it."}, func(_ context.Context, _ *sdk.CallToolRequest, a args) (*sdk.CallToolResult, any, error) {
+					if a.Text == "" {
+						return nil, nil, errors.New("nothing to say")
+					}
+					return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "said " + a.Text}}}, nil, nil
+				})
+				return s
+			}
+			handler := http.Handler(sdk.NewStreamableHTTPHandler(build, nil))
+			if sse {
+				handler = sdk.NewSSEHandler(build, nil)
+			}
+			var down atomic.Bool
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if down.Load() || r.Header.Get("X-Key") != "k" {
+					http.Error(w, "away", http.StatusServiceUnavailable)
+					return
+				}
+				handler.ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.CloseClientConnections)
+			t.Cleanup(server.Close)
+			s, err := New(Options{Name: "far", URL: server.URL, SSE: sse, Prefix: true, Headers: map[string]string{"X-Key": "k"}})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = s.Close() })
+			down.Store(true)
+			_, err = s.Tools(t.Context())
+			require.ErrorContains(t, err, "MCP server far")
+			down.Store(false)
+			tools, err := s.Tools(t.Context())
+			require.NoError(t, err)
+			require.Len(t, tools, 1)
+			require.Equal(t, "far_say", tools[0].Name)
+			out, err := tools[0].Run(t.Context(), message.ToolCall{ID: "1", Name: "far_say", Args: []byte(`{"text":"hello"}`)})
+			require.NoError(t, err)
+			require.Contains(t, fmt.Sprint(out), "said hello")
+			server.CloseClientConnections()
+			require.Eventually(t, func() bool {
+				out, err := tools[0].Run(t.Context(), message.ToolCall{ID: "2", Name: "far_say", Args: []byte(`{"text":"again"}`)})
+				return err == nil && strings.Contains(fmt.Sprint(out), "said again")
+			}, 30*time.Second, 50*time.Millisecond)
+		})
+	}
 }

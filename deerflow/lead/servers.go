@@ -1,0 +1,205 @@
+package lead
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"understudy/graph/agent"
+	"understudy/graph/agent/mcp"
+)
+
+// Server is an MCP server whose tools the agent has.
+type Server struct {
+	Name string
+	// Config is compared with the one before: while it is equal the server stays as it is.
+	Config any
+	// Open makes its source.
+	Open func() (*mcp.Source, error)
+}
+
+// Times of servers that fail: how long the tools of one are waited for, and how long it is left out then.
+const (
+	serverTime = 30 * time.Second
+	serverRest = 30 * time.Second
+)
+
+// servers are the MCP servers as they are configured now. Each is started when its tools are needed first.
+type servers struct {
+	list func() ([]Server, error)
+	log  *slog.Logger
+	now  func() time.Time
+
+	mu     sync.Mutex
+	last   []Server // as they could be read last
+	broken string   // why they cannot be read now; "": they can
+	open   map[string]*openServer
+	closed bool
+	ending sync.WaitGroup // of servers that are not configured any more
+}
+
+type openServer struct {
+	config any
+	source *mcp.Source // nil: it cannot be opened
+	rests  time.Time   // until then it is left out
+}
+
+// tools returns the tools of all servers that answer, those of the first server first. One that fails is left out, and tried again after a while.
+func (s *servers) tools(ctx context.Context) ([]agent.Tool, error) {
+	wanted := s.configured(ctx)
+	sources := s.update(wanted)
+	found := make([][]agent.Tool, len(sources))
+	var all sync.WaitGroup
+	for i, one := range sources {
+		if one == nil {
+			continue
+		}
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, serverTime)
+			defer cancel()
+			tools, err := one.source.Tools(ctx)
+			if err == nil {
+				found[i] = tools
+				return
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			one.rests = s.now().Add(serverRest)
+			s.log.WarnContext(ctx, "an MCP server does not answer; the agent works without its tools", "mcp_server", wanted[i].Name, "error", err, "again_in", serverRest.String(),
+				"fix", "correct or switch it off in extensions_config.json")
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	var out []agent.Tool
+	for _, tools := range found {
+		out = append(out, tools...)
+	}
+	return out, nil
+}
+
+// configured returns the servers as they are configured: while that cannot be read, as they were.
+func (s *servers) configured(ctx context.Context) []Server {
+	list, err := s.list()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.last, s.broken = list, ""
+	} else if text := err.Error(); text != s.broken {
+		s.broken = text
+		s.log.WarnContext(ctx, "the configuration of MCP servers cannot be read; those from before are used", "error", err, "fix", "correct extensions_config.json")
+	}
+	return s.last
+}
+
+// update opens servers that are new or have changed, ends those that are gone, and returns those to ask: nil for one that is left out now.
+func (s *servers) update(wanted []Server) []*openServer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*openServer, len(wanted))
+	if s.closed {
+		return out
+	}
+	if s.open == nil {
+		s.open = map[string]*openServer{}
+	}
+	kept := map[string]bool{}
+	for i, w := range wanted {
+		kept[w.Name] = true
+		have := s.open[w.Name]
+		if have == nil || !reflect.DeepEqual(have.config, w.Config) {
+			s.end(have)
+			have = &openServer{config: w.Config}
+			var err error
+			if have.source, err = w.Open(); err != nil {
+				s.log.Warn("an MCP server cannot be used; the agent works without its tools", "mcp_server", w.Name, "error", err)
+			}
+			s.open[w.Name] = have
+		}
+		if have.source != nil && !s.now().Before(have.rests) {
+			out[i] = have
+		}
+	}
+	for name, have := range s.open {
+		if !kept[name] {
+			s.end(have)
+			delete(s.open, name)
+		}
+	}
+	return out
+}
+
+// end ends a server, which may take seconds.
+func (s *servers) end(o *openServer) {
+	if o == nil || o.source == nil {
+		return
+	}
+	s.ending.Go(func() {
+		if err := o.source.Close(); err != nil {
+			s.log.Debug("an MCP server did not end in order", "error", err)
+		}
+	})
+}
+
+// close ends all servers and waits for their ends.
+func (s *servers) close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, o := range s.open {
+		s.end(o)
+	}
+	s.open = nil
+	s.mu.Unlock()
+	s.ending.Wait()
+}
+
+// source are the tools of servers for an agent that has others: the first of a name wins.
+type source struct {
+	*servers
+	taken map[string]bool
+}
+
+// Tools implements agent.Source.
+func (s source) Tools(ctx context.Context) ([]agent.Tool, error) {
+	all, err := s.tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen, out := map[string]bool{}, make([]agent.Tool, 0, len(all))
+	for _, t := range all {
+		if !s.taken[t.Name] && !seen[t.Name] {
+			seen[t.Name] = true
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// sourceFor returns the tools of servers in addition to those of middleware; nil when there are no servers.
+func (g *Graph) sourceFor(chain []agent.Middleware, tools []agent.Tool) []agent.Source {
+	if g.servers == nil {
+		return nil
+	}
+	taken := map[string]bool{}
+	for _, t := range tools {
+		taken[t.Name] = true
+	}
+	for _, m := range chain {
+		for _, t := range m.Tools {
+			taken[t.Name] = true
+		}
+	}
+	return []agent.Source{source{g.servers, taken}}
+}
+
+// Close ends what the agent has started: MCP servers.
+func (g *Graph) Close() error {
+	if g.servers != nil {
+		g.servers.close()
+	}
+	return nil
+}

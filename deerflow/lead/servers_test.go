@@ -1,0 +1,106 @@
+package lead
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"understudy/graph/agent"
+	"understudy/graph/agent/mcp"
+)
+
+// answering serves tools with these names, and counts the sessions that begin.
+func answering(t *testing.T, names ...string) (url string, sessions *atomic.Int64) {
+	t.Helper()
+	sessions = &atomic.Int64{}
+	h := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server {
+		s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ServerOptions{InitializedHandler: func(context.Context, *sdk.InitializedRequest) { sessions.Add(1) }})
+		for _, name := range names {
+			sdk.AddTool(s, &sdk.Tool{Name: name}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+				return &sdk.CallToolResult{}, nil, nil
+			})
+		}
+		return s
+	}, nil))
+	t.Cleanup(h.Close)
+	return h.URL, sessions
+}
+
+func at(name, url string) Server {
+	return Server{Name: name, Config: url, Open: func() (*mcp.Source, error) {
+		if url == "" {
+			return nil, errors.New("cannot be opened")
+		}
+		return mcp.New(mcp.Options{Name: name, URL: url, Prefix: true})
+	}}
+}
+
+// Servers come, change, break and go: the agent has the tools of those that answer, and a session is kept as long as its configuration.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	one, sessions := answering(t, "a", "b")
+	two, _ := answering(t, "c", "read_file")
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTeapot) }))
+	t.Cleanup(broken.Close)
+
+	var log bytes.Buffer
+	var list []Server
+	var unreadable error
+	now := time.Unix(1e9, 0)
+	s := &servers{list: func() ([]Server, error) { return list, unreadable }, log: slog.New(slog.NewTextHandler(&log, nil)), now: func() time.Time { return now }}
+	g := &Graph{servers: s}
+	of := g.sourceFor([]agent.Middleware{{Tools: []agent.Tool{{Name: "two_read_file"}}}}, nil)[0]
+	names := func() string {
+		t.Helper()
+		tools, err := of.Tools(t.Context())
+		require.NoError(t, err)
+		var out []string
+		for _, t := range tools {
+			out = append(out, t.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	require.Empty(t, names())
+	list = []Server{at("one", one), at("bad", broken.URL), at("none", ""), at("two", two)}
+	require.Equal(t, "one_a one_b two_c", names(), "a name that the agent has already is left out")
+	require.Equal(t, 1, strings.Count(log.String(), "does not answer"))
+	require.Equal(t, 1, strings.Count(log.String(), "cannot be opened"))
+	for range 20 {
+		require.Equal(t, "one_a one_b two_c", names())
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "does not answer"), "it rests")
+	require.EqualValues(t, 1, sessions.Load())
+
+	unreadable = errors.New("line 3")
+	list = nil
+	require.Equal(t, "one_a one_b two_c", names(), "as they were")
+	names()
+	require.Equal(t, 1, strings.Count(log.String(), "line 3"))
+	unreadable = nil
+
+	list = []Server{at("one", one), at("bad", two)}
+	require.Equal(t, "one_a one_b bad_c bad_read_file", names(), "one that was corrected is asked at once")
+	require.EqualValues(t, 1, sessions.Load())
+	list = []Server{at("one", one+"/?changed")}
+	require.Equal(t, "one_a one_b", names())
+	require.EqualValues(t, 2, sessions.Load())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := of.Tools(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, g.Close())
+	require.Empty(t, names(), "after the end")
+	require.NotContains(t, fmt.Sprint(s.open), one)
+}
