@@ -20,10 +20,11 @@ type Server struct {
 	Open func() (*mcp.Source, error)
 }
 
-// Times of servers that fail: how long the tools of one are waited for, and how long it is left out then.
+// Times of servers that fail: how long the tools of one are waited for, and how long it is left out then, at first and at most.
 const (
 	serverTime = 30 * time.Second
 	serverRest = 30 * time.Second
+	maxRest    = 10 * time.Minute
 )
 
 // servers are the MCP servers as they are configured now. Each is started when its tools are needed first.
@@ -44,6 +45,7 @@ type openServer struct {
 	config any
 	source *mcp.Source // nil: it cannot be opened
 	rests  time.Time   // until then it is left out
+	failed int         // in a row
 }
 
 // tools returns the tools of all servers that answer, those of the first server first. One that fails is left out, and tried again after a while.
@@ -60,14 +62,15 @@ func (s *servers) tools(ctx context.Context) ([]agent.Tool, error) {
 			ctx, cancel := context.WithTimeout(ctx, serverTime)
 			defer cancel()
 			tools, err := one.source.Tools(ctx)
-			if err == nil {
-				found[i] = tools
-				return
-			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			one.rests = s.now().Add(serverRest)
-			s.log.WarnContext(ctx, "an MCP server does not answer; the agent works without its tools", "mcp_server", wanted[i].Name, "error", err, "again_in", serverRest.String(),
+			if err == nil {
+				found[i], one.failed = tools, 0
+				return
+			}
+			rest := min(serverRest<<min(one.failed, 10), maxRest)
+			one.rests, one.failed = s.now().Add(rest), one.failed+1
+			s.log.WarnContext(ctx, "an MCP server does not answer; the agent works without its tools", "mcp_server", wanted[i].Name, "error", err, "again_in", rest.String(),
 				"fix", "correct or switch it off in extensions_config.json")
 		})
 	}

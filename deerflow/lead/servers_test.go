@@ -82,6 +82,15 @@ func TestServers(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "does not answer"), "it rests")
 	require.EqualValues(t, 1, sessions.Load())
 
+	for n, rest := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute} {
+		now = now.Add(rest - 1)
+		names()
+		require.Equal(t, n+1, strings.Count(log.String(), "does not answer"), "it rests for %s", rest)
+		now = now.Add(1)
+		names()
+		require.Equal(t, n+2, strings.Count(log.String(), "does not answer"))
+	}
+
 	unreadable = errors.New("line 3")
 	list = nil
 	require.Equal(t, "one_a one_b two_c", names(), "as they were")
