@@ -8,7 +8,7 @@ import (
 )
 
 // noSettings are variables that are read, and are no settings.
-var noSettings = []string{"UNDERSTUDY_CONFIG", "UNDERSTUDY_CACHE", "UNDERSTUDY_HEALTH_URL", "UNDERSTUDY_URL"}
+var noSettings = []string{"UNDERSTUDY_CONFIG", "UNDERSTUDY_CACHE", "UNDERSTUDY_HEALTH_URL", "UNDERSTUDY_URL", "UNDERSTUDY_API_KEY"}
 
 // ofTests begins the names of variables that tests read.
 const ofTests = "UNDERSTUDY_TEST_"
