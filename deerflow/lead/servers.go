@@ -50,8 +50,7 @@ type openServer struct {
 
 // tools returns the tools of all servers that answer, those of the first server first. One that fails is left out, and tried again after a while.
 func (s *servers) tools(ctx context.Context) ([]agent.Tool, error) {
-	wanted := s.configured(ctx)
-	sources := s.update(wanted)
+	wanted, sources := s.update(ctx)
 	found := make([][]agent.Tool, len(sources))
 	var all sync.WaitGroup
 	for i, one := range sources {
@@ -59,13 +58,16 @@ func (s *servers) tools(ctx context.Context) ([]agent.Tool, error) {
 			continue
 		}
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, serverTime)
+			limited, cancel := context.WithTimeout(ctx, serverTime)
 			defer cancel()
-			tools, err := one.source.Tools(ctx)
+			tools, err := one.source.Tools(limited)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if err == nil {
 				found[i], one.failed = tools, 0
+				return
+			}
+			if ctx.Err() != nil { // the run was cancelled, which is no fault of the server
 				return
 			}
 			rest := min(serverRest<<min(one.failed, 10), maxRest)
@@ -88,8 +90,6 @@ func (s *servers) tools(ctx context.Context) ([]agent.Tool, error) {
 // configured returns the servers as they are configured: while that cannot be read, as they were.
 func (s *servers) configured(ctx context.Context) []Server {
 	list, err := s.list()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err == nil {
 		s.last, s.broken = list, ""
 	} else if text := err.Error(); text != s.broken {
@@ -99,14 +99,16 @@ func (s *servers) configured(ctx context.Context) []Server {
 	return s.last
 }
 
-// update opens servers that are new or have changed, ends those that are gone, and returns those to ask: nil for one that is left out now.
-func (s *servers) update(wanted []Server) []*openServer {
+// update opens servers that are new or have changed, and ends those that are gone. It returns those that are configured, and for each its source: nil for one that is
+// left out now. The configuration is read within the lock: an older one must not undo a newer one.
+func (s *servers) update(ctx context.Context) ([]Server, []*openServer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*openServer, len(wanted))
 	if s.closed {
-		return out
+		return nil, nil
 	}
+	wanted := s.configured(ctx)
+	out := make([]*openServer, len(wanted))
 	if s.open == nil {
 		s.open = map[string]*openServer{}
 	}
@@ -119,7 +121,7 @@ func (s *servers) update(wanted []Server) []*openServer {
 			have = &openServer{config: w.Config}
 			var err error
 			if have.source, err = w.Open(); err != nil {
-				s.log.Warn("an MCP server cannot be used; the agent works without its tools", "mcp_server", w.Name, "error", err)
+				s.log.WarnContext(ctx, "an MCP server cannot be used; the agent works without its tools", "mcp_server", w.Name, "error", err)
 			}
 			s.open[w.Name] = have
 		}
@@ -133,7 +135,7 @@ func (s *servers) update(wanted []Server) []*openServer {
 			delete(s.open, name)
 		}
 	}
-	return out
+	return wanted, out
 }
 
 // end ends a server, which may take seconds.

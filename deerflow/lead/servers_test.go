@@ -105,10 +105,28 @@ func TestServers(t *testing.T) {
 	require.Equal(t, "one_a one_b", names())
 	require.EqualValues(t, 2, sessions.Load())
 
+	// A run that is cancelled while a server starts is no fault of the server.
+	asked, hold := make(chan struct{}), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		select {
+		case <-hold:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(slow.Close)
+	t.Cleanup(func() { close(hold) })
+	list = append(list, at("slow", slow.URL))
+	before := strings.Count(log.String(), "does not answer")
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	go func() { <-asked; cancel() }()
 	_, err := of.Tools(ctx)
 	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, before, strings.Count(log.String(), "does not answer"))
+	require.Zero(t, s.open["slow"].failed)
 	require.NoError(t, g.Close())
 	require.Empty(t, names(), "after the end")
 	require.NotContains(t, fmt.Sprint(s.open), one)
