@@ -99,9 +99,10 @@ func parse(text string) (id, secret string, ok bool) {
 const Fresh = 5 * time.Second
 
 const (
+	renewed    = 4 * time.Second // after it a key is read again, by one request: others use it until Fresh
 	maxCached  = 10_000
 	usedEvery  = 10 * time.Minute // how exact Key.UsedAt is
-	unknownPer = 20               // keys that are not in the cache, per second; of them burst at once
+	unknownPer = 20               // made-up keys, per second; of them burst at once
 	burst      = 200
 )
 
@@ -163,7 +164,7 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 	now := s.now()
 	s.mu.Lock()
 	have := s.cached[id]
-	if have != nil && (now.Sub(have.at) < Fresh || have.asking && now.Sub(have.at) < 2*Fresh) {
+	if have != nil && (now.Sub(have.at) < renewed || have.asking && now.Sub(have.at) < Fresh) {
 		s.mu.Unlock()
 		return have, nil
 	}
@@ -171,7 +172,7 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 		have.asking = true
 	}
 	s.mu.Unlock()
-	if have == nil && !s.limit.AllowN(now, 1) {
+	if have == nil && s.limit.TokensAt(now) < 1 {
 		return nil, errMany
 	}
 	row, err := s.store.Key(ctx, id)
@@ -182,6 +183,7 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 	}
 	if fault.Is(err, fault.NotFound) {
 		delete(s.cached, id)
+		s.limit.AllowN(now, 1)
 		return nil, nil //nolint:nilnil // there is none
 	}
 	if err != nil {

@@ -171,6 +171,15 @@ func TestMadeUpKeys(t *testing.T) {
 	}
 	require.Equal(t, map[int]int{http.StatusUnauthorized: 200, http.StatusTooManyRequests: 800}, refusals)
 
+	// Keys that exist are not counted, as after a restart, when none is in memory.
+	now = now.Add(time.Second)
+	for range 5000 {
+		k, text := auth.New("n", "i", nil, now, time.Time{})
+		require.NoError(t, store.InsertKey(t.Context(), k))
+		_, err := keys.Authenticate(t.Context(), text)
+		require.NoError(t, err)
+	}
+
 	// Who was there before is not held up.
 	k, text := auth.New("n", "i", nil, now, time.Time{})
 	require.NoError(t, store.InsertKey(t.Context(), k))
