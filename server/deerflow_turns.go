@@ -284,6 +284,8 @@ func (s gateway) compact(c *fiber.Ctx, _ *gatewayCaller, v *thread.View) error {
 			return err
 		} else if busy {
 			return fault.New(fault.Conflict, "Thread has a run in flight. Compact the context after the run finishes.")
+		} else if len(jsonobj.Of(v.Interrupts).Keys()) > 0 { // an update would take the question back
+			return fault.New(fault.Conflict, "Thread waits for an answer. Compact the context after it.")
 		}
 		if err := s.attach(c, v); err != nil {
 			return err

@@ -66,6 +66,9 @@ func (s *Service) Revise(ctx context.Context, t id.Thread, revise func(ctx conte
 		return Place{}, err
 	}
 	defer leave()
+	if err := s.backfill(ctx, t); err != nil { // what the update removes must have been recorded
+		return Place{}, err
+	}
 	for range reviseAttempts {
 		u, err := s.updatable(ctx, t)
 		if err != nil {

@@ -88,6 +88,9 @@ func Condense(ctx context.Context, o SummarizationOptions, messages []message.Me
 	if !force && !s.due(messages) {
 		return nil, nil
 	}
+	if cut := s.cut(messages); cut <= 0 || replaced(messages[:cut]) == 0 { // a summary alone is not written again
+		return nil, nil
+	}
 	return s.condense(ctx, messages)
 }
 
