@@ -177,6 +177,9 @@ func (f *file) jwt(v value, key string) {
 	case !secret && j.JWKSURL == "" && !isHTTP(j.Issuer):
 		f.wrong(v, key, "issuer %q is no address, so write where its keys are in jwks_url", j.Issuer)
 	}
+	if len(j.Audience) == 0 && !secret {
+		f.warn(join(key, "audience"), "missing: tokens that the issuer made for other applications are accepted too")
+	}
 	for _, name := range j.Algorithms {
 		if known := auth.Algorithms(secret); !slices.Contains(known, name) {
 			f.wrong(v, key, "algorithm %q is not one of %s", name, strings.Join(known, ", "))
