@@ -129,8 +129,12 @@ async def test_a_client_that_leaves_ends_its_run(client):
     task = asyncio.create_task(leave())
     await until(begun)
     task.cancel()
-    with pytest.raises((asyncio.CancelledError, anyio.BrokenResourceError)):  # the client may notice its closed stream first
+    ended = False
+    try:
         await task
+    except* (asyncio.CancelledError, anyio.BrokenResourceError):  # an answer may find the client's own streams closed, which it reports in a group
+        ended = True
+    assert ended
 
     await until(gone)
 
