@@ -46,17 +46,27 @@ build: ## build bin/understudy, static
 	@[ -x bin/understudy ] || echo "building bin/understudy; the first time takes a minute or two"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -o bin/understudy ./cmd/understudy
 
+.PHONY: ui
+ui: ## build the pages of the studio from ui/ into studio/dist, which is committed; needs Node.js
+	@conformance/setup ui
+	@cd ui && npm run --silent build
+
+.PHONY: check-ui
+check-ui: ## the tests of ui/, the sizes of its pages, and that studio/dist is what its sources make
+	@conformance/setup ui
+	@cd ui && npm test --silent && node check.mjs
+
 .PHONY: docs
 docs: ## write the documentation as a web site that needs no server to bin/docs; every server has it at /docs
 	@$(GO) run ./docs/build -out bin/docs
 
 .PHONY: test
 test: ## install what the tests need, then run everything that has to pass before a change lands
-	@.ci/phases setup check race 'killloop-short chaos-short conformance-server conformance-proxy-short conformance-cluster-short conformance-go-short conformance-deerflow'
+	@.ci/phases setup check check-ui race 'killloop-short chaos-short conformance-server conformance-proxy-short conformance-cluster-short conformance-go-short conformance-deerflow'
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check race growth fuzz fuzz-twin conformance conformance-deerflow conformance-postgres killloop chaos
+	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check check-ui race growth fuzz fuzz-twin conformance conformance-deerflow conformance-postgres killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -244,5 +254,5 @@ module: ## PATH=github.com/you/understudy: give the module another path, whereve
 
 .PHONY: clean
 clean: ## remove what was built here (the shared cache stays)
-	@rm -rf bin dist .venv .understudy conformance/js/node_modules conformance/browser/node_modules
+	@rm -rf bin dist .venv .understudy conformance/js/node_modules conformance/browser/node_modules ui/node_modules
 	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -89,6 +89,8 @@ type HTTP struct {
 	DeerFlow string
 	// IgnoreAuth serves without the auth and encryption that File asks for. Loopback addresses only.
 	IgnoreAuth bool
+	// Studio serves pages to talk to graphs and look into threads at /studio/.
+	Studio bool
 	// NoAuth lets everyone who reaches Addr do everything. Without it, or authentication in File, only loopback addresses are listened on.
 	NoAuth bool
 }
@@ -187,6 +189,7 @@ func (c Config) flags() (map[string]string, error) {
 	f.number("max-bodies", c.HTTP.MaxBodies)
 	f.text("deerflow", c.HTTP.DeerFlow)
 	f.on("ignore-auth", c.HTTP.IgnoreAuth)
+	f.on("studio", c.HTTP.Studio)
 	f.on("no-auth", c.HTTP.NoAuth)
 	f.number("concurrency", max(int64(c.Runs.Concurrency), 0))
 	if c.Runs.Concurrency < 0 {

@@ -1,7 +1,12 @@
 // Package id holds the identifiers of the API, as types that cannot be mixed up, and makes new ones.
 package id
 
-import "github.com/google/uuid"
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/google/uuid"
+)
 
 type (
 	// Thread names a thread: a UUID (version 7 when made here, any when a client chose it).
@@ -50,3 +55,13 @@ func Canonical(s string) string {
 }
 
 func v7() string { return uuid.Must(uuid.NewV7()).String() }
+
+// Time is when a checkpoint was made; false when its ID does not say so.
+func (c Checkpoint) Time() (time.Time, bool) {
+	u, err := uuid.Parse(string(c))
+	if err != nil || u.Version() != 6 {
+		return time.Time{}, false
+	}
+	ticks := int64(binary.BigEndian.Uint64(u[:8])>>16)<<12 | int64(binary.BigEndian.Uint16(u[6:8])&0x0fff) // of 100 ns since 1582
+	return time.Unix(uuid.Time(ticks).UnixTime()).UTC(), true
+}

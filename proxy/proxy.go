@@ -27,6 +27,8 @@ type Config struct {
 	Recorder Recorder  // required
 	// Own answers our own routes, messages and events of threads, as the replacement does. CallOf returns the call from its context.
 	Own http.Handler
+	// Pages is a path below which Own answers all requests, such as /studio; "": none.
+	Pages string
 	// CORS sets the headers of cross-origin requests on failures that the proxy answers itself. nil: none.
 	CORS func(http.Header, *http.Request)
 	// Host selects the Host header for the upstream; "": by the scheme of its address.
@@ -152,7 +154,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(path, ownPrefix) && p.ownRoute(w, r, path) {
 		return
 	}
-	x := &exchange{p: p, w: &writer{ResponseWriter: w}, in: r, path: path, query: query, target: classify(r.Method, path), held: held{of: &p.held}}
+	x := &exchange{p: p, w: &writer{ResponseWriter: w}, in: r, path: path, query: query, target: p.classify(r.Method, path), held: held{of: &p.held}}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.cancel = cancel
 	defer cancel(nil)

@@ -13,7 +13,7 @@ type kind string
 
 const (
 	raw     kind = "other"   // passes unchanged
-	own     kind = "own"     // answered here: messages and events
+	own     kind = "own"     // answered here: messages, events and pages
 	state   kind = "state"   // the answer is a state
 	history kind = "history" // a list of states
 	threads kind = "threads" // a thread, or a list of threads
@@ -40,6 +40,14 @@ type target struct {
 
 // platform is the additional path of the API on LangGraph Platform.
 const platform = "/api/langgraph"
+
+// classify is classify, which does not know of pages.
+func (p *Proxy) classify(method, path string) target {
+	if pages := p.c.Pages; pages != "" && strings.HasPrefix(path, pages) && (len(path) == len(pages) || path[len(pages)] == '/') {
+		return target{kind: own}
+	}
+	return classify(method, path)
+}
 
 // classify reads method and path. The path is as received, undecoded. Malformed ids are classified as raw, and refused by the
 // upstream.

@@ -12,7 +12,7 @@ import (
 )
 
 // open are the paths that need no credentials; prefixes end with a slash.
-var openPaths = []string{"/", "/ok", "/livez", "/readyz", "/info", "/metrics", "/docs", "/docs/", "/openapi.json"}
+var openPaths = []string{"/", "/ok", "/livez", "/readyz", "/info", "/metrics", "/docs", "/docs/", "/openapi.json", StudioPath, StudioPath + "/"}
 
 // isOpen reports whether a path needs no credentials.
 func (s *Server) isOpen(method, path string) bool {

@@ -42,7 +42,7 @@ func (s *Server) docs(c *fiber.Ctx) error {
 		body = bytes.Replace(body, []byte("<head>"), []byte(`<head><base href="docs/">`), 1)
 	}
 	if f.Gzip {
-		if c.AcceptsEncodings("gzip") == "gzip" {
+		if accepts(c, "gzip") {
 			c.Set(fiber.HeaderContentEncoding, "gzip")
 		} else if body, err = f.Plain(); err != nil {
 			return err
@@ -61,3 +61,8 @@ func (s *Server) docs(c *fiber.Ctx) error {
 
 // OpenAPI returns the description of the API, as at /openapi.json.
 func (s *Server) OpenAPI() []byte { return s.openapi }
+
+// accepts reports whether a client has said that it reads an encoding. Those that say nothing, such as curl, often read none.
+func accepts(c *fiber.Ctx, encoding string) bool {
+	return c.Get(fiber.HeaderAcceptEncoding) != "" && c.AcceptsEncodings(encoding) == encoding
+}

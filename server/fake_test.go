@@ -158,6 +158,10 @@ func (f fakeThreads) Usage(_ context.Context, t id.Thread) (thread.Usage, error)
 	return thread.Usage{Checkpoints: thread.Amount{Rows: 2, Bytes: 30}, Channels: map[string]thread.Amount{"b": {Rows: 1, Bytes: 4}, "a": {Rows: 3}}, Writes: thread.Amount{Rows: 1, Bytes: 5}}, f.note(t)
 }
 
+func (f fakeThreads) Tree(_ context.Context, t id.Thread, before id.Checkpoint, limit int) ([]thread.Step, error) {
+	return []thread.Step{{ID: "1f0bd33e-8a23-6f9d-8001-b9fb5e9b9a58", Parent: "c0", Run: "r", Source: "loop", Number: 1}, {ID: "c0", Source: "input", Number: -1}}, f.note(t, before, limit)
+}
+
 func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s thread.Strategy) (int, error) {
 	return len(ids), f.note(ids, s)
 }

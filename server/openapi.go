@@ -64,6 +64,8 @@ var operations = []operation{
 	{"get", "/threads/{thread_id}/messages", "Threads", "The messages of a thread as a person saw them, summarized ones too, by ascending seq. A row with metadata.after_seq stands in the conversation directly behind the row of that seq, 0: at the beginning; others at the end of those before them", nil, "", page},
 	{"get", "/threads/{thread_id}/events", "Threads", "All that happened on a thread", nil, "", pageOfTypes},
 
+	{"get", "/understudy/threads/{thread_id}/tree", "Threads", "The checkpoints of a thread, newest first, without their values: checkpoint_id, parent_checkpoint_id, created_at, step, source and run_id of each", nil, "", []string{"limit:integer", "before:string"}},
+
 	{"get", "/threads/{thread_id}/runs", "Runs", "List runs, newest first", nil, "", []string{"limit:integer", "offset:integer", "status:string", "select:array"}},
 	{"post", "/threads/{thread_id}/runs", "Runs", "Create a run in the background", compat.RunStateful, "", nil},
 	{"post", "/threads/{thread_id}/runs/stream", "Runs", "Create a run and stream its events", compat.RunStatefulStream, sse, nil},

@@ -58,6 +58,7 @@ type Options struct {
 	APIVersion       string               // of LangGraph Server whose API this is: the version in /info, for clients that compare it
 	LangGraphVersion func() string        // of LangGraph, whose graphs run; "": not known yet. nil: not known
 
+	Studio  bool // the pages at /studio/ are served
 	CORS    CORS
 	Disable Disable
 	TLS     bool // connections are encrypted: URLs begin with https

@@ -261,6 +261,9 @@ func (s *Server) routes() {
 	if !d.Threads && !d.Runs && !d.EventStreaming {
 		s.protocolRoutes()
 	}
+	if s.opts.Studio && !d.UI {
+		s.studioRoutes()
+	}
 	if !d.Store {
 		s.itemRoutes()
 	}

@@ -48,6 +48,8 @@ type Threads interface {
 	Copy(ctx context.Context, t id.Thread) (*thread.View, error)
 	// Usage returns the size of a thread's checkpoints in the database.
 	Usage(ctx context.Context, t id.Thread) (thread.Usage, error)
+	// Tree returns the newest root checkpoints of a thread before one ("": of all), newest first and without values.
+	Tree(ctx context.Context, t id.Thread, before id.Checkpoint, limit int) ([]thread.Step, error)
 	// Prune deletes threads, or all but their newest checkpoints. It returns the number of threads pruned.
 	Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error)
 	// State returns the live head of at.NS if at.ID is empty, else the snapshot of that checkpoint.

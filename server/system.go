@@ -22,10 +22,9 @@ func (s *Server) systemRoutes(meta bool) {
 	if !meta {
 		return
 	}
-	home := func(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"ok":true}`)) }
-	s.route("GET", "/", home)
+	s.route("GET", "/", s.home)
 	if s.opts.MountPrefix != "" {
-		s.routeUnder(root, "GET", "/", home)
+		s.routeUnder(root, "GET", "/", s.home)
 		root = append(root, s.opts.MountPrefix)
 	}
 	s.route("GET", "/info", s.info)

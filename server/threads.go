@@ -32,6 +32,7 @@ func (s *Server) threadRoutes() {
 	}))
 	s.route("POST", "/threads/{thread_id}/copy", s.copyThread)
 	s.route("GET", "/threads/{thread_id}/storage", s.withThread(s.threadStorage))
+	s.route("GET", "/understudy/threads/{thread_id}/tree", s.withThread(s.treeOf))
 	if s.opts.Runs != nil {
 		s.route("GET", "/threads/{thread_id}/stream", s.withThread(s.followThread))
 	}

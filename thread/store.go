@@ -35,6 +35,8 @@ type Store interface {
 
 	// Usage returns the size of the checkpoints of a thread; zero for an unknown one.
 	Usage(ctx context.Context, t id.Thread) (Usage, error)
+	// Tree returns the newest root checkpoints of a thread before one, newest first.
+	Tree(ctx context.Context, t id.Thread, before id.Checkpoint, limit int) ([]Step, error)
 	// PlanPrune returns the plan to prune a thread: it deletes all checkpoints but the newest of each namespace and those needed to read it
 	// (delta channels), newest first, size of them per step. It changes nothing. fault.NotFound when there is no thread.
 	PlanPrune(ctx context.Context, t id.Thread, size int) (*PrunePlan, error)

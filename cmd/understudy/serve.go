@@ -72,6 +72,9 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
 			fmt.Fprintf(stdout, "  and on every other address of this machine (--host %s, port %d)\n", cfg.Host, tcp.Port)
 		}
+		if cfg.Studio && !cfg.HTTP.Disable.UI {
+			fmt.Fprintf(stdout, "  in the browser: %s%s/studio/\n", url, cfg.HTTP.MountPrefix)
+		}
 		if cfg.Mode == config.Dev {
 			fmt.Fprint(stdout, loadingGraphs(cfg.Graphs))
 			if srv, ok := srv.(*app.Server); ok {

@@ -139,6 +139,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
 		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
 		DeerFlow: s.deerflow,
+		Studio:   cfg.Studio,
 	}
 	if s.gate != nil && cfg.HTTP.App.IsSet() {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes

@@ -103,10 +103,15 @@ func (p *Proxy) assemble(version string) error {
 	}
 	p.recorder = record.New(record.Options{Store: p.rows.Upstream(), Ask: p.upstream.Ask, Overlay: backend.OverlayConfig(cfg.History), Log: p.log})
 	own := server.New(server.Options{
-		Events: recorded{p.recorder}, Logger: p.log, Registry: registry, Version: version, CORS: corsOf(cfg.HTTP.CORS),
+		Events: recorded{p.recorder}, Logger: p.log, Registry: registry, Version: version, CORS: corsOf(cfg.HTTP.CORS), Studio: cfg.Studio,
 		Disable: server.Disable{Assistants: true, Store: true, Meta: true, MCP: true, A2A: true, OpenAI: true},
 	})
+	pages := ""
+	if cfg.Studio {
+		pages = server.StudioPath
+	}
 	p.http = proxy.New(proxy.Config{
+		Pages:    pages,
 		Upstream: p.upstream, Recorder: p.recorder, Own: own, CORS: own.CORS, Host: proxy.HostPolicy(cfg.UpstreamHost), Offline: p.offline,
 		Logger: p.log, Registry: registry, MaxRewrite: int64(cfg.MaxRewrite),
 	})

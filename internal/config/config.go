@@ -141,6 +141,8 @@ type Config struct {
 	// IgnoreAuth starts without the auth and encryption of langgraph.json. Only valid on a loopback
 	// address.
 	IgnoreAuth bool
+	// Studio serves the pages at /studio/.
+	Studio bool
 	// NoAuth lets everyone who reaches the address do everything. Without it, or authentication, serve listens on loopback addresses only.
 	NoAuth bool
 
@@ -315,7 +317,7 @@ func (c *Config) Runs() int {
 func Default(mode Mode) *Config {
 	c := &Config{
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
-		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev, AllowBrokenGraphs: mode == Dev,
+		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev, AllowBrokenGraphs: mode == Dev, Studio: mode == Dev,
 		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
 		Synchronous: Full, SearchTimeout: scan.DefaultBudget, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, GateTimeout: 30 * time.Second, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
 		MaxBody: 300 * MiB, MaxRewrite: 64 * MiB,

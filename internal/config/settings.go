@@ -277,6 +277,10 @@ func Settings() []Setting {
 			Help: "serve without the auth and encryption of langgraph.json; loopback only", set: boolean(func(c *Config) *bool { return &c.IgnoreAuth }),
 		},
 		{
+			Flag: "studio", Env: "UNDERSTUDY_STUDIO", In: serving, Switch: true, Default: "false", ByMode: map[Mode]string{Dev: "true"},
+			Help: "serve pages to talk to graphs and look into threads at /studio/", set: boolean(func(c *Config) *bool { return &c.Studio }),
+		},
+		{
 			Flag: "no-auth", Env: "UNDERSTUDY_NO_AUTH", In: []Mode{Serve}, Switch: true, Default: "false",
 			Help: "listen on an address that other machines reach, without authentication", set: boolean(func(c *Config) *bool { return &c.NoAuth }),
 		},

@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"eventstore/overlay", "checkpointer/saver", "gate"}, // they know what graphs send and the event store; the gate, how an interpreter fails
 	{"graph", "checkpointer", "eventstore", "bridge"},
 	{"id", "access"},
-	{"internal", "docs"},
+	{"internal", "docs", "studio"},
 }
 
 // peers may import within their layer.

@@ -143,6 +143,14 @@ func (g *threads) Usage(ctx context.Context, t id.Thread) (thread.Usage, error) 
 	return g.inner.Usage(ctx, t)
 }
 
+func (g *threads) Tree(ctx context.Context, t id.Thread, before id.Checkpoint, limit int) ([]thread.Step, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Tree(ctx, t, before, limit)
+}
+
 // Prune asks for each thread, and prunes none unless all may be.
 func (g *threads) Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error) {
 	for _, t := range ids {

@@ -2,7 +2,9 @@ package storagetest
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"understudy/checkpointer"
+	"understudy/id"
 	"understudy/run"
 	"understudy/thread"
 )
@@ -97,6 +100,37 @@ var listCases = map[string]func(*testing.T, Backend){
 		for _, n := range []int{0, 1, 9, 70, 71, 119, 121, 139, 149} {
 			v := fmt.Sprint(n)
 			holds(t, b, key(1, steps[n].ns, fmt.Sprintf("c%04d", n)), list("messages", v, steps[n].data[0]), list("other", v, steps[n].data[1]))
+		}
+	},
+	"the tree of a thread lists its root checkpoints without values": func(t *testing.T, b Backend) {
+		tree := func(n int, before id.Checkpoint, limit int) []thread.Step {
+			t.Helper()
+			steps, err := b.Threads.Tree(ctx, threadID(n), before, limit)
+			require.NoError(t, err)
+			return steps
+		}
+		require.Empty(t, tree(1, "", 10))
+		random := rand.New(rand.NewPCG(3, 5))
+		var want []thread.Step // newest first
+		for n := range 40 {
+			s := thread.Step{ID: id.Checkpoint(fmt.Sprintf("c%04d", n)), Source: []string{"input", "loop", "update", "fork"}[random.IntN(4)], Number: n - 1}
+			if n > 0 {
+				s.Parent = want[random.IntN(len(want))].ID
+			}
+			about := map[string]any{"source": s.Source, "step": s.Number}
+			if s.Source != "update" {
+				s.Run = id.Run(fmt.Sprintf("r%d", n/4))
+				about["run_id"] = s.Run
+			}
+			metadata, err := json.Marshal(about)
+			require.NoError(t, err)
+			puts(t, b, put(key(1, "", string(s.ID)), s.Parent, metadata, blob("text", "1", "x")), put(key(1, "sub:1", fmt.Sprintf("s%04d", n)), "", nil), put(key(2, "", string(s.ID)), "", nil))
+			want = append([]thread.Step{s}, want...)
+		}
+		require.Equal(t, want, tree(1, "", 1000))
+		for range 20 {
+			from, limit := random.IntN(len(want)), 1+random.IntN(12)
+			require.Equal(t, want[from+1:min(from+1+limit, len(want))], tree(1, want[from].ID, limit))
 		}
 	},
 	"usage counts what a thread takes": func(t *testing.T, b Backend) {

@@ -1,0 +1,308 @@
+// The studio at /studio/ in Chromium: journeys of a person, by mouse and by keyboard.
+//   BASE_URL=http://127.0.0.1:2024 node --test studio.test.mjs
+import { after, describe, test } from "node:test";
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { BASE_URL, eventually, launch, words } from "./browser.mjs";
+
+const skip = (await fetch(`${BASE_URL}/studio/`)).ok ? false : "the server has no studio";
+const browser = await launch();
+after(() => browser.close());
+
+/** The studio as a person has it open. Nothing may be loaded from elsewhere, and nothing may be logged as an error. */
+class Studio {
+  static async open(path = "", options = {}) {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+    const studio = new Studio();
+    studio.page = await context.newPage();
+    studio.errors = [];
+    studio.page.on("pageerror", (error) => studio.errors.push(`uncaught: ${error}`));
+    studio.page.on("console", (message) => ["error", "warning"].includes(message.type()) && studio.errors.push(`${message.type()}: ${message.text()}`));
+    studio.page.on("request", (request) => request.url().startsWith(BASE_URL) || /^(data|blob):/.test(request.url()) || studio.errors.push(`loads ${request.url()}`));
+    await studio.page.goto(`${BASE_URL}/studio/${path}`);
+    return studio;
+  }
+
+  get thread() {
+    return new URL(this.page.url()).pathname.split("/").at(-1);
+  }
+
+  /** Kind and text of what the transcript shows. Markers have the text of their line. */
+  async shown() {
+    return this.page.$$eval(".transcript [data-kind]", (list) =>
+      list.map((e) => [e.dataset.kind, (e.querySelector(e.dataset.kind === "marker" ? "summary" : ":scope > .markdown, :scope > pre")?.textContent ?? "").trim()]),
+    );
+  }
+
+  async expect(conversation) {
+    await eventually(async () => assert.deepEqual(await this.shown(), conversation));
+    await this.idle();
+    assert.deepEqual(await this.shown(), conversation, "and it stays so");
+  }
+
+  async idle() {
+    await eventually(async () => assert.notEqual(await this.page.locator("header .status span").first().textContent(), "running"));
+  }
+
+  async begin(assistant, text) {
+    await this.page.getByRole("radio", { name: new RegExp(`^${assistant}\\b`) }).click();
+    await this.type(text);
+    await this.page.waitForURL(/\/t\//);
+  }
+
+  async type(text) {
+    await this.page.getByRole("textbox", { name: "Message" }).fill(text);
+    await this.page.keyboard.press("Enter");
+  }
+
+  message(n) {
+    return this.page.locator(".transcript .message").nth(n);
+  }
+
+  async rest(path, body) {
+    const response = await fetch(BASE_URL + path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+    return response.json();
+  }
+
+  async close(name) {
+    if (process.env.BROWSER_SCREENSHOTS) {
+      mkdirSync(process.env.BROWSER_SCREENSHOTS, { recursive: true });
+      await this.page.screenshot({ path: `${process.env.BROWSER_SCREENSHOTS}/studio-${name.replace(/[^\w.]+/g, "-")}.png` });
+    }
+    await this.page.context().close();
+  }
+}
+
+describe("the studio", { concurrency: 2, skip }, () => {
+  const journey = (name, body, { path = "", options = {} } = {}) =>
+    test(name, { timeout: 180_000 }, async () => {
+      const studio = await Studio.open(path, options);
+      try {
+        await body(studio, studio.page);
+        assert.deepEqual(studio.errors, []);
+      } finally {
+        await studio.close(name);
+      }
+    });
+
+  journey("something is said, its words come one by one, and the graph lights up", async (studio, page) => {
+    await studio.begin("tokens", "say 300");
+    await page.getByRole("button", { name: "Graph", exact: true }).click();
+    await eventually(async () => assert.match((await studio.shown())[1]?.[1] ?? "", /^w0 w1\b/));
+    const answer = page.locator('.transcript [data-kind="ai"]');
+    const early = await answer.elementHandle();
+    await studio.expect([["human", "say 300"], ["ai", words(300)]]);
+    assert.ok(await early.evaluate((node) => node.isConnected), "the answer is the same element from its first word to its record");
+    await page.locator('.graph [data-state="done"]').first().waitFor();
+    await page.reload();
+    await studio.expect([["human", "say 300"], ["ai", words(300)]]);
+    await page.getByRole("link", { name: /say 300/ }).first().waitFor();
+  });
+
+  journey("a tool call with its result", async (studio, page) => {
+    await studio.begin("agent", 'call search {"q": "cats"}');
+    await studio.expect([["human", 'call search {"q": "cats"}'], ["ai", ""], ["ai", "tool said: Found 10 results for cats"]]);
+    await page.locator("details[data-call=search] > summary").click();
+    await page.getByText("Found 10 results for cats", { exact: true }).waitFor();
+  });
+
+  journey("a reload in the middle of an answer", async (studio, page) => {
+    await studio.begin("tokens", "say 600");
+    await eventually(async () => assert.match((await studio.shown())[1]?.[1] ?? "", / w20\b/));
+    await page.reload();
+    await studio.expect([["human", "say 600"], ["ai", words(600)]]);
+    assert.equal((await studio.rest(`/threads/${studio.thread}/runs`)).length, 1);
+  });
+
+  journey("stop keeps what was said", async (studio, page) => {
+    await studio.begin("tokens", "say 8000");
+    await eventually(async () => assert.match((await studio.shown())[1]?.[1] ?? "", / w20\b/));
+    await page.getByRole("button", { name: "Stop" }).click();
+    await studio.idle();
+    await page.locator(".tag", { hasText: "cut off" }).waitFor();
+    assert.match((await studio.shown())[1][1], / w20\b/);
+  });
+
+  journey("a long talk is condensed: every turn stays, and a line says where", async (studio, page) => {
+    await studio.begin("summarizing", "say 1");
+    const turns = [["human", "say 1"], ["ai", "w0"]];
+    await studio.expect(turns);
+    for (const n of [2, 3, 4]) {
+      await studio.type(`say ${n}`);
+      turns.push(["human", `say ${n}`], ["ai", words(n)]);
+      await eventually(async () => assert.deepEqual((await studio.shown()).filter(([kind]) => kind !== "marker"), turns));
+      await studio.idle();
+    }
+    const whole = await studio.shown();
+    const marker = whole.find(([kind]) => kind === "marker");
+    assert.match(marker[1], /^\d+ messages condensed$/);
+    await page.reload();
+    await studio.expect(whole);
+    await page.locator("details.marker > summary").first().click();
+    await page.getByText("The model sees this summary").first().waitFor();
+    await page.getByRole("link", { name: /say 1/ }).first().waitFor();
+  });
+
+  journey("a tool call is approved with edited arguments, after a reload, in the thread", async (studio, page) => {
+    await studio.begin("hitl", 'call search {"q": "cats"}');
+    await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+    await page.reload();
+    await page.getByRole("button", { name: "Edit" }).last().click();
+    await page.getByRole("textbox", { name: "Arguments" }).fill('{"q": "dogs"}');
+    await page.getByRole("button", { name: "Approve with these arguments" }).click();
+    await eventually(async () => assert.match((await studio.shown()).at(-1)[1], /Found 10 results for dogs$/));
+    assert.equal(await page.getByRole("heading", { name: /waits for an answer/ }).count(), 0);
+  });
+
+  journey("a tool call is rejected on the page of approvals, by keyboard", async (studio, page) => {
+    await studio.begin("hitl", 'call search {"q": "birds"}');
+    await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+    const thread = studio.thread;
+    await page.locator("body").press("Escape");
+    await page.evaluate(() => document.activeElement?.blur());
+    await page.keyboard.press("g");
+    await page.keyboard.press("a");
+    const card = page.locator(`[data-thread="${thread}"]`);
+    await card.getByRole("button", { name: "Reject" }).focus();
+    await page.keyboard.press("Enter");
+    await page.keyboard.type("not birds");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await eventually(async () => assert.equal((await studio.rest(`/threads/${thread}`)).status, "idle"));
+    await eventually(async () => assert.equal(await card.count(), 0));
+    const { values } = await studio.rest(`/threads/${thread}/state`);
+    assert.match(JSON.stringify(values.messages), /not birds/);
+  });
+
+  journey("a graph without messages gets its input from a form, and its question an answer", async (studio, page) => {
+    await page.getByRole("radio", { name: /^pipeline\b/ }).click();
+    await page.getByRole("textbox", { name: "topic" }).fill("t");
+    await page.getByRole("button", { name: "Send" }).click();
+    await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+    await page.getByRole("textbox", { name: "Answer", exact: true }).fill("yes");
+    await page.getByRole("button", { name: "Answer", exact: true }).click();
+    await eventually(async () => assert.equal((await studio.rest(`/threads/${studio.thread}`)).status, "idle"));
+    assert.equal((await studio.rest(`/threads/${studio.thread}/state`)).values.answer, "yes");
+  });
+
+  journey("an edited message begins a branch, and both stay", async (studio, page) => {
+    await studio.begin("agent", "say 1");
+    await studio.expect([["human", "say 1"], ["ai", "w0"]]);
+    await studio.type("say 2");
+    const before = [["human", "say 1"], ["ai", "w0"], ["human", "say 2"], ["ai", words(2)]];
+    await studio.expect(before);
+    await studio.message(2).hover();
+    await studio.message(2).getByRole("button", { name: "Edit" }).click();
+    await page.getByRole("textbox", { name: "Edited message" }).fill("say 3");
+    await studio.message(2).getByRole("button", { name: "Send" }).click();
+    const edited = [["human", "say 1"], ["ai", "w0"], ["human", "say 3"], ["ai", words(3)]];
+    await studio.expect(edited);
+    await page.getByText("2 of 2").waitFor();
+    await page.getByRole("button", { name: "Previous branch" }).click();
+    await studio.expect(before);
+    await page.getByRole("button", { name: "Back to the newest" }).click();
+    await studio.expect(edited);
+    await page.reload();
+    await studio.expect(edited);
+    // The first message has no state before it.
+    await studio.message(0).getByRole("button", { name: "Edit" }).click();
+    await page.getByRole("textbox", { name: "Edited message" }).fill("say 4");
+    await studio.message(0).getByRole("button", { name: "Send" }).click();
+    await studio.expect([["human", "say 4"], ["ai", words(4)]]);
+    // Another answer to the same question.
+    await studio.message(1).getByRole("button", { name: "Regenerate" }).click();
+    await eventually(async () => assert.equal(await studio.message(1).getByText("2 of 2").count(), 1));
+    await studio.expect([["human", "say 4"], ["ai", words(4)]]);
+  });
+
+  journey("the state of each step, its changes, and a run from there", async (studio, page) => {
+    await studio.begin("agent", "say 2");
+    await studio.expect([["human", "say 2"], ["ai", words(2)]]);
+    await page.getByRole("button", { name: "State", exact: true }).first().click();
+    const steps = page.getByRole("list", { name: "Checkpoints" }).getByRole("button");
+    await eventually(async () => assert.equal(await steps.count(), 3));
+    await steps.nth(0).click();
+    await page.getByRole("tab", { name: "changes" }).click();
+    await page.locator(".changes .create").first().waitFor();
+    await steps.nth(1).click();
+    await page.getByText("Next: model").waitFor();
+    await page.getByRole("button", { name: "Run from here" }).click();
+    await eventually(async () => assert.equal(await steps.count(), 5));
+    await studio.expect([["human", "say 2"], ["ai", words(2)]]);
+  });
+
+  journey("ten thousand messages: opened at the end, read from the beginning", async (studio, page) => {
+    const { thread_id: thread } = await studio.rest("/threads", { metadata: { graph_id: "agent" } });
+    const messages = Array.from({ length: 10_000 }, (_, i) => ({ id: `m${i}`, type: i % 2 ? "ai" : "human", content: `message ${i}` }));
+    await studio.rest(`/threads/${thread}/state`, { values: { messages }, as_node: "model" });
+    const requests = [];
+    page.on("response", (response) => requests.push(response.url()));
+    await page.goto(`${BASE_URL}/studio/t/${thread}`);
+    await page.getByText("message 9999", { exact: true }).waitFor();
+    assert.ok((await page.locator(".transcript .message").count()) <= 40, "only what is visible is in the document");
+    assert.equal(requests.filter((url) => url.includes("/messages?")).length, 1);
+    await page.getByRole("button", { name: "Beginning" }).click();
+    await page.locator(".transcript").getByText("message 0", { exact: true }).waitFor();
+    assert.ok((await page.locator(".transcript .message").count()) <= 40);
+  });
+
+  journey("hostile words are shown and do nothing", async (studio, page) => {
+    const { thread_id: thread } = await studio.rest("/threads", { metadata: { graph_id: "agent" } });
+    const words = [
+      '<img src=x onerror="window.hit=1"><script>window.hit=1</script>',
+      "[press](javascript:window.hit=1) ![picture](https://example.com/spy.png) <svg onload='window.hit=1'>",
+      '<iframe srcdoc="<script>parent.hit=1</script>"></iframe>\n\n<a href="javascript:hit()">x</a>',
+      "x".repeat(1_000_000),
+      "\u202eright to left\u202c שלום 🙂‍↔️",
+      "```html\n<script>window.hit=1</script>\n```",
+      "&lt;b&gt; & &amp;lt;",
+    ];
+    const messages = words.map((content, i) => ({ id: `h${i}`, type: i % 2 ? "ai" : "human", content }));
+    messages.push({ id: "calls", type: "ai", content: "", tool_calls: Array.from({ length: 300 }, (_, i) => ({ id: `c${i}`, name: "<b>search</b>", args: { q: "<img src=x onerror=hit()>" } })) });
+    messages.push({ id: "last", type: "ai", content: "the end" });
+    await studio.rest(`/threads/${thread}/state`, { values: { messages }, as_node: "model" });
+    await page.goto(`${BASE_URL}/studio/t/${thread}`);
+    await page.getByText("the end", { exact: true }).waitFor();
+    await page.locator(".messages").evaluate((box) => box.scrollTo({ top: 0 }));
+    await page.getByText("window.hit=1").first().waitFor();
+    assert.equal(await page.evaluate(() => window.hit), undefined);
+    assert.equal(await page.locator(".transcript :is(script, iframe, img, .markdown svg, a[href^='javascript'])").count(), 0);
+  });
+
+  journey("threads are found, renamed, pinned and deleted", async (studio, page) => {
+    await studio.begin("agent", "say 1");
+    await studio.expect([["human", "say 1"], ["ai", "w0"]]);
+    const name = `renamed ${studio.thread}`;
+    const line = () => page.locator(".sidebar li", { has: page.locator(`a[href$="${studio.thread}"]`) });
+    await line().getByRole("button", { name: /Actions/ }).click();
+    await page.getByRole("menuitem", { name: "Rename" }).click();
+    await page.getByRole("textbox", { name: "Title" }).fill(name);
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name }).waitFor();
+    await line().getByRole("button", { name: /Actions/ }).click();
+    await page.getByRole("menuitem", { name: "Pin" }).click();
+    await line().getByLabel("pinned").waitFor();
+    await page.evaluate(() => document.activeElement?.blur());
+    await page.keyboard.press("/");
+    await page.keyboard.type(name);
+    await eventually(async () => assert.equal(await page.locator(".sidebar li").count(), 1));
+    page.on("dialog", (dialog) => dialog.accept());
+    const thread = studio.thread;
+    await line().getByRole("button", { name: /Actions/ }).click();
+    await page.getByRole("menuitem", { name: "Delete" }).click();
+    await page.waitForURL(/\/studio\/$/);
+    await eventually(async () => assert.equal((await fetch(`${BASE_URL}/threads/${thread}`)).status, 404));
+    studio.errors = studio.errors.filter((error) => !error.includes("404")); // the stream of the deleted thread
+  });
+
+  for (const colorScheme of ["light", "dark"])
+    for (const width of [320, 768, 1920])
+      journey(`nothing is wider than a screen of ${width} pixels, ${colorScheme}`, async (studio, page) => {
+        await page.getByRole("textbox", { name: "Message" }).waitFor();
+        for (const path of ["", "approvals", "graphs"]) {
+          await page.goto(`${BASE_URL}/studio/${path}`);
+          await page.locator("h1").first().waitFor();
+          assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `/studio/${path}`);
+        }
+      }, { options: { viewport: { width, height: 700 }, colorScheme } });
+});

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"testing"
+
+	"github.com/andybalholm/brotli"
+	"github.com/stretchr/testify/require"
+
+	"understudy/access"
+	"understudy/studio"
+)
+
+// The pages work below any prefix, load their parts from there, and need no credentials: they hold no data.
+func TestStudio(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "/agents"} {
+		w := setup(t, func(o *Options) {
+			o.Studio, o.MountPrefix = true, prefix
+			o.Authenticator = refuseAll{}
+		})
+		res, page := w.ask(t, "GET", prefix+"/studio/t/some-thread", "")
+		require.Equal(t, 200, res.StatusCode)
+		require.Equal(t, "text/html; charset=utf-8", res.Header.Get("Content-Type"))
+		require.Equal(t, studio.Policy, res.Header.Get("Content-Security-Policy"))
+		require.Equal(t, "no-cache", res.Header.Get("Cache-Control"))
+		require.Contains(t, page, `<base href="`+prefix+`/studio/" />`)
+		_, same := w.ask(t, "GET", prefix+"/studio/", "")
+		require.Equal(t, page, same)
+
+		parts := regexp.MustCompile(`(?:src|href)="\./([^"]+)"`).FindAllStringSubmatch(page, -1)
+		require.Len(t, parts, 3) // icon, script, styles
+		for _, part := range parts {
+			res, plain := w.ask(t, "GET", prefix+"/studio/"+part[1], "")
+			require.Equal(t, 200, res.StatusCode, part[1])
+			require.Equal(t, "nosniff", res.Header.Get("X-Content-Type-Options"))
+			compressed, body := w.ask(t, "GET", prefix+"/studio/"+part[1], "", "Accept-Encoding", "gzip, br")
+			require.Equal(t, "br", compressed.Header.Get("Content-Encoding"))
+			read, err := io.ReadAll(brotli.NewReader(bytes.NewReader([]byte(body))))
+			require.NoError(t, err)
+			require.Equal(t, plain, string(read))
+		}
+		res, _ = w.ask(t, "GET", prefix+"/studio/"+parts[1][1], "")
+		require.Contains(t, res.Header.Get("Cache-Control"), "immutable")
+
+		for _, missing := range []string{"assets/none.js", "../go.mod", "%2e%2e/studio.go", "index.html.br", "assets/"} {
+			res, body := w.ask(t, "GET", prefix+"/studio/"+missing, "")
+			require.NotContains(t, body, "module understudy")
+			require.NotContains(t, body, "package studio", missing)
+			if res.StatusCode == 200 {
+				require.Equal(t, page, body, missing)
+			}
+		}
+		res, _ = w.ask(t, "GET", prefix+"/studio", "")
+		require.Equal(t, http.StatusTemporaryRedirect, res.StatusCode)
+		require.Equal(t, prefix+"/studio/", res.Header.Get("Location"))
+	}
+}
+
+// The root leads browsers to the pages, and answers others as LangGraph Server does.
+func TestStudioAtRoot(t *testing.T) {
+	t.Parallel()
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	w := setup(t, func(o *Options) { o.Studio = true })
+	res, _ := w.ask(t, "GET", "/", "", "Accept", browser)
+	require.Equal(t, http.StatusTemporaryRedirect, res.StatusCode)
+	require.Equal(t, "/studio/", res.Header.Get("Location"))
+	_, body := w.ask(t, "GET", "/", "", "Accept", "*/*")
+	require.JSONEq(t, `{"ok":true}`, body)
+	for _, none := range []func(*Options){func(*Options) {}, func(o *Options) { o.Studio, o.Disable.UI = true, true }} {
+		w := setup(t, none)
+		_, body = w.ask(t, "GET", "/", "", "Accept", browser)
+		require.JSONEq(t, `{"ok":true}`, body)
+		res, _ = w.ask(t, "GET", "/studio/", "")
+		require.Equal(t, 404, res.StatusCode)
+	}
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	path := "/understudy/threads/0190d0f2-7b5a-7b7e-8000-3c7e5b1f5d10/tree"
+	res, body := w.ask(t, "GET", path+"?limit=2&before=1F0BD33E-8a23-6f9d-8001-b9fb5e9b9a59", "")
+	require.Equal(t, 200, res.StatusCode, body)
+	require.JSONEq(t, `[
+		{"checkpoint_id": "1f0bd33e-8a23-6f9d-8001-b9fb5e9b9a58", "parent_checkpoint_id": "c0", "created_at": "2025-11-09T06:18:29.241436+00:00", "step": 1, "source": "loop", "run_id": "r"},
+		{"checkpoint_id": "c0", "parent_checkpoint_id": null, "created_at": null, "step": -1, "source": "input", "run_id": null}]`, body)
+	for _, query := range []string{"limit=0", "limit=10001", "limit=x", "limit=", "limit=-1", "before=x", "before=", "limit=99999999999999999999"} {
+		res, body := w.ask(t, "GET", path+"?"+query, "")
+		require.Equal(t, 422, res.StatusCode, query)
+		require.Contains(t, body, "Invalid")
+	}
+}
+
+type refuseAll struct{}
+
+func (refuseAll) Authenticate(context.Context, *access.Request) (*access.Actor, error) {
+	return nil, &access.Refusal{Status: http.StatusUnauthorized}
+}

@@ -1,0 +1,24 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+	"understudy/id"
+	"understudy/thread"
+)
+
+// treeOf lists the checkpoints of a thread without their values.
+func (s *Server) treeOf(c *fiber.Ctx, t id.Thread) error {
+	before, limit, err := compat.TreeQuery(func(name string) []string { return queries(c, name) })
+	if err != nil {
+		return err
+	}
+	steps, err := reading(c, func(ctx context.Context) ([]thread.Step, error) { return s.opts.Threads.Tree(ctx, t, before, limit) })
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, compat.AppendList(nil, steps, compat.AppendStep))
+}

@@ -1,0 +1,87 @@
+import { readEvents, type StreamEvent } from "./events";
+
+/** Where the API is: next to the pages, also behind a prefix. */
+export const apiURL = new URL("..", document.baseURI).href.replace(/\/$/, "");
+
+/** An answer other than success. The message says what the server says. */
+export class APIError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** Credentials are kept in memory, and end with the page. */
+let credentials: Record<string, string> = {};
+let onRefused: () => void = () => {};
+
+export function signIn(headers: Record<string, string>) {
+  credentials = headers;
+}
+
+/** Registers what happens when the server asks for credentials. */
+export function whenRefused(then: () => void) {
+  onRefused = then;
+}
+
+export interface Options {
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+async function send(method: string, path: string, { body, headers, signal }: Options): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(apiURL + path, {
+      method,
+      headers: { ...credentials, ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new APIError(0, `The server at ${apiURL} does not answer. See that it runs; what you typed is kept.`);
+  }
+  if (response.ok) return response;
+  if (response.status === 401) onRefused();
+  throw new APIError(response.status, await reason(response));
+}
+
+async function reason(response: Response): Promise<string> {
+  const text = await response.text().catch(() => "");
+  try {
+    const { detail } = JSON.parse(text) as { detail?: unknown };
+    if (typeof detail === "string") return detail;
+    if (detail) return JSON.stringify(detail);
+  } catch {
+    // not JSON
+  }
+  return text.slice(0, 300) || `The server answered with status ${response.status}.`;
+}
+
+/** Sends a request and returns its answer; null when it has none. */
+export async function request<T>(method: string, path: string, options: Options = {}): Promise<T> {
+  const response = await send(method, path, options);
+  const text = await response.text();
+  return (text === "" ? null : JSON.parse(text)) as T;
+}
+
+export const get = <T>(path: string, signal?: AbortSignal) => request<T>("GET", path, { signal });
+export const post = <T>(path: string, body: unknown, signal?: AbortSignal) => request<T>("POST", path, { body, signal });
+
+/** Opens a stream. It is open when the promise resolves; its events follow. */
+export async function open(path: string, options: Options = {}): Promise<AsyncGenerator<StreamEvent>> {
+  const response = await send("GET", path, { ...options, headers: { accept: "text/event-stream", ...options.headers } });
+  if (!response.body) throw new APIError(0, "The browser cannot read streams.");
+  return readEvents(response.body);
+}
+
+/** The command that asks what a page shows. */
+export function asCurl(method: string, path: string, body?: unknown): string {
+  const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
+  const data = body === undefined ? "" : ` -H 'content-type: application/json' -d ${quoted(JSON.stringify(body))}`;
+  return `curl ${method === "GET" ? "" : `-X ${method} `}${quoted(apiURL + path)}${data}`;
+}

@@ -1,0 +1,100 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { Bot, Hourglass, MessagesSquare, Network } from "lucide-react";
+import { useEffect, useState } from "react";
+import { Link, Route, Router, Switch, useLocation } from "wouter";
+import { whenRefused } from "./api/client";
+import { Approvals } from "./pages/approvals";
+import { GraphPage } from "./pages/graph-page";
+import { Home } from "./pages/home";
+import { SignIn } from "./pages/sign-in";
+import { ThreadPage } from "./pages/thread-page";
+import { Sidebar } from "./threads/sidebar";
+import { useThreads } from "./threads/threads";
+
+const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
+
+export function App() {
+  const [refused, setRefused] = useState(false);
+  const queries = useQueryClient();
+  useEffect(() => whenRefused(() => setRefused(true)), []);
+  if (refused) {
+    return (
+      <SignIn
+        onDone={() => {
+          setRefused(false);
+          void queries.resetQueries();
+        }}
+      />
+    );
+  }
+  return (
+    <Router base={base}>
+      <Shell />
+    </Router>
+  );
+}
+
+function Shell() {
+  const [location] = useLocation();
+  const chats = location === "/" || location.startsWith("/t/");
+  useShortcuts();
+  return (
+    <div className={chats ? "shell with-sidebar" : "shell"}>
+      <Rail />
+      {chats && <Sidebar />}
+      <Switch>
+        <Route path="/" component={Home} />
+        <Route path="/t/:id">{({ id }) => <ThreadPage key={id} id={id} />}</Route>
+        <Route path="/approvals" component={Approvals} />
+        <Route path="/graphs/:id?">{({ id }) => <GraphPage id={id} />}</Route>
+        <Route>
+          <main className="page">
+            <h1>There is no such page</h1>
+            <Link href="/">Talk to a graph</Link>
+          </main>
+        </Route>
+      </Switch>
+    </div>
+  );
+}
+
+function Rail() {
+  const [location] = useLocation();
+  const waiting = useThreads({ status: "interrupted" }).data?.pages[0]?.length ?? 0;
+  const entries = [
+    ["/", "Threads", MessagesSquare, location === "/" || location.startsWith("/t/")],
+    ["/approvals", "Approvals", Hourglass, location === "/approvals"],
+    ["/graphs", "Graphs", Network, location.startsWith("/graphs")],
+  ] as const;
+  return (
+    <nav className="rail" aria-label="Pages">
+      <Bot size={20} aria-hidden className="logo" />
+      {entries.map(([href, label, Shape, current]) => (
+        <Link key={href} href={href} aria-label={label} title={label} aria-current={current ? "page" : undefined}>
+          <Shape size={18} />
+          {href === "/approvals" && waiting > 0 && <span className="badge">{waiting >= 50 ? "50+" : waiting}</span>}
+        </Link>
+      ))}
+    </nav>
+  );
+}
+
+/** Keys outside of fields: / finds, n begins a thread, g then t, a or g goes to a page. */
+function useShortcuts() {
+  const [, navigate] = useLocation();
+  useEffect(() => {
+    let before = "";
+    const pages: Record<string, string> = { t: "/", a: "/approvals", g: "/graphs" };
+    const onKey = (e: KeyboardEvent) => {
+      if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select")) return;
+      if (e.key === "/") {
+        e.preventDefault();
+        document.querySelector<HTMLInputElement>('[data-key="/"]')?.focus();
+      } else if (e.key === "n") navigate("/");
+      else if (before === "g" && pages[e.key]) navigate(pages[e.key]!);
+      before = before === "g" ? "" : e.key;
+    };
+    document.addEventListener("keydown", onKey);
+    return () => document.removeEventListener("keydown", onKey);
+  }, [navigate]);
+}

@@ -1,0 +1,93 @@
+import { ArrowUp, Braces, MessageSquare, Square } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import type { Json, Schema } from "../api/types";
+import { SchemaForm } from "../parts/schema-form";
+import { initial } from "../parts/schema";
+
+interface Props {
+  input: Schema | null; // of the graph
+  chats: boolean; // the input has messages
+  busy: boolean;
+  disabled?: boolean;
+  placeholder: string;
+  onSay: (text: string) => Promise<void>;
+  onInput: (input: Json) => Promise<void>;
+  onStop: () => Promise<void>;
+}
+
+/** Where input is made: words for graphs that talk, else the fields of their input. */
+export function Composer({ input, chats, busy, disabled, placeholder, onSay, onInput, onStop }: Props) {
+  const [mode, setMode] = useState<"words" | "fields">(chats ? "words" : "fields");
+  const [text, setText] = useState("");
+  const [fields, setFields] = useState<Json>(() => initial(input));
+  const [sending, setSending] = useState(false);
+  const area = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => setMode(chats ? "words" : "fields"), [chats]);
+  useEffect(() => setFields(initial(input)), [input]);
+
+  const submit = async () => {
+    if (sending || disabled) return;
+    setSending(true);
+    try {
+      if (mode === "fields") await onInput(fields);
+      else if (text.trim()) {
+        setText("");
+        await onSay(text).catch((error: unknown) => {
+          setText(text);
+          throw error;
+        });
+      }
+    } catch {
+      // the page shows it
+    } finally {
+      setSending(false);
+      area.current?.focus();
+    }
+  };
+
+  return (
+    <form
+      className="composer"
+      onSubmit={(e) => {
+        e.preventDefault();
+        void submit();
+      }}
+    >
+      {mode === "words" ? (
+        <textarea
+          ref={area}
+          aria-label="Message"
+          placeholder={placeholder}
+          value={text}
+          autoFocus
+          rows={Math.min(10, text.split("\n").length)}
+          onChange={(e) => setText(e.target.value)}
+          onKeyDown={(e) => {
+            if (e.key === "Enter" && !e.shiftKey && !e.nativeEvent.isComposing) {
+              e.preventDefault();
+              void submit();
+            }
+            if (e.key === "Escape" && busy) void onStop();
+          }}
+        />
+      ) : (
+        <SchemaForm schema={input} value={fields} onChange={setFields} />
+      )}
+      <div className="buttons">
+        {chats && (
+          <button type="button" className="icon" aria-label={mode === "words" ? "Whole input" : "Words only"} title={mode === "words" ? "Whole input" : "Words only"} onClick={() => setMode(mode === "words" ? "fields" : "words")}>
+            {mode === "words" ? <Braces size={16} /> : <MessageSquare size={16} />}
+          </button>
+        )}
+        {busy && (
+          <button type="button" className="stop" aria-label="Stop" title="Stop (Esc)" onClick={() => void onStop()}>
+            <Square size={14} /> Stop
+          </button>
+        )}
+        <button type="submit" aria-label="Send" title={busy ? "Send: waits for the run" : "Send (Enter)"} disabled={disabled || sending || (mode === "words" && !text.trim())}>
+          <ArrowUp size={16} /> Send
+        </button>
+      </div>
+    </form>
+  );
+}

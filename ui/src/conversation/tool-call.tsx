@@ -1,0 +1,63 @@
+import { ChevronRight, LoaderCircle, Wrench, X } from "lucide-react";
+import { useState } from "react";
+import type { Json, Message } from "../api/types";
+import { JsonView } from "../parts/json";
+import { Markdown } from "./markdown";
+import { callsOf, kindOf, textOf, type Call } from "./message";
+
+/** A call of a tool with its result, and what a subagent said in it. */
+export function ToolCallView({ call, result, nested }: { call: Call; result?: Message; nested?: readonly Message[] }) {
+  const [open, setOpen] = useState(false);
+  const failed = result?.status === "error";
+  const brief = call.args.length > 80 ? `${call.args.slice(0, 80)}…` : call.args;
+  return (
+    <details className={`call${failed ? " failed" : ""}`} data-call={call.name} open={open} onToggle={(e) => setOpen((e.target as HTMLDetailsElement).open)}>
+      <summary>
+        <ChevronRight size={14} aria-hidden className="turn" />
+        <Wrench size={14} aria-hidden />
+        <b>{call.name}</b>
+        <code className="brief">{brief}</code>
+        {!result && <LoaderCircle size={14} className="turning" aria-label="no result yet" />}
+        {failed && <X size={14} aria-label="failed" />}
+      </summary>
+      {open && (
+        <>
+          <Arguments args={call.args} />
+          {nested?.length ? (
+            <section className="nested" aria-label={`In ${call.name}`}>
+              {nested.map((m) => (
+                <div key={m.id} className={`message ${kindOf(m)}`}>
+                  <Markdown text={textOf(m)} />
+                  {callsOf(m).map((c) => (
+                    <code key={c.id} className="brief">
+                      {c.name} {c.args}
+                    </code>
+                  ))}
+                </div>
+              ))}
+            </section>
+          ) : null}
+          {result && <Result text={textOf(result)} />}
+        </>
+      )}
+    </details>
+  );
+}
+
+function Arguments({ args }: { args: string }) {
+  const value = parsed(args);
+  return value === undefined ? <pre className="result">{args}</pre> : <JsonView value={value} open={2} />;
+}
+
+function Result({ text }: { text: string }) {
+  const value = /^\s*[[{]/.test(text) ? parsed(text) : undefined;
+  return value === undefined ? <pre className="result">{text}</pre> : <JsonView value={value} open={2} />;
+}
+
+function parsed(text: string): Json | undefined {
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return undefined;
+  }
+}

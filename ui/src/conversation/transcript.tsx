@@ -1,0 +1,122 @@
+import { ArrowDown, ArrowUpToLine } from "lucide-react";
+import { useEffect, useLayoutEffect, useRef, useState } from "react";
+import { Virtualizer, type VirtualizerHandle } from "virtua";
+import type { Branch } from "./branches";
+import { MessageView, type MessageActions } from "./message-view";
+import type { Conversation, Entry } from "./reducer";
+import { Marker } from "./marker";
+
+interface Props {
+  entries: Entry[];
+  nested: Conversation["nested"];
+  older: boolean;
+  onOlder: () => Promise<void>;
+  onAll: () => Promise<void>; // loads the thread to its beginning
+  busy: boolean;
+  branches: ReadonlyMap<string, Branch>;
+  actions: MessageActions;
+}
+
+/** How near to the end, in pixels, a reader still follows. */
+const near = 80;
+
+/** The conversation. It stays at the end until its reader scrolls up; what arrives meanwhile is counted. Only what is visible is in the document. */
+export function Transcript({ entries, nested, older, onOlder, onAll, busy, branches, actions }: Props) {
+  const list = useRef<VirtualizerHandle>(null);
+  const box = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  const seen = useRef({ top: 0, height: 0 });
+  const [unread, setUnread] = useState(0);
+  const [loading, setLoading] = useState(false);
+  const jumping = useRef(false); // on the way to the beginning, which passes positions that nobody chose
+  const [jumps, setJumps] = useState(0); // to the beginning
+  const first = useRef<string | undefined>(undefined);
+  const length = useRef(0);
+
+  // Older rows come before those that are seen, which must stay where they are.
+  const shift = first.current !== undefined && entries.length > length.current && entries[0]?.key !== first.current;
+  useEffect(() => {
+    const added = shift ? 0 : entries.length - length.current;
+    if (added > 0 && !follows.current) setUnread((n) => n + added);
+    first.current = entries[0]?.key;
+    length.current = entries.length;
+  }, [entries, shift]);
+
+  const toEnd = () => {
+    follows.current = true;
+    setUnread(0);
+    box.current?.scrollTo({ top: box.current.scrollHeight });
+  };
+  useLayoutEffect(() => {
+    if (follows.current) box.current?.scrollTo({ top: box.current.scrollHeight });
+  }, [entries, busy]);
+  // Heights are measured after the first drawing, and change while pictures load and blocks unfold.
+  useEffect(() => {
+    const content = box.current?.firstElementChild;
+    if (!content) return;
+    const observer = new ResizeObserver(() => follows.current && box.current?.scrollTo({ top: box.current.scrollHeight }));
+    observer.observe(content);
+    return () => observer.disconnect();
+  }, []);
+
+  const toBeginning = async () => {
+    follows.current = false;
+    setLoading(true);
+    await onAll().finally(() => setLoading(false));
+    setJumps((n) => n + 1);
+  };
+  useEffect(() => {
+    if (jumps === 0) return;
+    follows.current = false;
+    jumping.current = true;
+    list.current?.scrollToIndex(0);
+  }, [jumps]);
+
+  const onScroll = async (offset: number) => {
+    const at = box.current;
+    if (!at) return;
+    if (jumping.current) {
+      jumping.current = at.scrollTop > near;
+      seen.current = { top: at.scrollTop, height: at.scrollHeight };
+      return;
+    }
+    // What grows moves the end away; only who scrolls up stops following.
+    const { top, height } = seen.current;
+    if (at.scrollHeight - at.scrollTop - at.clientHeight < near) follows.current = true;
+    else if (at.scrollTop < top && at.scrollHeight >= height) follows.current = false;
+    seen.current = { top: at.scrollTop, height: at.scrollHeight };
+    if (follows.current) setUnread(0);
+    if (offset < 600 && older && !loading) {
+      setLoading(true);
+      await onOlder().finally(() => setLoading(false));
+    }
+  };
+
+  return (
+    <div className="transcript">
+      <div className="messages" ref={box} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
+        <ol>
+          <Virtualizer ref={list} shift={shift} scrollRef={box} onScroll={(offset) => void onScroll(offset)} as="div" item="li">
+            {entries.map((e) =>
+              e.kind === "marker" ? (
+                <Marker key={e.key} marker={e.marker} />
+              ) : (
+                <MessageView key={e.key} entry={e} nested={nested} branch={branches.get(e.key)} busy={busy} actions={actions} />
+              ),
+            )}
+          </Virtualizer>
+        </ol>
+      </div>
+      {(older || entries.length > 60) && (
+        <button type="button" className="icon beginning" aria-label="Beginning" title="To the beginning" disabled={loading} onClick={() => void toBeginning()}>
+          <ArrowUpToLine size={16} />
+        </button>
+      )}
+      {unread > 0 && (
+        <button type="button" className="pill" onClick={toEnd}>
+          <ArrowDown size={14} aria-hidden /> {unread} new
+        </button>
+      )}
+    </div>
+  );
+}

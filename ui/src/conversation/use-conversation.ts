@@ -1,0 +1,164 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "react";
+import { APIError, get, open, post } from "../api/client";
+import type { Json, JsonObject, Message, Row, Run, Thread } from "../api/types";
+import { empty, entriesOf, reduce } from "./reducer";
+
+const page = 50;
+const end = Number.MAX_SAFE_INTEGER;
+
+/** What a run is asked to stream, so that this page can draw it. */
+const modes = ["messages-tuple", "updates", "tasks", "custom"];
+
+interface Page {
+  data: Row[];
+  has_more: boolean;
+}
+
+/** What is sent: an input or an answer to interrupts, and where it continues. */
+export interface Turn {
+  input?: Json;
+  command?: JsonObject;
+  said?: Message;
+  checkpoint?: string; // continue behind this one
+  cut?: number; // what is said from this seq on belongs to the path that is left
+  config?: JsonObject;
+  context?: JsonObject;
+  strategy?: string; // what happens to a run that is under way
+  breakpoints?: string[]; // stop before these nodes
+}
+
+/** Follows a thread: its record, its runs whoever began them, and its status. */
+export function useConversation(threadID: string) {
+  const [conversation, dispatch] = useReducer(reduce, empty);
+  const [connection, setConnection] = useState<"connecting" | "open" | "lost">("connecting");
+  const [problem, setProblem] = useState<Error | null>(null);
+  const queries = useQueryClient();
+  const path = `/threads/${threadID}`;
+  const thread = useQuery({ queryKey: ["thread", threadID], queryFn: ({ signal }) => get<Thread>(path, signal) });
+  const opened = useRef(gate());
+  const rows = useRef(conversation.rows);
+  rows.current = conversation.rows;
+
+  /** Loads the end of the record. What was loaded before stays, unless the conversation has left its path: then rows are gone. */
+  const refresh = useCallback(async () => {
+    const newest = await get<Page>(`${path}/messages?before_seq=${end}&limit=${page}`);
+    const first = newest.data[0]?.seq ?? 0;
+    const seqs = new Set(newest.data.map((r) => r.seq));
+    const known = rows.current;
+    const left = known.some((r) => r.seq >= first && !seqs.has(r.seq));
+    const hole = known.length > 0 && newest.has_more && known.at(-1)!.seq < first;
+    if (known.length === 0 || left || hole) dispatch({ type: "reset", rows: newest.data, older: newest.has_more });
+    else dispatch({ type: "rows", rows: newest.data });
+    for (const key of [["thread", threadID], ["threads"], ["states", threadID], ["runs", threadID]]) void queries.invalidateQueries({ queryKey: key });
+  }, [path, queries, threadID]);
+
+  useEffect(() => {
+    const stop = new AbortController();
+    void follow(stop.signal);
+    return () => stop.abort();
+
+    async function follow(signal: AbortSignal) {
+      let lastEvent: string | undefined;
+      for (let failures = 0; !signal.aborted; ) {
+        try {
+          if (lastEvent === undefined) {
+            await refresh();
+            const { status } = await get<Thread>(path, signal);
+            lastEvent = status === "busy" ? "0-0" : "";
+          }
+          const events = await open(`${path}/stream`, { signal, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
+          setConnection("open");
+          setProblem(null);
+          opened.current.resolve();
+          if (failures > 0) await refresh();
+          failures = 0;
+          for await (const event of events) {
+            if (event.id) lastEvent = event.id;
+            dispatch({ type: "event", event, now: performance.now() });
+            if (event.name === "metadata" && event.data.includes('"run_done"')) await refresh();
+          }
+        } catch (error) {
+          if (signal.aborted) return;
+          if (error instanceof APIError && error.status >= 400 && error.status < 500 && error.status !== 429) {
+            setProblem(error);
+            return;
+          }
+        }
+        if (signal.aborted) return;
+        setConnection("lost");
+        await sleep(Math.min(500 * 2 ** failures++, 10_000), signal);
+      }
+    }
+  }, [path, refresh]);
+
+  const older = useCallback(async () => {
+    const first = conversation.rows[0]?.seq;
+    if (first === undefined || !conversation.older) return;
+    const more = await get<Page>(`${path}/messages?before_seq=${first}&limit=${page}`);
+    dispatch({ type: "rows", rows: more.data, older: more.has_more });
+  }, [conversation, path]);
+
+  /** Loads the thread to its first row. */
+  const all = useCallback(async () => {
+    for (let first = rows.current[0]?.seq; first !== undefined; ) {
+      const more: Page = await get<Page>(`${path}/messages?before_seq=${first}&limit=1000`);
+      dispatch({ type: "rows", rows: more.data, older: more.has_more });
+      if (!more.has_more) return;
+      first = more.data[0]!.seq;
+    }
+  }, [path]);
+
+  const send = useCallback(
+    async (assistant: string, turn: Turn) => {
+      if (turn.cut !== undefined) dispatch({ type: "cut", from: turn.cut });
+      if (turn.said) dispatch({ type: "said", message: turn.said });
+      try {
+        await opened.current.promise; // so that no event is missed
+        const run = await post<Run>(`${path}/runs`, {
+          assistant_id: assistant,
+          input: turn.input ?? null,
+          command: turn.command,
+          checkpoint_id: turn.checkpoint,
+          config: turn.config,
+          context: turn.context,
+          interrupt_before: turn.breakpoints?.length ? turn.breakpoints : undefined,
+          multitask_strategy: turn.strategy ?? "reject",
+          stream_mode: modes,
+          stream_subgraphs: true,
+          stream_resumable: true,
+        });
+        void queries.invalidateQueries({ queryKey: ["thread", threadID] });
+        void queries.invalidateQueries({ queryKey: ["threads"] });
+        return run;
+      } catch (error) {
+        if (turn.said?.id) dispatch({ type: "unsaid", id: turn.said.id });
+        if (turn.cut !== undefined) await refresh();
+        throw error;
+      }
+    },
+    [path, queries, refresh, threadID],
+  );
+
+  const stop = useCallback(async () => {
+    const active = await Promise.all(["running", "pending"].map((status) => get<Run[]>(`${path}/runs?status=${status}&limit=100`)));
+    await Promise.all(active.flat().map((run) => post(`${path}/runs/${run.run_id}/cancel?wait=true`, {})));
+    await refresh();
+  }, [path, refresh]);
+
+  const entries = useMemo(() => entriesOf(conversation), [conversation]);
+  return { thread, conversation, entries, connection, problem, older, all, send, stop, refresh };
+}
+
+function gate() {
+  let resolve = () => {};
+  const promise = new Promise<void>((done) => (resolve = done));
+  return { promise, resolve };
+}
+
+function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+  });
+}

@@ -1,0 +1,64 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Link } from "wouter";
+import { post } from "../api/client";
+import type { JsonObject, Thread } from "../api/types";
+import { Interrupts } from "../interrupts/interrupts";
+import { age } from "../parts/format";
+import { Empty, Problem } from "../parts/problem";
+import { titleOf, useThreads } from "../threads/threads";
+
+/** Every thread that waits for a person, the one that changed last first. */
+export function Approvals() {
+  const threads = useThreads({ status: "interrupted" });
+  const waiting = (threads.data?.pages.flat() ?? []).filter((t) => Object.values(t.interrupts ?? {}).flat().length > 0);
+  return (
+    <main className="page">
+      <h1>Approvals</h1>
+      <Problem error={threads.error} />
+      {threads.isSuccess && waiting.length === 0 && <Empty>Nothing waits for an answer.</Empty>}
+      {waiting.map((t) => (
+        <Waiting key={t.thread_id} thread={t} />
+      ))}
+      {threads.hasNextPage && (
+        <button type="button" className="plain" onClick={() => void threads.fetchNextPage()}>
+          More
+        </button>
+      )}
+    </main>
+  );
+}
+
+function Waiting({ thread }: { thread: Thread }) {
+  const queries = useQueryClient();
+  const [error, setError] = useState<unknown>(null);
+  const [sent, setSent] = useState(false);
+  const answer = async (command: JsonObject) => {
+    try {
+      setError(null);
+      setSent(true);
+      await post(`/threads/${thread.thread_id}/runs`, {
+        assistant_id: thread.metadata.assistant_id,
+        command,
+        multitask_strategy: "reject",
+        stream_mode: ["messages-tuple", "updates", "tasks", "custom"],
+        stream_subgraphs: true,
+        stream_resumable: true,
+      });
+      await queries.invalidateQueries({ queryKey: ["threads"] });
+    } catch (e) {
+      setSent(false);
+      setError(e);
+    }
+  };
+  return (
+    <article className="card" data-thread={thread.thread_id}>
+      <header className="bar">
+        <Link href={`/t/${thread.thread_id}`}>{titleOf(thread)}</Link>
+        <time dateTime={thread.updated_at}>{age(thread.updated_at)}</time>
+      </header>
+      <Interrupts interrupts={Object.values(thread.interrupts ?? {}).flat()} busy={sent} onAnswer={answer} />
+      <Problem error={error} />
+    </article>
+  );
+}

@@ -1,0 +1,50 @@
+import { lazy, Suspense } from "react";
+import { Link } from "wouter";
+import { JsonView } from "../parts/json";
+import { Problem } from "../parts/problem";
+import type { Json } from "../api/types";
+import { useAssistants, useSchemas } from "./assistants";
+
+const Drawing = lazy(() => import("../graph/drawing"));
+
+/** The assistants, and the graph and settings of one. */
+export function GraphPage({ id }: { id?: string }) {
+  const assistants = useAssistants();
+  const assistant = assistants.data?.find((a) => a.assistant_id === id || a.graph_id === id) ?? assistants.data?.[0];
+  const schemas = useSchemas(assistant?.assistant_id);
+  return (
+    <main className="page wide">
+      <h1>Graphs and assistants</h1>
+      <Problem error={assistants.error} />
+      <nav className="tabs" aria-label="Assistants">
+        {assistants.data?.map((a) => (
+          <Link key={a.assistant_id} href={`/graphs/${a.assistant_id}`} aria-current={a === assistant ? "page" : undefined}>
+            {a.name}
+          </Link>
+        ))}
+      </nav>
+      {assistant && (
+        <div className="columns">
+          <section aria-label="Graph">
+            <Suspense fallback={<p className="quiet">Drawing…</p>}>
+              <Drawing assistant={assistant.assistant_id} />
+            </Suspense>
+          </section>
+          <section aria-label="Settings">
+            <p>{assistant.description}</p>
+            <p className="quiet">
+              Graph {assistant.graph_id}, version {assistant.version}
+            </p>
+            <h2>Config</h2>
+            <JsonView value={assistant.config ?? {}} />
+            <h2>Context</h2>
+            <JsonView value={assistant.context ?? {}} />
+            <h2>Schemas</h2>
+            <Problem error={schemas.error} />
+            {schemas.data && <JsonView value={schemas.data as unknown as Json} />}
+          </section>
+        </div>
+      )}
+    </main>
+  );
+}

@@ -1,0 +1,246 @@
+import { useQuery } from "@tanstack/react-query";
+import { GitFork, ListTree, Network, Play, WifiOff } from "lucide-react";
+import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from "react";
+import { useLocation, useSearchParams } from "wouter";
+import { get } from "../api/client";
+import type { Json, Message, Row, State } from "../api/types";
+import { Tree, type Branch } from "../conversation/branches";
+import { checkpointsOf } from "../state/checkpoints";
+import { Composer } from "../conversation/composer";
+import type { MessageActions, MessageEntry } from "../conversation/message-view";
+import { entriesOf, empty } from "../conversation/reducer";
+import { Transcript } from "../conversation/transcript";
+import { useConversation, type Turn } from "../conversation/use-conversation";
+import { Interrupts } from "../interrupts/interrupts";
+import { Empty, Problem } from "../parts/problem";
+import { chats } from "../parts/schema";
+import { Status } from "../parts/status";
+import { Inspector } from "../state/inspector";
+import { titleOf } from "../threads/threads";
+import { useAssistants, useSchemas } from "./assistants";
+import { RunList } from "./run-list";
+
+const Drawing = lazy(() => import("../graph/drawing"));
+
+const panels = [
+  ["state", "State", ListTree],
+  ["graph", "Graph", Network],
+  ["runs", "Runs", Play],
+] as const;
+
+export function ThreadPage({ id }: { id: string }) {
+  const { thread, conversation, entries, connection, problem, older, all, send, stop, refresh } = useConversation(id);
+  const [params, setParams] = useSearchParams();
+  const panel = params.get("panel");
+  const checkpoint = params.get("checkpoint"); // whose state is inspected
+  const branch = params.get("branch"); // the checkpoint whose path is shown instead of the newest
+  const [failure, setFailure] = useState<unknown>(null);
+  const [location] = useLocation();
+
+  const assistants = useAssistants();
+  const [chosen, setChosen] = useState<string | null>(null);
+  const assistant = chosen ?? (thread.data?.metadata?.assistant_id as string | undefined) ?? assistants.data?.[0]?.assistant_id;
+  const schemas = useSchemas(assistant);
+  const talks = schemas.data ? chats(schemas.data.input_schema) : true;
+
+  const states = useQuery({ queryKey: ["states", id], queryFn: ({ signal }) => checkpointsOf(id, signal), retry: false });
+  const tree = useMemo(() => new Tree(states.data ?? []), [states.data]);
+  const other = useQuery({ queryKey: ["branch", id, branch], enabled: branch !== null, queryFn: ({ signal }) => get<State>(`/threads/${id}/state/${branch}`, signal) });
+  const shown = useMemo(() => (branch ? entriesOf({ ...empty, rows: rowsOf(other.data) }) : entries), [branch, entries, other.data]);
+
+  const status = thread.data?.status ?? "idle";
+  const busy = status === "busy" || conversation.run !== null;
+  const interrupts = useMemo(() => Object.values(thread.data?.interrupts ?? {}).flat(), [thread.data]);
+
+  const set = useCallback(
+    (changes: Record<string, string | null>) =>
+      setParams((old) => {
+        for (const [k, v] of Object.entries(changes)) v === null ? old.delete(k) : old.set(k, v);
+        return old;
+      }),
+    [setParams],
+  );
+
+  const submit = useCallback(
+    async (turn: Turn) => {
+      if (!assistant) return;
+      setFailure(null);
+      try {
+        await send(assistant, { ...turn, checkpoint: turn.checkpoint ?? branch ?? undefined });
+        if (branch) set({ branch: null });
+      } catch (error) {
+        setFailure(error);
+        throw error;
+      }
+    },
+    [assistant, branch, send, set],
+  );
+  const say = useCallback((text: string, turn: Turn = {}) => {
+    const said: Message = { id: crypto.randomUUID(), type: "human", content: text };
+    return submit({ ...turn, said, input: { messages: [{ id: said.id!, type: "human", content: text }] } });
+  }, [submit]);
+
+  // A conversation that was begun on the first page.
+  useEffect(() => {
+    const first = takeFirst(id);
+    if (!first) return;
+    setChosen(first.assistant);
+    const said: Message | undefined = first.text === undefined ? undefined : { id: crypto.randomUUID(), type: "human", content: first.text };
+    const input = said ? { messages: [{ id: said.id!, type: "human", content: first.text! }] } : first.input;
+    send(first.assistant, { said, input }).catch(setFailure);
+  }, [id, send, location]);
+
+  const actions = useMemo<MessageActions>(
+    () => ({
+      edit: (entry, text) => void say(text, { checkpoint: before(tree, entry), cut: entry.row?.seq }).catch(() => {}),
+      regenerate: (entry) => void submit({ input: null, checkpoint: before(tree, entry), cut: entry.row?.seq }).catch(() => {}),
+      inspect: (at) => set({ panel: "state", checkpoint: at }),
+      choose: (at) => set({ branch: at === states.data?.[0]?.checkpoint_id ? null : at }),
+    }),
+    [say, set, states.data, submit, tree],
+  );
+  const branches = useMemo(() => branchesOf(tree, shown.filter((e): e is MessageEntry => e.kind === "message")), [shown, tree]);
+
+  if (problem) return <main className="page"><Problem error={problem}> Choose another thread on the left.</Problem></main>;
+  return (
+    <main className={panel ? "thread with-panel" : "thread"}>
+      <section className="talk" aria-label="Thread">
+        <header className="bar">
+          <Status of={busy ? "busy" : status} text />
+          <h1>{thread.data ? titleOf({ ...thread.data, extracted: { first: firstWords(entries) } }) : " "}</h1>
+          {connection === "lost" && (
+            <span className="lost" role="status">
+              <WifiOff size={14} aria-hidden /> reconnecting
+            </span>
+          )}
+          <select aria-label="Assistant" value={assistant ?? ""} onChange={(e) => setChosen(e.target.value)}>
+            {assistants.data?.map((a) => (
+              <option key={a.assistant_id} value={a.assistant_id}>
+                {a.name}
+              </option>
+            ))}
+          </select>
+          {panels.map(([key, label, Shape]) => (
+            <button key={key} type="button" className="icon" aria-label={label} title={label} aria-pressed={panel === key} onClick={() => set({ panel: panel === key ? null : key })}>
+              <Shape size={16} />
+            </button>
+          ))}
+        </header>
+        {branch && (
+          <p className="notice">
+            <GitFork size={14} aria-hidden /> This is another branch. What you send continues it.{" "}
+            <button type="button" className="link" onClick={() => set({ branch: null })}>
+              Back to the newest
+            </button>
+          </p>
+        )}
+        {shown.length === 0 && !busy && thread.isSuccess ? (
+          <Empty>{talks ? "Nothing was said yet." : "This graph keeps no messages. Its state is in the panel on the right."}</Empty>
+        ) : (
+          <Transcript entries={shown} nested={conversation.nested} older={!branch && conversation.older} onOlder={older} onAll={all} busy={busy} branches={branches} actions={actions} />
+        )}
+        <div aria-live="polite" className="hidden">
+          {busy ? "" : conversation.tasks.length > 0 ? "The answer is complete." : ""}
+        </div>
+        {conversation.failure && !busy && (
+          <Problem error={conversation.failure}>
+            {" "}
+            <button type="button" className="link" onClick={() => void submit({ input: null }).catch(() => {})}>
+              Try again from the last step
+            </button>
+          </Problem>
+        )}
+        {interrupts.length > 0 && !busy && <Interrupts interrupts={interrupts} busy={busy} onAnswer={(command) => submit({ command })} />}
+        <Problem error={failure} />
+        <Composer
+          key={id}
+          input={schemas.data?.input_schema ?? null}
+          chats={talks}
+          busy={busy}
+          disabled={!assistant}
+          placeholder={interrupts.length > 0 ? "Or say something else" : "Say something"}
+          onSay={(text) => say(text, busy ? { strategy: "enqueue" } : {})}
+          onInput={(input: Json) => submit(busy ? { input, strategy: "enqueue" } : { input })}
+          onStop={() => stop().catch(setFailure)}
+        />
+      </section>
+      {panel && (
+        <aside className="panel" aria-label={panel}>
+          {panel === "state" && (
+            <>
+              <Problem error={states.error} />
+              <Inspector
+                thread={id}
+                checkpoints={states.data ?? []}
+                selected={checkpoint}
+                busy={busy}
+                onSelect={(c) => set({ checkpoint: c })}
+                onRun={(c) => submit({ input: null, checkpoint: c }).then(() => set({ checkpoint: null }))}
+                onChanged={() => {
+                  set({ checkpoint: null });
+                  void refresh();
+                }}
+              />
+            </>
+          )}
+          {panel === "graph" && assistant && (
+            <Suspense fallback={<p className="quiet">Drawing…</p>}>
+              <Drawing assistant={assistant} tasks={conversation.tasks} waiting={interrupts.length > 0 ? Object.keys(thread.data?.interrupts ?? {}) : []} />
+            </Suspense>
+          )}
+          {panel === "runs" && <RunList thread={id} />}
+        </aside>
+      )}
+    </main>
+  );
+}
+
+const before = (tree: Tree, entry: MessageEntry) => (entry.row?.metadata.checkpoint_id ? tree.before(entry.row.metadata.checkpoint_id) : undefined);
+
+/** The branches at each message, by the key of its entry. Of the messages behind a fork, the first has the switch. */
+function branchesOf(tree: Tree, entries: MessageEntry[]): ReadonlyMap<string, Branch> {
+  const out = new Map<string, Branch>();
+  if (tree.size === 0) return out;
+  let last: string | undefined;
+  for (const e of entries) {
+    const checkpoint = e.row?.metadata.checkpoint_id;
+    if (!checkpoint || checkpoint === last) continue;
+    last = checkpoint;
+    const branch = tree.branchesAt(checkpoint);
+    if (branch.all.length > 1) out.set(e.key, branch);
+  }
+  return out;
+}
+
+/** Rows of the messages in a state, for branches that the record does not list. */
+function rowsOf(state: State | undefined): Row[] {
+  const messages = (state?.values as { messages?: Message[] } | undefined)?.messages;
+  if (!Array.isArray(messages)) return [];
+  return messages.map((m, i): Row => ({ seq: i + 1, run_id: null, event_type: "", category: "message", content: m, metadata: {}, created_at: state!.created_at }));
+}
+
+function firstWords(entries: ReturnType<typeof entriesOf>): string {
+  const e = entries.find((entry): entry is MessageEntry => entry.kind === "message");
+  return typeof e?.message.content === "string" ? e.message.content : "";
+}
+
+interface First {
+  thread: string;
+  assistant: string;
+  text?: string;
+  input?: Json;
+}
+
+let first: First | null = null;
+
+/** What a thread that is just made begins with. */
+export function beginWith(f: First) {
+  first = f;
+}
+
+function takeFirst(thread: string): First | null {
+  if (first?.thread !== thread) return null;
+  const taken = first;
+  first = null;
+  return taken;
+}

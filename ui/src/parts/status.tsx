@@ -1,0 +1,27 @@
+import { Check, Circle, Clock, LoaderCircle, Pause, Square, X } from "lucide-react";
+
+const shapes = {
+  idle: [Check, "done"],
+  success: [Check, "done"],
+  busy: [LoaderCircle, "running"],
+  running: [LoaderCircle, "running"],
+  pending: [Circle, "pending"],
+  interrupted: [Pause, "waiting"],
+  error: [X, "failed"],
+  timeout: [Clock, "failed"],
+  cancelled: [Square, "quiet"],
+} as const;
+
+const words: Record<string, string> = { idle: "done", busy: "running", interrupted: "waits for an answer" };
+
+/** A status by shape and color. */
+export function Status({ of, text = false }: { of: string; text?: boolean }) {
+  const [Shape, tone] = shapes[of as keyof typeof shapes] ?? [Circle, "quiet"];
+  const word = words[of] ?? of;
+  return (
+    <span className={`status ${tone}`} title={word}>
+      <Shape size={14} aria-hidden />
+      <span className={text ? "" : "hidden"}>{word}</span>
+    </span>
+  );
+}

@@ -1,0 +1,152 @@
+import { useQuery } from "@tanstack/react-query";
+import diff from "microdiff";
+import { Play, Save } from "lucide-react";
+import { useMemo, useState } from "react";
+import { asCurl, get, post } from "../api/client";
+import type { Json, JsonObject, State } from "../api/types";
+import type { Checkpoint } from "../conversation/branches";
+import { CopyButton, ID } from "../parts/copy";
+import { age } from "../parts/format";
+import { JsonView } from "../parts/json";
+import { Problem } from "../parts/problem";
+import { JsonField } from "../parts/schema-form";
+
+interface Props {
+  thread: string;
+  checkpoints: readonly Checkpoint[]; // newest first
+  selected: string | null;
+  busy: boolean;
+  onSelect: (checkpoint: string | null) => void;
+  onRun: (checkpoint: string) => Promise<unknown>;
+  onChanged: () => void;
+}
+
+/** The states of a thread: what each step left, how it differs from the one before, and what can be done from there. */
+export function Inspector({ thread, checkpoints, selected, busy, onSelect, onRun, onChanged }: Props) {
+  const at = selected ?? checkpoints[0]?.checkpoint_id ?? null;
+  const index = checkpoints.findIndex((c) => c.checkpoint_id === at);
+  const path = `/threads/${thread}/state/${at}?overlay=false`;
+  const state = useStateAt(thread, at);
+  const parent = checkpoints[index]?.parent_checkpoint_id ?? null;
+  const [view, setView] = useState<"values" | "changes" | "edit">("values");
+  return (
+    <div className="inspector">
+      <ol className="steps" aria-label="Checkpoints" tabIndex={0} onKeyDown={(e) => step(e, checkpoints, index, onSelect)}>
+        {checkpoints.map((c) => (
+          <li key={c.checkpoint_id} className={c.checkpoint_id === at ? "current" : ""}>
+            <button type="button" className="link" aria-current={c.checkpoint_id === at} onClick={() => onSelect(c.checkpoint_id)}>
+              <span className="numbers">{c.step}</span> {c.source}
+              <time dateTime={c.created_at} title={new Date(c.created_at).toLocaleString()}>
+                {age(c.created_at)}
+              </time>
+            </button>
+          </li>
+        ))}
+      </ol>
+      {at && (
+        <section aria-label="State">
+          <header className="bar">
+            <ID id={at} />
+            <span className="tabs" role="tablist">
+              {(["values", "changes", "edit"] as const).map((v) => (
+                <button key={v} type="button" role="tab" aria-selected={view === v} className="link" onClick={() => setView(v)}>
+                  {v}
+                </button>
+              ))}
+            </span>
+            <CopyButton text={asCurl("GET", path)} label="Copy as curl" />
+          </header>
+          <Problem error={state.error} />
+          {state.data && (
+            <>
+              {state.data.next.length > 0 && <p className="quiet">Next: {state.data.next.join(", ")}</p>}
+              {view === "values" && <JsonView value={state.data.values} open={1} />}
+              {view === "changes" && <Changes thread={thread} parent={parent} values={state.data.values} />}
+              {view === "edit" && <Edit thread={thread} state={state.data} onChanged={onChanged} />}
+              <button type="button" className="plain" disabled={busy} onClick={() => void onRun(at)}>
+                <Play size={14} aria-hidden /> Run from here
+              </button>
+            </>
+          )}
+        </section>
+      )}
+    </div>
+  );
+}
+
+function step(e: React.KeyboardEvent, checkpoints: readonly Checkpoint[], index: number, onSelect: (c: string) => void) {
+  const to = e.key === "ArrowDown" || e.key === "j" ? index + 1 : e.key === "ArrowUp" || e.key === "k" ? index - 1 : -1;
+  const c = checkpoints[to];
+  if (!c) return;
+  e.preventDefault();
+  onSelect(c.checkpoint_id);
+}
+
+/** What the graph has at a checkpoint: without the overlay, because this is about the graph. */
+function useStateAt(thread: string, checkpoint: string | null) {
+  return useQuery({
+    queryKey: ["state", thread, checkpoint],
+    enabled: checkpoint !== null,
+    staleTime: Infinity,
+    queryFn: ({ signal }) => get<State>(`/threads/${thread}/state/${checkpoint}?overlay=false`, signal),
+  });
+}
+
+function Changes({ thread, parent, values }: { thread: string; parent: string | null; values: Json }) {
+  const before = useStateAt(thread, parent);
+  const changes = useMemo(() => {
+    const from = parent ? before.data?.values : {};
+    if (from === undefined || from === null || values === null) return null;
+    return diff(from as JsonObject, values as JsonObject);
+  }, [before.data, parent, values]);
+  if (before.error) return <Problem error={before.error} />;
+  if (!changes) return <p className="quiet">Comparing…</p>;
+  if (changes.length === 0) return <p className="quiet">Nothing changed in this step.</p>;
+  return (
+    <ul className="changes">
+      {changes.slice(0, 500).map((c, i) => (
+        <li key={i} className={c.type.toLowerCase()}>
+          <code>{c.path.join(".")}</code>
+          {"oldValue" in c && <JsonView value={(c.oldValue ?? null) as Json} open={0} />}
+          {c.type !== "REMOVE" && <JsonView value={(c.value ?? null) as Json} open={0} />}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Writes to the state as if a node had, which makes a new checkpoint behind this one. */
+function Edit({ thread, state, onChanged }: { thread: string; state: State; onChanged: () => void }) {
+  const [values, setValues] = useState<Json>({});
+  const [node, setNode] = useState("");
+  const [error, setError] = useState<unknown>(null);
+  const save = async () => {
+    try {
+      await post(`/threads/${thread}/state`, { values, as_node: node || undefined, checkpoint_id: state.checkpoint.checkpoint_id });
+      setError(null);
+      onChanged();
+    } catch (e) {
+      setError(e);
+    }
+  };
+  return (
+    <form
+      className="fields"
+      onSubmit={(e) => {
+        e.preventDefault();
+        void save();
+      }}
+    >
+      <p className="quiet">Written to the channels as a node would: messages are appended, or replaced when they have the same id.</p>
+      <JsonField label="Values" value={values} onChange={setValues} />
+      <label>
+        <span>As node (optional)</span>
+        <input value={node} onChange={(e) => setNode(e.target.value)} />
+      </label>
+      <Problem error={error} />
+      <button type="submit">
+        <Save size={14} aria-hidden /> Write
+      </button>
+    </form>
+  );
+}

@@ -1,0 +1,104 @@
+import { Copy, MoreHorizontal, Pencil, Pin, PinOff, Plus, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { Link, useLocation, useRoute } from "wouter";
+import type { Thread } from "../api/types";
+import { age } from "../parts/format";
+import { Empty, Problem } from "../parts/problem";
+import { Status } from "../parts/status";
+import { isPinned, titleOf, useThreadActions, useThreads } from "./threads";
+
+export function Sidebar() {
+  const threads = useThreads();
+  const [words, setWords] = useState("");
+  const all = threads.data?.pages.flat() ?? [];
+  const unique = [...new Map(all.map((t) => [t.thread_id, t])).values()]; // a thread that changes moves between pages
+  const found = unique.filter((t) => titleOf(t).toLowerCase().includes(words.toLowerCase()) || t.thread_id.includes(words));
+  const sorted = [...found.filter(isPinned), ...found.filter((t) => !isPinned(t))];
+  return (
+    <nav className="sidebar" aria-label="Threads">
+      <div className="top">
+        <input type="search" placeholder="Find a thread" aria-label="Find a thread" data-key="/" value={words} onChange={(e) => setWords(e.target.value)} />
+        <Link href="/" className="button" aria-label="New thread" title="New thread (n)">
+          <Plus size={16} />
+        </Link>
+      </div>
+      <Problem error={threads.error} />
+      <ul>
+        {sorted.map((t) => (
+          <Line key={t.thread_id} thread={t} />
+        ))}
+      </ul>
+      {threads.isSuccess && sorted.length === 0 && <Empty>{words ? "No loaded thread has these words." : "No threads yet. Say something to begin one."}</Empty>}
+      {threads.hasNextPage && (
+        <button type="button" className="plain" disabled={threads.isFetchingNextPage} onClick={() => void threads.fetchNextPage()}>
+          Older threads
+        </button>
+      )}
+    </nav>
+  );
+}
+
+function Line({ thread }: { thread: Thread }) {
+  const id = thread.thread_id;
+  const [open, params] = useRoute("/t/:id");
+  const [, navigate] = useLocation();
+  const [naming, setNaming] = useState<string | null>(null);
+  const [menu, setMenu] = useState(false);
+  const { change, remove, copy } = useThreadActions();
+  const current = open && params.id === id;
+  if (naming !== null) {
+    return (
+      <li>
+        <form
+          onSubmit={(e) => {
+            e.preventDefault();
+            change.mutate({ id, metadata: { title: naming.trim() || null } });
+            setNaming(null);
+          }}
+        >
+          <input autoFocus aria-label="Title" value={naming} onChange={(e) => setNaming(e.target.value)} onKeyDown={(e) => e.key === "Escape" && setNaming(null)} />
+        </form>
+      </li>
+    );
+  }
+  return (
+    <li className={current ? "current" : ""} onBlur={(e) => !e.currentTarget.contains(e.relatedTarget) && setMenu(false)}>
+      <Link href={`/t/${id}`} aria-current={current ? "page" : undefined}>
+        <Status of={thread.status} />
+        <span className="title">{titleOf(thread)}</span>
+        {isPinned(thread) && <Pin size={12} aria-label="pinned" />}
+        <time dateTime={thread.updated_at} title={new Date(thread.updated_at).toLocaleString()}>
+          {age(thread.updated_at)}
+        </time>
+      </Link>
+      <button type="button" className="icon more" aria-label={`Actions for ${titleOf(thread)}`} aria-expanded={menu} onClick={() => setMenu(!menu)}>
+        <MoreHorizontal size={14} />
+      </button>
+      {menu && (
+        <div className="menu" role="menu" onKeyDown={(e) => e.key === "Escape" && setMenu(false)}>
+          <button type="button" role="menuitem" onClick={() => (setNaming(titleOf(thread)), setMenu(false))}>
+            <Pencil size={14} /> Rename
+          </button>
+          <button type="button" role="menuitem" onClick={() => (change.mutate({ id, metadata: { pinned: isPinned(thread) ? null : true } }), setMenu(false))}>
+            {isPinned(thread) ? <PinOff size={14} /> : <Pin size={14} />} {isPinned(thread) ? "Unpin" : "Pin"}
+          </button>
+          <button type="button" role="menuitem" onClick={() => copy.mutate(id, { onSuccess: (t) => navigate(`/t/${t.thread_id}`) })}>
+            <Copy size={14} /> Copy
+          </button>
+          <button
+            type="button"
+            role="menuitem"
+            className="danger"
+            onClick={() => {
+              setMenu(false);
+              if (confirm(`Delete “${titleOf(thread)}” with its whole history?`)) remove.mutate(id, { onSuccess: () => current && navigate("/") });
+            }}
+          >
+            <Trash2 size={14} /> Delete
+          </button>
+        </div>
+      )}
+      <Problem error={change.error ?? remove.error ?? copy.error} />
+    </li>
+  );
+}
