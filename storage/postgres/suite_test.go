@@ -31,7 +31,7 @@ func TestSuiteEncrypted(t *testing.T) {
 	open := func(t *testing.T) storagetest.Backend {
 		return backend(t, Options{URL: postgrestest.Database(t), Keys: [][]byte{[]byte("0123456789abcdef0123456789abcdef")}})
 	}
-	storagetest.Run(t, open)
+	storagetest.Run(t, open, storagetest.Loads)
 	storagetest.RunEvents(t, open)
 	storagetest.RunPages(t, open)
 }

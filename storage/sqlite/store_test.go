@@ -23,7 +23,7 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(removeTemplates)) }
 
 func setup(t testing.TB) *Store {
 	t.Helper()

@@ -2,6 +2,9 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +37,7 @@ func TestSuiteEncrypted(t *testing.T) {
 			open := func(t *testing.T) storagetest.Backend {
 				return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", Layout: layout, Keys: keys})
 			}
-			storagetest.Run(t, open)
+			storagetest.Run(t, open, storagetest.Loads)
 			storagetest.RunEvents(t, open)
 			storagetest.RunPages(t, open)
 		})
@@ -51,7 +54,7 @@ func TestSuiteRunsWritesTwice(t *testing.T) {
 		s.writer.rehearse = true
 		return storagetest.Backend{Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s}
 	}
-	storagetest.Run(t, open)
+	storagetest.Run(t, open, storagetest.Loads)
 	storagetest.RunEvents(t, open)
 	storagetest.RunPages(t, open)
 }
@@ -62,7 +65,7 @@ func TestSuiteInMemory(t *testing.T) {
 		b.Reopen = nil
 		return b
 	}
-	storagetest.Run(t, open)
+	storagetest.Run(t, open, storagetest.Loads)
 	storagetest.RunEvents(t, open)
 	storagetest.RunPages(t, open)
 }
@@ -77,8 +80,47 @@ func TestInMemoryLeavesNothing(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
+// templates are databases without content, by layout and keys: migrations take most of the time of a short test.
+var templates sync.Map
+
+// fromTemplate copies an empty database with these options into their folder, unless it has one.
+func fromTemplate(t *testing.T, opts Options) {
+	t.Helper()
+	if opts.Dir == InMemory {
+		return
+	}
+	if entries, err := os.ReadDir(opts.Dir); err != nil || len(entries) > 0 {
+		return
+	}
+	create, _ := templates.LoadOrStore(fmt.Sprint(opts.Layout, opts.Keys), sync.OnceValues(func() (string, error) {
+		dir, err := os.MkdirTemp("", "template-")
+		if err != nil {
+			return "", err
+		}
+		s, err := Open(context.Background(), Options{Dir: dir, Synchronous: opts.Synchronous, Layout: opts.Layout, Keys: opts.Keys})
+		if err != nil {
+			return "", err
+		}
+		return dir, s.Close()
+	}))
+	dir, err := create.(func() (string, error))()
+	require.NoError(t, err)
+	require.NoError(t, os.CopyFS(opts.Dir, os.DirFS(dir)))
+}
+
+func removeTemplates(code int) {
+	templates.Range(func(_, create any) bool {
+		if dir, err := create.(func() (string, error))(); err == nil {
+			_ = os.RemoveAll(dir)
+		}
+		return true
+	})
+	os.Exit(code)
+}
+
 func backend(t *testing.T, opts Options) storagetest.Backend {
 	t.Helper()
+	fromTemplate(t, opts)
 	s, err := Open(context.Background(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"understudy/auth"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/seedtest"
 	"understudy/run"
 	"understudy/store"
 	"understudy/thread"
@@ -50,9 +52,12 @@ func (b Backend) reopen(t *testing.T) Backend {
 	return b.Reopen(t)
 }
 
+// Loads is the group about limits in bytes, which takes long.
+const Loads = "Loads"
+
 // Run runs the suite. open returns an empty storage for the exclusive use of the test, and closes it
-// when the test ends.
-func Run(t *testing.T, open func(t *testing.T) Backend) {
+// when the test ends. Groups named in seldom run in make test-all only: another run of the suite has nearly the same.
+func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
 	for _, group := range []struct {
 		name  string
 		cases map[string]func(*testing.T, Backend)
@@ -68,7 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Records", recordCases},
 		{"Checkpoints", checkpointCases},
 		{"Lists", listCases},
-		{"Loads", loadCases},
+		{Loads, loadCases},
 		{"Texts", textCases},
 		{"Items", itemCases},
 		{"Vectors", vectorCases},
@@ -77,6 +82,9 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Idempotency", idempotencyCases},
 		{"Keys", keyCases},
 	} {
+		if slices.Contains(seldom, group.name) && !seedtest.InFull() {
+			continue
+		}
 		t.Run(group.name, func(t *testing.T) {
 			for name, test := range group.cases {
 				t.Run(name, func(t *testing.T) {
