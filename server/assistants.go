@@ -76,16 +76,6 @@ func sendRaw(c *fiber.Ctx) func(json.RawMessage, error) error {
 	}
 }
 
-// withBody reads the body of a request and passes it to h.
-func (s *Server) withBody(c *fiber.Ctx, h func(body []byte) error) error {
-	body, release, err := s.body(c)
-	defer release()
-	if err != nil {
-		return err
-	}
-	return h(body)
-}
-
 func (s *Server) createAssistant(c *fiber.Ctx) error {
 	return s.withBody(c, func(body []byte) error {
 		n, err := compat.NewAssistant(body)

@@ -28,9 +28,9 @@ var errBusy = fault.New(fault.Unavailable, "Too much is being uploaded at the mo
 
 // received looks at the head of a request before fasthttp waits for its body. A body that is certain to be refused is not waited for: the handlers
 // see a request without one, and answer at once.
-func (s *Server) received(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+func (t *transport) received(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	head, ok := framed(h)
-	if !ok || s.refuses(head.Length) != nil {
+	if !ok || t.refuses(head.Length) != nil {
 		h.SetContentLength(0)
 		h.SetConnectionClose()
 		h.Del(fiber.HeaderExpect) // the client is not asked for the body
@@ -39,11 +39,11 @@ func (s *Server) received(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 }
 
 // refuses returns the error for a body of so many bytes that cannot be admitted now.
-func (s *Server) refuses(size int64) error {
+func (t *transport) refuses(size int64) error {
 	switch {
-	case size > s.opts.MaxBody:
-		return s.tooLarge()
-	case size > 0 && !s.bodies.has(bodyCopies*size):
+	case size > t.maxBody:
+		return t.tooLarge()
+	case size > 0 && !t.bodies.has(bodyCopies*size):
 		return errBusy
 	}
 	return nil
@@ -53,16 +53,16 @@ func (s *Server) refuses(size int64) error {
 // caller calls it when the request has been handed over, also after an error.
 //
 // Memory is taken when a part of the body has arrived, not as a header announces, so that clients that announce much and send nothing hold little.
-func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
+func (t *transport) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 	var taken int64
 	held := 0 // bytes that were allocated
 	release = func() {
-		s.bodies.give(taken)
-		s.reclaim(held)
+		t.bodies.give(taken)
+		t.reclaim(held)
 	}
 	r := requestOf(c)
 	if r.unwanted > 0 {
-		if err := s.refuses(r.unwanted); err != nil {
+		if err := t.refuses(r.unwanted); err != nil {
 			return nil, release, err
 		}
 		return nil, release, errBusy // there is room by now, but the body was given up
@@ -76,8 +76,8 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 	conn := c.Context().Conn()
 	for {
 		if len(body) == cap(body) {
-			if int64(len(body)) > s.opts.MaxBody {
-				return nil, release, s.tooLarge()
+			if int64(len(body)) > t.maxBody {
+				return nil, release, t.tooLarge()
 			}
 			grow, copies := int64(max(firstRead, 2*cap(body))), int64(bodyCopies)
 			if size >= 0 {
@@ -88,16 +88,16 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 					grow = size + 1 // one more, to reach EOF without growing again
 				}
 			}
-			grow = min(grow, s.opts.MaxBody+1)
+			grow = min(grow, t.maxBody+1)
 			// The copies made while serving are counted before they exist: uploads that would not fit later are refused before they fill the memory.
-			more := copies*min(grow, s.opts.MaxBody) - taken
-			if !s.bodies.take(more) {
+			more := copies*min(grow, t.maxBody) - taken
+			if !t.bodies.take(more) {
 				return nil, release, errBusy
 			}
 			taken, held = taken+more, held+int(grow)
 			body = append(make([]byte, 0, grow), body...)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+		_ = conn.SetReadDeadline(time.Now().Add(t.bodyTimeout))
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
@@ -109,11 +109,11 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 				c.Context().SetConnectionClose()
 				return nil, release, errBroken
 			}
-			if int64(len(body)) > s.opts.MaxBody {
-				return nil, release, s.tooLarge()
+			if int64(len(body)) > t.maxBody {
+				return nil, release, t.tooLarge()
 			}
 			r.bodyRead = true
-			s.bodies.give(taken - bodyCopies*int64(len(body)))
+			t.bodies.give(taken - bodyCopies*int64(len(body)))
 			taken = bodyCopies * int64(len(body))
 			return body, release, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -125,8 +125,18 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 	}
 }
 
-func (s *Server) tooLarge() error {
-	return fault.Newf(fault.TooLarge, "Request body is larger than %d bytes", s.opts.MaxBody)
+// withBody reads the body of a request and passes it to h.
+func (t *transport) withBody(c *fiber.Ctx, h func(body []byte) error) error {
+	body, release, err := t.body(c)
+	defer release()
+	if err != nil {
+		return err
+	}
+	return h(body)
+}
+
+func (t *transport) tooLarge() error {
+	return fault.Newf(fault.TooLarge, "Request body is larger than %d bytes", t.maxBody)
 }
 
 const (
@@ -138,13 +148,13 @@ const (
 
 // reclaim returns the memory of large bodies to the system soon. The runtime would keep it until the heap has doubled, or for minutes when the server
 // is idle.
-func (s *Server) reclaim(n int) {
-	if n < 1<<20 || s.released.Add(int64(n)) < reclaimBytes || !s.reclaiming.CompareAndSwap(false, true) {
+func (t *transport) reclaim(n int) {
+	if n < 1<<20 || t.released.Add(int64(n)) < reclaimBytes || !t.reclaiming.CompareAndSwap(false, true) {
 		return
 	}
 	time.AfterFunc(reclaimDelay, func() {
-		s.released.Store(0)
-		s.reclaiming.Store(false)
+		t.released.Store(0)
+		t.reclaiming.Store(false)
 		debug.FreeOSMemory()
 	})
 }

@@ -16,12 +16,12 @@ const (
 )
 
 // encoder returns an encoder for a long answer, and sets its headers; nil when the answer is sent as it is.
-func (s *Server) encoder(c *fiber.Ctx) *compress.Encoder {
+func (t *transport) encoder(c *fiber.Ctx) *compress.Encoder {
 	c.Vary(fiber.HeaderAcceptEncoding)
 	if c.Method() == fiber.MethodHead {
 		return nil
 	}
-	e := s.encoders.Begin(compress.Choose(c.Get(fiber.HeaderAcceptEncoding)))
+	e := t.encoders.Begin(compress.Choose(c.Get(fiber.HeaderAcceptEncoding)))
 	if e != nil {
 		c.Set(fiber.HeaderContentEncoding, string(e.Coding))
 	}
@@ -30,12 +30,12 @@ func (s *Server) encoder(c *fiber.Ctx) *compress.Encoder {
 
 // compress compresses a whole answer, if it is long and its client accepts that. Streams of events are never compressed, because a proxy or a client that
 // decompresses may hold back an event until the next one.
-func (s *Server) compress(c *fiber.Ctx) {
+func (t *transport) compress(c *fiber.Ctx) {
 	res := c.Response()
 	if res.IsBodyStream() || len(res.Header.Peek(fiber.HeaderContentEncoding)) > 0 || len(res.Body()) < compressFrom || !isText(res.Header.ContentType()) {
 		return
 	}
-	if e := s.encoder(c); e != nil {
+	if e := t.encoder(c); e != nil {
 		res.SetBodyRaw(e.Append(make([]byte, 0, len(res.Body())/4), res.Body(), true))
 		e.Release()
 	}

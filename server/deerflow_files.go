@@ -286,7 +286,7 @@ func (s gateway) bodyReader(c *fiber.Ctx, limit int64) *bodyReader {
 		in = bytes.NewReader(c.Request().Body())
 	}
 	conn := c.Context().Conn()
-	return &bodyReader{in: in, left: limit, wait: func() { _ = conn.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout)) }}
+	return &bodyReader{in: in, left: limit, wait: func() { _ = conn.SetReadDeadline(time.Now().Add(s.bodyTimeout)) }}
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {

@@ -114,7 +114,7 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		r.Body = bytes.NewReader(body)
 	} else {
 		conn := c.Context().Conn()
-		up = &upload{tooLarge: s.tooLarge, in: c.Context().RequestBodyStream(), conn: conn, timeout: s.opts.BodyTimeout, left: s.opts.MaxBody}
+		up = &upload{tooLarge: s.tooLarge, in: c.Context().RequestBodyStream(), conn: conn, timeout: s.bodyTimeout, left: s.maxBody}
 		if up.in == nil {
 			up.in = bytes.NewReader(slices.Clone(c.Request().Body()))
 		}
@@ -173,7 +173,7 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		watched := stop
 		stop = func() { unhook(); watched() }
 	}
-	a := &frontAnswer{Outlet: s.outlets.Of(c.Context().Conn()), s: s, req: req, response: response, ctx: ctx, cancel: cancel, stop: stop}
+	a := &frontAnswer{Outlet: s.outlets.Of(c.Context().Conn()), s: s.transport, req: req, response: response, ctx: ctx, cancel: cancel, stop: stop}
 	a.Enlist()
 	if response.ContentLength < 0 {
 		c.Response().ImmediateHeaderFlush = true
@@ -257,7 +257,7 @@ func (u *upload) unblock() {
 // open does.
 type frontAnswer struct {
 	connection.Outlet
-	s        *Server
+	s        *transport
 	req      *request
 	response *http.Response
 	ctx      context.Context //nolint:containedctx // the life of the answer
@@ -271,7 +271,7 @@ type frontAnswer struct {
 func (a *frontAnswer) Read(b []byte) (int, error) {
 	if a.response.ContentLength >= 0 {
 		n, err := a.response.Body.Read(b)
-		_ = a.Conn.SetWriteDeadline(time.Now().Add(a.s.opts.WriteTimeout))
+		_ = a.Conn.SetWriteDeadline(time.Now().Add(a.s.writeTimeout))
 		if err != nil && err != io.EOF {
 			a.err = err
 		}

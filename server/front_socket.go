@@ -19,7 +19,7 @@ const frontMessage = 16 << 20
 
 // frontSocket connects a client with a WebSocket route of the application.
 func (s *Server) frontSocket(c *fiber.Ctx, ctx context.Context, r *gate.Request) error { //nolint:revive // the context is that of the request
-	if err := s.handshake(c); err != nil {
+	if err := handshake(c, s.allows); err != nil {
 		return err
 	}
 	if !s.slots.take(1) {
@@ -48,7 +48,7 @@ func (s *Server) frontSocket(c *fiber.Ctx, ctx context.Context, r *gate.Request)
 	k := &frontSocket{Socket: socket, ctx: ctx, cancel: cancel, req: req}
 	s.upgrade(c, func(w *websocket, err error) {
 		if err != nil {
-			k.release(s)
+			k.release(s.transport)
 			s.done(req, http.StatusSwitchingProtocols, ended(err))
 			return
 		}
@@ -76,7 +76,7 @@ type frontSocket struct {
 	req    *request
 }
 
-func (k *frontSocket) release(s *Server) {
+func (k *frontSocket) release(s *transport) {
 	k.cancel(errLeft)
 	k.Close()
 	s.slots.give(1)
@@ -124,7 +124,7 @@ func (k *frontSocket) serve(w *websocket) {
 // up passes messages of the client on.
 func (k *frontSocket) up(w *websocket) error {
 	for {
-		w.expect(silentBeats * w.s.opts.Heartbeat)
+		w.expect(silentBeats * w.s.heartbeat)
 		h, err := w.in.NextFrame()
 		if err == nil && h.OpCode.IsControl() {
 			if err = w.control(h, &w.in); err == nil {
@@ -133,7 +133,7 @@ func (k *frontSocket) up(w *websocket) error {
 		}
 		var data []byte
 		if err == nil {
-			w.expect(w.s.opts.BodyTimeout)
+			w.expect(w.s.bodyTimeout)
 			data, err = io.ReadAll(&w.in)
 		}
 		if err != nil {
@@ -185,7 +185,7 @@ func (k *frontSocket) down(w *websocket) {
 
 // ping finds out whether the client is there.
 func (k *frontSocket) ping(w *websocket) {
-	tick := time.NewTicker(pingBeats * w.s.opts.Heartbeat)
+	tick := time.NewTicker(pingBeats * w.s.heartbeat)
 	defer tick.Stop()
 	for {
 		select {

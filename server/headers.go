@@ -29,9 +29,9 @@ func (s *Server) configurable(c *fiber.Ctx) map[string]string {
 }
 
 // logged returns the headers that http.logging_headers adds to the log line of a request.
-func (s *Server) logged(c *fiber.Ctx) []slog.Attr {
+func logged(c *fiber.Ctx, f header.Filter) []slog.Attr {
 	var attrs []slog.Attr
-	for name, value := range selected(c, s.opts.Logged) {
+	for name, value := range selected(c, f) {
 		attrs = append(attrs, slog.String(name, value))
 	}
 	return attrs

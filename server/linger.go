@@ -23,7 +23,7 @@ const (
 )
 
 // finish deals with a body that no handler read. fasthttp would take the rest for the next request.
-func (s *Server) finish(c *fiber.Ctx) {
+func (t *transport) finish(c *fiber.Ctx) {
 	if requestOf(c).unwanted == 0 {
 		in, size := c.Context().RequestBodyStream(), c.Request().Header.ContentLength()
 		if in == nil || size == 0 {
@@ -40,11 +40,11 @@ func (s *Server) finish(c *fiber.Ctx) {
 		c.Context().SetConnectionClose()
 		return
 	}
-	s.linger(c)
+	t.linger(c)
 }
 
 // linger answers now, and drops what still comes before it closes the connection.
-func (s *Server) linger(c *fiber.Ctx) {
+func (t *transport) linger(c *fiber.Ctx) {
 	res := c.Response()
 	res.Header.SetConnectionClose()
 	res.SkipBody = c.Method() == fiber.MethodHead
@@ -58,11 +58,11 @@ func (s *Server) linger(c *fiber.Ctx) {
 	// Only there all earlier answers on the connection have been sent.
 	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {
-		if !s.lingering.Enter() {
+		if !t.lingering.Enter() {
 			return
 		}
-		defer s.lingering.Leave()
-		defer context.AfterFunc(s.streaming, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })()
+		defer t.lingering.Leave()
+		defer context.AfterFunc(t.streaming, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })()
 		_ = raw.SetWriteDeadline(time.Now().Add(lingerIdle))
 		if _, err := raw.Write(answer.Bytes()); err != nil {
 			return
@@ -77,7 +77,7 @@ func (s *Server) linger(c *fiber.Ctx) {
 				until = end
 			}
 			_ = raw.SetReadDeadline(until)
-			if s.streaming.Err() != nil { // checked after the deadline, as the end may have set one before
+			if t.streaming.Err() != nil { // checked after the deadline, as the end may have set one before
 				return
 			}
 			if _, err := conn.Read(dropped); err != nil {

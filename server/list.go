@@ -3,16 +3,13 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 
 	"github.com/gofiber/fiber/v2"
 
-	"understudy/compat"
 	"understudy/internal/compress"
 	"understudy/internal/fault"
-	"understudy/thread"
 )
 
 // list is an answer whose elements are created while it is sent.
@@ -47,11 +44,11 @@ const (
 
 // sendList answers with a list, and closes it. A short list is sent at once, and every error before the first byte has its status. A list that fails
 // later is cut off: its client sees an incomplete answer, and the error is logged.
-func (s *Server) sendList(c *fiber.Ctx, l *list) error {
+func (t *transport) sendList(c *fiber.Ctx, l *list) error {
 	ctx := c.UserContext()
 	over, err := reading(c, l.begin)
 	if err == nil && !over {
-		err = s.begun(l)
+		err = t.begun(l)
 	}
 	if over || err != nil {
 		l.done()
@@ -66,15 +63,15 @@ func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 		return sendJSON(c, slices.Concat(l.pieces...))
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	l.encoder = s.encoder(c)
+	l.encoder = t.encoder(c)
 	l.ctx = context.WithoutCancel(ctx)
-	return s.answer(c, &open{list: l})
+	return t.answer(c, &open{list: l})
 }
 
 // begun reserves what a long list needs to be sent.
-func (s *Server) begun(l *list) error {
+func (t *transport) begun(l *list) error {
 	if l.reads == nil {
-		l.reads = &reads{budget: &s.reads}
+		l.reads = &reads{budget: &t.reads}
 	}
 	size := int64(0)
 	for _, piece := range l.pieces {
@@ -85,11 +82,11 @@ func (s *Server) begun(l *list) error {
 	} else if !l.reads.Take(size) {
 		return errManyReads
 	}
-	if err := s.slot(); err != nil {
+	if err := t.slot(); err != nil {
 		l.reads.Give(size)
 		return err
 	}
-	l.taken, l.reads.patience = size, s.opts.WriteTimeout // a client that waits has its headers
+	l.taken, l.reads.patience = size, t.writeTimeout // a client that waits has its headers
 	return nil
 }
 
@@ -247,38 +244,4 @@ func (o *open) makeRoom(ctx context.Context) error {
 func (l *list) release(n int64) {
 	l.taken -= n
 	l.reads.Give(n)
-}
-
-func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
-	if q.Limit == 0 { // services take 0 as no limit
-		return sendJSON(c, []byte("[]"))
-	}
-	q.Metadata = slices.Clone(q.Metadata) // it is read after the body was released
-	room := &reads{budget: &s.reads}
-	q.Room = room
-	h, err := reading(c, func(ctx context.Context) (thread.Entries, error) { return s.opts.Threads.ReadHistory(ctx, q) })
-	if err != nil {
-		return err
-	}
-	return s.sendList(c, &list{
-		next: func(ctx context.Context, dst []byte) ([]byte, error) {
-			snap, err := h.Next(ctx)
-			if err != nil {
-				return dst, err
-			}
-			dst = slices.Grow(dst, len(snap.Values)+len(snap.Metadata)+2048)
-			return compat.AppendState(dst, snap, compat.StateParts{}), nil
-		},
-		head: func(ctx context.Context) (bool, error) {
-			entries, partial, known, err := h.Partial(ctx)
-			if err != nil {
-				return false, fmt.Errorf("values of thread %s: %w", q.Thread, err)
-			}
-			if partial {
-				c.Set(compat.OverlayHeader, compat.PartialOverlay(entries))
-			}
-			return known, nil
-		},
-		close: h.Close, room: true, reads: room, loads: func() bool { return h.Loaded() == 0 },
-	})
 }

@@ -59,7 +59,7 @@ func requestOf(c *fiber.Ctx) *request {
 func (s *Server) enter(c *fiber.Ctx) error {
 	connection.Answering(c.Context().Conn(), true)
 	defer connection.Answering(c.Context().Conn(), false)
-	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), path: bounded(c.Path(), maxPath), headers: s.logged(c)}
+	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), path: bounded(c.Path(), maxPath), headers: logged(c, s.opts.Logged)}
 	c.Locals(requestKey{}, r)
 	s.startSpan(c, r)
 	head, ok := framed(&c.Request().Header)
@@ -120,14 +120,14 @@ func (s *Server) handle(c *fiber.Ctx) (err error) {
 }
 
 // done counts and logs a finished request.
-func (s *Server) done(r *request, status int, ended string) {
+func (t *transport) done(r *request, status int, ended string) {
 	took := time.Since(r.begun)
 	route := r.route
 	if route == "" {
 		route = noRoute
 	}
-	s.metrics.request(r.method, route, status, took)
-	s.endSpan(r, route, status, ended)
+	t.metrics.request(r.method, route, status, took)
+	t.endSpan(r, route, status, ended)
 	attrs := []slog.Attr{
 		slog.String("request_id", r.id), slog.String("method", r.method), slog.String("route", route),
 		slog.Int("status", status), logctx.Took(took),
@@ -135,7 +135,7 @@ func (s *Server) done(r *request, status int, ended string) {
 	if r.path != "" && r.path != route {
 		attrs = append(attrs, slog.String("path", r.path))
 	}
-	if r.reason != "" && s.opts.LogReasons {
+	if r.reason != "" && t.logReasons {
 		attrs = append(attrs, slog.String("reason", r.reason))
 	}
 	if r.fix != "" {
@@ -161,7 +161,7 @@ func (s *Server) done(r *request, status int, ended string) {
 	if r.span != nil {
 		ctx = trace.ContextWithSpan(ctx, r.span)
 	}
-	s.log.LogAttrs(ctx, level, "request", attrs...)
+	t.log.LogAttrs(ctx, level, "request", attrs...)
 }
 
 // Bounds of what a request puts into its log line.

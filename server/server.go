@@ -14,7 +14,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/id"
-	"understudy/internal/compress"
 	"understudy/internal/framing"
 	"understudy/internal/logctx"
 	"understudy/internal/room"
@@ -28,23 +27,12 @@ var ErrShutdown = errors.New("the server shuts down")
 
 // Server serves the API. Create it with New and call Serve once.
 type Server struct {
-	opts     Options
-	log      *slog.Logger
-	app      *fiber.App
-	metrics  *metrics
-	bodies   budget
-	slots    budget // of open streams
-	reads    budget // memory of long answers
-	encoders *compress.Pool
-	openapi  []byte
-	pages    func() (site.Site, error) // of the documentation
-	tasks    tasks.Reader              // of agents
-
-	// Requests continue after streams have ended. These two contexts have the lifetime of the server.
-	streaming  context.Context
-	endStreams context.CancelCauseFunc
-	requests   context.Context
-	endRequest context.CancelCauseFunc
+	*transport
+	opts    Options
+	app     *fiber.App
+	openapi []byte
+	pages   func() (site.Site, error) // of the documentation
+	tasks   tasks.Reader              // of agents
 
 	patterns []pattern  // of all routes
 	doors    *doors     // for requests from inside
@@ -53,14 +41,8 @@ type Server struct {
 
 	draining atomic.Bool
 	checks   checks
-	// lingering are connections whose request was answered before its body had arrived.
-	lingering  connection.Crowd
-	released   atomic.Int64 // bytes of large bodies since memory was returned to the system
-	reclaiming atomic.Bool
-	withheld   sync.Once // for the warning about a header withheld from runs
-	refusals   refusals  // of preflights
-
-	outlets connection.Outlets // of open responses and WebSockets
+	withheld sync.Once // for the warning about a header withheld from runs
+	refusals refusals  // of preflights
 }
 
 // routePrefixes are the paths of the API in addition to the mount prefix. LangGraph Platform uses the second.
@@ -69,14 +51,8 @@ var routePrefixes = []string{"", "/api/langgraph"}
 // New returns a Server without opening anything.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{opts: o, log: o.Logger, doors: newDoors()}
+	s := &Server{transport: newTransport(o), opts: o, doors: newDoors()}
 	s.tasks = tasks.Reader{Runs: o.Runs, Threads: o.Threads, Events: o.Events}
-	s.outlets.WriteTimeout = o.WriteTimeout
-	s.metrics = newMetrics(o.Registry, &s.bodies, &s.reads)
-	s.encoders = compress.NewPool(encodersAtOnce)
-	s.bodies.limit, s.reads.limit, s.slots.limit = o.MaxBodies, o.MaxReads, int64(o.MaxStreams)
-	s.streaming, s.endStreams = context.WithCancelCause(context.Background())
-	s.requests, s.endRequest = context.WithCancelCause(context.Background())
 	s.app = fiber.New(fiber.Config{
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,

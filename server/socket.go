@@ -37,6 +37,7 @@ const maxSubscriptions = 64
 // what waits there.
 type socket struct {
 	*websocket
+	server *Server
 	ctx    context.Context //nolint:containedctx // of the request, with its user: it lives as long as the socket
 	cancel context.CancelCauseFunc
 	thread id.Thread
@@ -68,7 +69,7 @@ var errAsked = errors.New("asked by the reader")
 
 // socket opens a WebSocket for a thread.
 func (s *Server) socket(c *fiber.Ctx) error {
-	if err := s.handshake(c); err != nil {
+	if err := handshake(c, s.allows); err != nil {
 		return err
 	}
 	t, err := compat.ThreadID(param(c, "thread_id"))
@@ -80,7 +81,7 @@ func (s *Server) socket(c *fiber.Ctx) error {
 	}
 	req, ctx := requestOf(c), c.UserContext()
 	req.streamed = true
-	k := &socket{thread: t, req: req, by: caller{string(t), req.id, s.configurable(c), req.made}, asked: make(chan func(), 1), over: make(chan struct{})}
+	k := &socket{server: s, thread: t, req: req, by: caller{string(t), req.id, s.configurable(c), req.made}, asked: make(chan func(), 1), over: make(chan struct{})}
 	s.upgrade(c, func(w *websocket, err error) {
 		if err != nil {
 			s.done(req, http.StatusSwitchingProtocols, ended(err))
@@ -216,7 +217,7 @@ func (k *socket) command(message []byte) error {
 	if err := k.ask(func() error { seen = k.sent; return nil }); err != nil {
 		return err
 	}
-	result, err := k.s.execute(k.ctx, k.by, &cmd)
+	result, err := k.server.execute(k.ctx, k.by, &cmd)
 	if err != nil {
 		return k.text(compat.AppendCommandError(nil, &cmd, k.refusal(err)))
 	}
@@ -287,7 +288,7 @@ func (k *socket) follow() error {
 }
 
 func (k *socket) sendEvents() error {
-	every := pingBeats * k.s.opts.Heartbeat
+	every := pingBeats * k.s.heartbeat
 	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
 		err := k.sendUntil(beat)
 		if !errors.Is(err, errBeat) {
@@ -398,7 +399,7 @@ var errManySubscriptions = &compat.CommandError{
 // current returns the seq before the first event of the run that began last; 0 when there is none.
 func (k *socket) current() (int64, error) {
 	const recent = 100 // more than that wait before one begins
-	runs, err := k.s.opts.Runs.List(k.ctx, k.thread, run.Query{Limit: recent})
+	runs, err := k.server.opts.Runs.List(k.ctx, k.thread, run.Query{Limit: recent})
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return 0, err
 	}
@@ -412,7 +413,7 @@ func (k *socket) current() (int64, error) {
 
 // replay sends what a filter selects of what has been, up to where this socket is, and returns how many events those are. The first one follows the thread.
 func (k *socket) replay(filter protocol.Filter) (replayed int, err error) {
-	past, err := k.s.opts.Runs.FollowEvents(k.ctx, k.thread, filter)
+	past, err := k.server.opts.Runs.FollowEvents(k.ctx, k.thread, filter)
 	if err != nil {
 		return 0, err
 	}

@@ -1,12 +1,17 @@
 package server
 
 import (
+	"context"
+	"fmt"
+	"slices"
+
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/checkpointer"
 	"understudy/compat"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/thread"
 )
 
 func (s *Server) stateRoutes() {
@@ -70,5 +75,39 @@ func (s *Server) searchHistory(c *fiber.Ctx, t id.Thread) error {
 			return err
 		}
 		return s.sendHistory(c, q)
+	})
+}
+
+func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
+	if q.Limit == 0 { // services take 0 as no limit
+		return sendJSON(c, []byte("[]"))
+	}
+	q.Metadata = slices.Clone(q.Metadata) // it is read after the body was released
+	room := &reads{budget: &s.reads}
+	q.Room = room
+	h, err := reading(c, func(ctx context.Context) (thread.Entries, error) { return s.opts.Threads.ReadHistory(ctx, q) })
+	if err != nil {
+		return err
+	}
+	return s.sendList(c, &list{
+		next: func(ctx context.Context, dst []byte) ([]byte, error) {
+			snap, err := h.Next(ctx)
+			if err != nil {
+				return dst, err
+			}
+			dst = slices.Grow(dst, len(snap.Values)+len(snap.Metadata)+2048)
+			return compat.AppendState(dst, snap, compat.StateParts{}), nil
+		},
+		head: func(ctx context.Context) (bool, error) {
+			entries, partial, known, err := h.Partial(ctx)
+			if err != nil {
+				return false, fmt.Errorf("values of thread %s: %w", q.Thread, err)
+			}
+			if partial {
+				c.Set(compat.OverlayHeader, compat.PartialOverlay(entries))
+			}
+			return known, nil
+		},
+		close: h.Close, room: true, reads: room, loads: func() bool { return h.Loaded() == 0 },
 	})
 }

@@ -26,7 +26,7 @@ import (
 // requires that the head of the response was flushed before (ImmediateHeaderFlush), so that nothing is left in buffers.
 type open struct {
 	connection.Outlet
-	s    *Server
+	s    *transport
 	f    run.Follower
 	list *list                     // in place of f: an answer with elements
 	ids  func(*bridge.Record) bool // reports whether to send a record's id
@@ -49,28 +49,28 @@ var (
 var errManyStreams = fault.New(fault.Unavailable, "Too many open streams. Try again later.")
 
 // slot reserves a place for an open response. Call it before creating a run, so that no run is created in vain.
-func (s *Server) slot() error {
-	if !s.slots.take(1) {
+func (t *transport) slot() error {
+	if !t.slots.take(1) {
 		return errManyStreams
 	}
 	return nil
 }
 
 // streamEvents answers with the records of f as an event stream. The caller has reserved the slot.
-func (s *Server) streamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
-	return s.streamOpen(c, &open{f: f, ids: ids})
+func (t *transport) streamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
+	return t.streamOpen(c, &open{f: f, ids: ids})
 }
 
 // streamForm answers with what form makes of the records of f. The caller has reserved the slot.
-func (s *Server) streamForm(c *fiber.Ctx, f run.Follower, form openai.Events) error {
-	return s.streamOpen(c, &open{f: f, form: form})
+func (t *transport) streamForm(c *fiber.Ctx, f run.Follower, form openai.Events) error {
+	return t.streamOpen(c, &open{f: f, form: form})
 }
 
-func (s *Server) streamOpen(c *fiber.Ctx, o *open) error {
+func (t *transport) streamOpen(c *fiber.Ctx, o *open) error {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	c.Set("X-Accel-Buffering", "no")
 	c.Set(fiber.HeaderContentType, "text/event-stream; charset=utf-8")
-	return s.answer(c, o)
+	return t.answer(c, o)
 }
 
 // patience is how long to wait for a result before the answer begins. A result within that time is sent in one write, without watching whether
@@ -82,22 +82,22 @@ type appendResult func(dst []byte, res run.Result) []byte
 
 // waitResult answers with the result of f as JSON, and sends line ends as heartbeats before it. The caller has reserved the
 // slot.
-func (s *Server) waitResult(c *fiber.Ctx, f run.Follower, result appendResult) error {
+func (t *transport) waitResult(c *fiber.Ctx, f run.Follower, result appendResult) error {
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	if res, ok := soon(c.UserContext(), f); ok {
 		f.Close(false)
-		s.slots.give(1)
-		s.metrics.ended.WithLabelValues(ended(nil)).Inc()
+		t.slots.give(1)
+		t.metrics.ended.WithLabelValues(ended(nil)).Inc()
 		c.Response().SetBodyRaw(result(nil, res))
 		return nil
 	}
 	if err := f.Settle(c.UserContext()); err != nil {
 		f.Close(false)
-		s.slots.give(1)
+		t.slots.give(1)
 		unlocate(c)
 		return err
 	}
-	return s.answer(c, &open{f: f, wait: result})
+	return t.answer(c, &open{f: f, wait: result})
 }
 
 // soon returns the result if it is available in time. All other outcomes are left to an open response, which asks again.
@@ -113,16 +113,16 @@ func soon(ctx context.Context, f run.Follower) (res run.Result, ok bool) {
 	return res, err == nil
 }
 
-func (s *Server) answer(c *fiber.Ctx, o *open) error {
+func (t *transport) answer(c *fiber.Ctx, o *open) error {
 	if c.Method() == fiber.MethodHead {
 		// fasthttp ends chunked answers with a line end even when they have no body.
 		o.close(false)
-		s.slots.give(1)
+		t.slots.give(1)
 		return nil
 	}
-	o.s, o.Outlet, o.req, o.stat = s, s.outlets.Of(c.Context().Conn()), requestOf(c), c.Response().StatusCode()
+	o.s, o.Outlet, o.req, o.stat = t, t.outlets.Of(c.Context().Conn()), requestOf(c), c.Response().StatusCode()
 	o.req.streamed = true
-	s.metrics.streams.Inc()
+	t.metrics.streams.Inc()
 	if o.list == nil { // a shutdown waits for lists, as they end by themselves
 		o.Enlist()
 	}
@@ -227,7 +227,7 @@ func (o *open) sendEvents(ctx context.Context) error {
 			return err
 		}
 	}
-	every := o.s.opts.Heartbeat
+	every := o.s.heartbeat
 	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
 		err := o.sendUntil(ctx, beat)
 		if err == nil && o.form != nil {
@@ -331,7 +331,7 @@ func (o *open) sendResult(ctx context.Context) error {
 		<-got // the follower must not be closed during a call
 		return err
 	}
-	beats := time.NewTicker(o.s.opts.Heartbeat)
+	beats := time.NewTicker(o.s.heartbeat)
 	defer beats.Stop()
 	for {
 		select {

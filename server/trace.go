@@ -20,17 +20,17 @@ func (h headers) Keys() []string         { return nil }
 var w3c propagation.TraceContext
 
 // startSpan begins the span of a request, within the client's trace. Probes have none.
-func (s *Server) startSpan(c *fiber.Ctx, r *request) {
-	if s.opts.Tracer == nil || probes[c.Path()] {
+func (t *transport) startSpan(c *fiber.Ctx, r *request) {
+	if t.tracer == nil || probes[c.Path()] {
 		return
 	}
 	ctx := w3c.Extract(context.Background(), headers{c})
-	_, r.span = s.opts.Tracer.Start(ctx, r.method, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.begun),
+	_, r.span = t.tracer.Start(ctx, r.method, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.begun),
 		trace.WithAttributes(attribute.String("http.request.method", r.method), attribute.String("request_id", r.id)))
 }
 
 // endSpan ends the span of a request. ended is the cause of the end of an open response; "" for others.
-func (s *Server) endSpan(r *request, route string, status int, ended string) {
+func (t *transport) endSpan(r *request, route string, status int, ended string) {
 	if r.span == nil {
 		return
 	}

@@ -47,7 +47,7 @@ var (
 // two buffers for each.
 type websocket struct {
 	connection.Outlet
-	s           *Server
+	s           *transport
 	in          wsutil.Reader
 	interrupted atomic.Bool
 	said        ws.StatusCode // code of the client's close frame; 0 none. Of the reader
@@ -66,7 +66,7 @@ type closeError struct {
 func (e *closeError) Error() string { return e.text }
 
 // upgrade answers a handshake. serve has the connection then, until it returns. Its error says that the answer could not be sent.
-func (s *Server) upgrade(c *fiber.Ctx, serve func(w *websocket, err error)) {
+func (t *transport) upgrade(c *fiber.Ctx, serve func(w *websocket, err error)) {
 	sum := sha1.Sum([]byte(c.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // as above
 	c.Status(http.StatusSwitchingProtocols)
 	c.Set(fiber.HeaderUpgrade, "websocket")
@@ -76,7 +76,7 @@ func (s *Server) upgrade(c *fiber.Ctx, serve func(w *websocket, err error)) {
 	// fasthttp calls nothing when it cannot send an answer.
 	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {
-		w := s.newWebsocket(raw, conn)
+		w := t.newWebsocket(raw, conn)
 		w.Enlist()
 		defer w.Delist()
 		serve(w, w.WriteAll(answer))
@@ -84,16 +84,16 @@ func (s *Server) upgrade(c *fiber.Ctx, serve func(w *websocket, err error)) {
 }
 
 // newWebsocket returns a websocket on a connection. in has what was read of it already, and the rest.
-func (s *Server) newWebsocket(conn net.Conn, in io.Reader) *websocket {
-	w := &websocket{s: s, Outlet: s.outlets.Of(conn)}
+func (t *transport) newWebsocket(conn net.Conn, in io.Reader) *websocket {
+	w := &websocket{s: t, Outlet: t.outlets.Of(conn)}
 	w.in = wsutil.Reader{
 		Source: in, State: ws.StateServerSide, CheckUTF8: true, MaxFrameSize: maxMessage, MaxMessageSize: maxMessage, OnIntermediate: w.control,
 	}
 	return w
 }
 
-// handshake checks a request that wants a WebSocket.
-func (s *Server) handshake(c *fiber.Ctx) error {
+// handshake checks a request that wants a WebSocket. allows reports whether pages of an origin may connect, as Server.allows does.
+func handshake(c *fiber.Ctx, allows func(origin string) (allowed, any bool)) error {
 	key, err := base64.StdEncoding.DecodeString(c.Get("Sec-WebSocket-Key"))
 	if err != nil || len(key) != 16 || !hasToken(c.Get(fiber.HeaderConnection), "upgrade") || c.Get("Sec-WebSocket-Version") != "13" {
 		c.Set("Sec-WebSocket-Version", "13")
@@ -101,7 +101,7 @@ func (s *Server) handshake(c *fiber.Ctx) error {
 	}
 	// Browsers connect pages of every site, with the cookies of ours, and leave the check to the server.
 	if origin := c.Get(fiber.HeaderOrigin); origin != "" {
-		if allowed, _ := s.allows(origin); !allowed && !sameOrigin(origin, string(c.Request().Host())) {
+		if allowed, _ := allows(origin); !allowed && !sameOrigin(origin, string(c.Request().Host())) {
 			return errOrigin
 		}
 	}
@@ -126,7 +126,7 @@ func hasToken(header, token string) bool {
 // read returns the next message; release returns its memory to the budget. The error is errLeft, or a *closeError that the client should see.
 func (w *websocket) read() (message []byte, release func(), err error) {
 	for {
-		w.expect(silentBeats * w.s.opts.Heartbeat)
+		w.expect(silentBeats * w.s.heartbeat)
 		h, err := w.in.NextFrame()
 		if err != nil {
 			return nil, nil, readError(err)
@@ -140,7 +140,7 @@ func (w *websocket) read() (message []byte, release func(), err error) {
 		if h.OpCode != ws.OpText {
 			return nil, nil, &closeError{ws.StatusUnsupportedData, "messages must be text"}
 		}
-		w.expect(w.s.opts.BodyTimeout)
+		w.expect(w.s.bodyTimeout)
 		taken := int64(0)
 		if !h.Fin || h.Length > largeMessage {
 			if taken = bodyCopies * maxMessage; !w.s.bodies.take(taken) {
