@@ -15,24 +15,24 @@ func (s *Server) assistantRoutes() {
 	s.route("POST", "/assistants", s.changing(s.createAssistant))
 	s.route("POST", "/assistants/search", s.searchAssistants)
 	s.route("POST", "/assistants/count", s.countAssistants)
-	s.route("GET", "/assistants/{assistant_id}", s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
-		return s.oneAssistant(c)(s.opts.Assistants.Get(c.UserContext(), a))
+	s.route("GET", "/assistants/{assistant_id}", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+		return oneAssistant(c)(s.opts.Assistants.Get(c.UserContext(), a))
 	}))
-	s.route("PATCH", "/assistants/{assistant_id}", s.changing(s.withAssistant(s.patchAssistant)))
-	s.route("DELETE", "/assistants/{assistant_id}", s.changing(s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+	s.route("PATCH", "/assistants/{assistant_id}", s.changing(withAssistant(s.patchAssistant)))
+	s.route("DELETE", "/assistants/{assistant_id}", s.changing(withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
 		if err := s.opts.Assistants.Delete(c.UserContext(), a, compat.True(c.Query("delete_threads"))); err != nil {
 			return err
 		}
 		return sendNothing(c)
 	})))
 	s.route("GET", "/assistants/{assistant_id}/graph", s.drawing)
-	s.route("GET", "/assistants/{assistant_id}/schemas", s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+	s.route("GET", "/assistants/{assistant_id}/schemas", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
 		return sendRaw(c)(s.opts.Assistants.Schemas(c.UserContext(), a))
 	}))
-	s.route("GET", "/assistants/{assistant_id}/subgraphs", s.withAssistant(s.subgraphs))
-	s.route("GET", "/assistants/{assistant_id}/subgraphs/{namespace}", s.withAssistant(s.subgraphs))
-	s.route("POST", "/assistants/{assistant_id}/versions", s.withAssistant(s.versions))
-	s.route("POST", "/assistants/{assistant_id}/latest", s.changing(s.withAssistant(s.setLatest)))
+	s.route("GET", "/assistants/{assistant_id}/subgraphs", withAssistant(s.subgraphs))
+	s.route("GET", "/assistants/{assistant_id}/subgraphs/{namespace}", withAssistant(s.subgraphs))
+	s.route("POST", "/assistants/{assistant_id}/versions", withAssistant(s.versions))
+	s.route("POST", "/assistants/{assistant_id}/latest", s.changing(withAssistant(s.setLatest)))
 }
 
 // changing notifies MCP clients after h has changed an assistant.
@@ -46,7 +46,7 @@ func (s *Server) changing(h fiber.Handler) fiber.Handler {
 	}
 }
 
-func (s *Server) withAssistant(h func(*fiber.Ctx, id.Assistant) error) fiber.Handler {
+func withAssistant(h func(*fiber.Ctx, id.Assistant) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		a, err := compat.AssistantID(param(c, "assistant_id"))
 		if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) withAssistant(h func(*fiber.Ctx, id.Assistant) error) fiber.Han
 }
 
 // oneAssistant returns a function that answers with an assistant. Its parameters are the results of a service.
-func (s *Server) oneAssistant(c *fiber.Ctx) func(*assistant.Assistant, error) error {
+func oneAssistant(c *fiber.Ctx) func(*assistant.Assistant, error) error {
 	return func(a *assistant.Assistant, err error) error {
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func (s *Server) createAssistant(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return s.oneAssistant(c)(s.opts.Assistants.Create(c.UserContext(), n))
+		return oneAssistant(c)(s.opts.Assistants.Create(c.UserContext(), n))
 	})
 }
 
@@ -92,7 +92,7 @@ func (s *Server) patchAssistant(c *fiber.Ctx, a id.Assistant) error {
 		if err != nil {
 			return err
 		}
-		return s.oneAssistant(c)(s.opts.Assistants.Update(c.UserContext(), a, p))
+		return oneAssistant(c)(s.opts.Assistants.Update(c.UserContext(), a, p))
 	})
 }
 
@@ -175,6 +175,6 @@ func (s *Server) setLatest(c *fiber.Ctx, a id.Assistant) error {
 		if err != nil {
 			return err
 		}
-		return s.oneAssistant(c)(s.opts.Assistants.SetLatest(c.UserContext(), a, version))
+		return oneAssistant(c)(s.opts.Assistants.SetLatest(c.UserContext(), a, version))
 	})
 }

@@ -16,7 +16,7 @@ func (s *Server) cronRoutes() {
 		return
 	}
 	s.route("POST", "/runs/crons", func(c *fiber.Ctx) error { return s.createCron(c, "") })
-	s.route("POST", "/threads/{thread_id}/runs/crons", s.withThread(s.createCron))
+	s.route("POST", "/threads/{thread_id}/runs/crons", withThread(s.createCron))
 	s.route("POST", "/runs/crons/search", s.searchCrons)
 	s.route("POST", "/runs/crons/count", s.countCrons)
 	s.route("GET", "/runs/crons/{cron_id}", s.withCron(func(c *fiber.Ctx, i id.Cron) error {

@@ -16,13 +16,13 @@ func (s *Server) eventRoutes() {
 	if s.opts.Events == nil {
 		return
 	}
-	s.route("GET", "/threads/{thread_id}/messages", s.withThread(s.messagesOf))
-	s.route("GET", "/threads/{thread_id}/events", s.withThread(s.eventsOf))
+	s.route("GET", "/threads/{thread_id}/messages", withThread(s.messagesOf))
+	s.route("GET", "/threads/{thread_id}/events", withThread(s.eventsOf))
 	if s.opts.Disable.Runs {
 		return
 	}
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}/messages", s.withThread(s.messagesOf))
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}/events", s.withThread(s.eventsOf))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}/messages", withThread(s.messagesOf))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}/events", withThread(s.eventsOf))
 }
 
 func (s *Server) messagesOf(c *fiber.Ctx, t id.Thread) error {

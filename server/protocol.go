@@ -19,7 +19,7 @@ import (
 
 // protocolRoutes registers event streaming ("protocol v2"): events of a thread by SSE, and commands by HTTP.
 func (s *Server) protocolRoutes() {
-	s.route("POST", "/threads/{thread_id}/stream/events", s.withThread(s.threadEvents))
+	s.route("POST", "/threads/{thread_id}/stream/events", withThread(s.threadEvents))
 	s.route("POST", "/threads/{thread_id}/commands", s.command)
 	s.route("GET", "/threads/{thread_id}/stream/events", func(c *fiber.Ctx) error {
 		if !strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket") {

@@ -21,23 +21,23 @@ func (s *Server) runRoutes() {
 	s.route("POST", "/threads/{thread_id}/runs", s.createRun(false))
 	s.route("POST", "/threads/{thread_id}/runs/stream", s.startRun(false, false))
 	s.route("POST", "/threads/{thread_id}/runs/wait", s.startRun(false, true))
-	s.route("GET", "/threads/{thread_id}/runs", s.withThread(s.listRuns))
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}", s.withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
+	s.route("GET", "/threads/{thread_id}/runs", withThread(s.listRuns))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}", withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		x, err := s.opts.Runs.Get(c.UserContext(), t, r)
 		if err != nil {
 			return err
 		}
 		return sendJSON(c, compat.AppendRun(nil, x, nil))
 	}))
-	s.route("DELETE", "/threads/{thread_id}/runs/{run_id}", s.withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
+	s.route("DELETE", "/threads/{thread_id}/runs/{run_id}", withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		if err := s.opts.Runs.Delete(c.UserContext(), t, r); err != nil {
 			return err
 		}
 		return sendNothing(c)
 	}))
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}/join", s.withRun(s.joinRun))
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}/stream", s.withRun(s.joinStream))
-	s.route("POST", "/threads/{thread_id}/runs/{run_id}/cancel", s.withRun(s.cancelRun))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}/join", withRun(s.joinRun))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}/stream", withRun(s.joinStream))
+	s.route("POST", "/threads/{thread_id}/runs/{run_id}/cancel", withRun(s.cancelRun))
 
 	s.route("POST", "/runs", s.createRun(true))
 	s.route("POST", "/runs/stream", s.startRun(true, false))
@@ -54,8 +54,8 @@ func (s *Server) runRoutes() {
 	})
 }
 
-func (s *Server) withRun(h func(*fiber.Ctx, id.Thread, id.Run) error) fiber.Handler {
-	return s.withThread(func(c *fiber.Ctx, t id.Thread) error {
+func withRun(h func(*fiber.Ctx, id.Thread, id.Run) error) fiber.Handler {
+	return withThread(func(c *fiber.Ctx, t id.Thread) error {
 		r, err := compat.RunID(param(c, "run_id"))
 		if err != nil {
 			return err
@@ -97,26 +97,6 @@ func runThread(c *fiber.Ctx, stateless, followed bool) (id.Thread, error) {
 		return compat.PlainThreadID(param(c, "thread_id"))
 	}
 	return compat.RunThreadID(param(c, "thread_id"))
-}
-
-// complete adds data of the HTTP request to a run request, and validates its webhook.
-func (s *Server) complete(c *fiber.Ctx, req *run.Request) error {
-	return s.completeFor(requestOf(c).id, s.configurable(c), req)
-}
-
-// completeFor is complete for a request of which only these parts are left.
-func (s *Server) completeFor(requestID string, headers map[string]string, req *run.Request) error {
-	req.RequestID, req.Headers = requestID, headers
-	if req.Webhook == "" {
-		return nil
-	}
-	if s.opts.Disable.Webhooks {
-		return fault.New(fault.Unprocessable, "Webhooks are disabled")
-	}
-	if s.opts.CheckWebhook != nil {
-		return s.opts.CheckWebhook(req.Webhook)
-	}
-	return nil
 }
 
 // createRun creates a background run.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +27,7 @@ var ErrShutdown = errors.New("the server shuts down")
 // Server serves the API. Create it with New and call Serve once.
 type Server struct {
 	*transport
+	*completer
 	opts    Options
 	app     *fiber.App
 	openapi []byte
@@ -41,7 +41,6 @@ type Server struct {
 
 	draining atomic.Bool
 	checks   checks
-	withheld sync.Once // for the warning about a header withheld from runs
 	refusals refusals  // of preflights
 }
 
@@ -51,7 +50,7 @@ var routePrefixes = []string{"", "/api/langgraph"}
 // New returns a Server without opening anything.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{transport: newTransport(o), opts: o, doors: newDoors()}
+	s := &Server{transport: newTransport(o), completer: newCompleter(o), opts: o, doors: newDoors()}
 	s.tasks = tasks.Reader{Runs: o.Runs, Threads: o.Threads, Events: o.Events}
 	s.app = fiber.New(fiber.Config{
 		DisableStartupMessage:        true,

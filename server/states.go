@@ -15,17 +15,17 @@ import (
 )
 
 func (s *Server) stateRoutes() {
-	s.route("GET", "/threads/{thread_id}/state", s.withThread(func(c *fiber.Ctx, t id.Thread) error {
+	s.route("GET", "/threads/{thread_id}/state", withThread(func(c *fiber.Ctx, t id.Thread) error {
 		return s.sendState(c, checkpointer.Key{Thread: t}, compat.True(c.Query("subgraphs")), false)
 	}))
-	s.route("POST", "/threads/{thread_id}/state", s.withThread(s.updateState))
-	s.route("POST", "/threads/{thread_id}/state/checkpoint", s.withThread(s.stateAt))
-	s.route("GET", "/threads/{thread_id}/state/{checkpoint_id}", s.withThread(func(c *fiber.Ctx, t id.Thread) error {
+	s.route("POST", "/threads/{thread_id}/state", withThread(s.updateState))
+	s.route("POST", "/threads/{thread_id}/state/checkpoint", withThread(s.stateAt))
+	s.route("GET", "/threads/{thread_id}/state/{checkpoint_id}", withThread(func(c *fiber.Ctx, t id.Thread) error {
 		at := checkpointer.Key{Thread: t, ID: id.Checkpoint(param(c, "checkpoint_id"))}
 		return s.sendState(c, at, compat.True(c.Query("subgraphs")), true)
 	}))
-	s.route("GET", "/threads/{thread_id}/history", s.withThread(s.getHistory))
-	s.route("POST", "/threads/{thread_id}/history", s.withThread(s.searchHistory))
+	s.route("GET", "/threads/{thread_id}/history", withThread(s.getHistory))
+	s.route("POST", "/threads/{thread_id}/history", withThread(s.searchHistory))
 }
 
 func (s *Server) sendState(c *fiber.Ctx, at checkpointer.Key, subgraphs, noNS bool) error {

@@ -22,23 +22,23 @@ func (s *Server) threadRoutes() {
 	s.route("POST", "/threads/search", s.searchThreads)
 	s.route("POST", "/threads/count", s.countThreads)
 	s.route("POST", "/threads/prune", s.pruneThreads)
-	s.route("GET", "/threads/{thread_id}", s.withThread(s.getThread))
-	s.route("PATCH", "/threads/{thread_id}", s.withThread(s.patchThread))
-	s.route("DELETE", "/threads/{thread_id}", s.withThread(func(c *fiber.Ctx, t id.Thread) error {
+	s.route("GET", "/threads/{thread_id}", withThread(s.getThread))
+	s.route("PATCH", "/threads/{thread_id}", withThread(s.patchThread))
+	s.route("DELETE", "/threads/{thread_id}", withThread(func(c *fiber.Ctx, t id.Thread) error {
 		if err := s.opts.Threads.Delete(c.UserContext(), t); err != nil {
 			return err
 		}
 		return sendNothing(c)
 	}))
 	s.route("POST", "/threads/{thread_id}/copy", s.copyThread)
-	s.route("GET", "/threads/{thread_id}/storage", s.withThread(s.threadStorage))
-	s.route("GET", "/understudy/threads/{thread_id}/tree", s.withThread(s.treeOf))
+	s.route("GET", "/threads/{thread_id}/storage", withThread(s.threadStorage))
+	s.route("GET", "/understudy/threads/{thread_id}/tree", withThread(s.treeOf))
 	if s.opts.Runs != nil {
-		s.route("GET", "/threads/{thread_id}/stream", s.withThread(s.followThread))
+		s.route("GET", "/threads/{thread_id}/stream", withThread(s.followThread))
 	}
 }
 
-func (s *Server) withThread(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
+func withThread(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		t, err := compat.ThreadID(param(c, "thread_id"))
 		if err != nil {
@@ -49,7 +49,7 @@ func (s *Server) withThread(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
 }
 
 // oneThread returns a function that answers with a thread.
-func (s *Server) oneThread(c *fiber.Ctx, parts compat.ThreadParts) func(*thread.View, error) error {
+func oneThread(c *fiber.Ctx, parts compat.ThreadParts) func(*thread.View, error) error {
 	return func(v *thread.View, err error) error {
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func (s *Server) createThread(c *fiber.Ctx) error {
 				"Thread "+string(made.Thread)+" was created, but there were problems updating the state: "+text))
 		}
 		repeated(c, n.Key)
-		return s.oneThread(c, compat.ThreadParts{})(v, err)
+		return oneThread(c, compat.ThreadParts{})(v, err)
 	})
 }
 
@@ -83,7 +83,7 @@ func (s *Server) getThread(c *fiber.Ctx, t id.Thread) error {
 	for _, v := range queries(c, "include") {
 		ttl = ttl || slices.Contains(strings.Split(v, ","), "ttl")
 	}
-	return s.oneThread(c, compat.ThreadParts{TTL: ttl})(s.opts.Threads.Get(c.UserContext(), t))
+	return oneThread(c, compat.ThreadParts{TTL: ttl})(s.opts.Threads.Get(c.UserContext(), t))
 }
 
 func (s *Server) threadStorage(c *fiber.Ctx, t id.Thread) error {
@@ -104,7 +104,7 @@ func (s *Server) patchThread(c *fiber.Ctx, t id.Thread) error {
 		if err == nil && strings.Contains(c.Get("Prefer"), "return=minimal") {
 			return sendNothing(c)
 		}
-		return s.oneThread(c, compat.ThreadParts{})(v, err)
+		return oneThread(c, compat.ThreadParts{})(v, err)
 	})
 }
 
@@ -118,7 +118,7 @@ func (s *Server) copyThread(c *fiber.Ctx) error {
 	if fault.Is(err, fault.NotFound) {
 		err = fault.New(fault.Conflict, "Conflict")
 	}
-	return s.oneThread(c, compat.ThreadParts{NoValues: true})(v, err)
+	return oneThread(c, compat.ThreadParts{NoValues: true})(v, err)
 }
 
 func (s *Server) searchThreads(c *fiber.Ctx) error {
