@@ -24,29 +24,40 @@ import (
 	"understudy/server/answer"
 )
 
-// a2aRoutes serve the Agent2Agent protocol: an assistant is an agent.
-func (s *Server) a2aRoutes() {
-	s.route("POST", "/a2a/{assistant_id}", s.a2a)
-	card := func(c *fiber.Ctx) error { return s.card(c, param(c, "assistant_id")) }
-	s.route("GET", "/a2a/{assistant_id}", card)
-	s.route("GET", "/a2a/{assistant_id}/.well-known/agent-card.json", card)
-	s.route("GET", "/a2a/{assistant_id}/.well-known/agent.json", card)
-	s.route("GET", "/.well-known/agent-card.json", func(c *fiber.Ctx) error {
+// a2aHandlers serve the Agent2Agent protocol: an assistant is an agent.
+type a2aHandlers struct {
+	*transport
+	*completer
+	assistants Assistants
+	runs       Runs
+	threads    Threads
+	tasks      tasks.Reader
+	version    string // of the API
+	tls        bool   // connections are encrypted
+}
+
+func (h *a2aHandlers) routes(route register) {
+	route("POST", "/a2a/{assistant_id}", h.a2a)
+	card := func(c *fiber.Ctx) error { return h.card(c, param(c, "assistant_id")) }
+	route("GET", "/a2a/{assistant_id}", card)
+	route("GET", "/a2a/{assistant_id}/.well-known/agent-card.json", card)
+	route("GET", "/a2a/{assistant_id}/.well-known/agent.json", card)
+	route("GET", "/.well-known/agent-card.json", func(c *fiber.Ctx) error {
 		name := given(c, "assistant_id")
 		if name == nil {
 			return sendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError("Missing required query parameter: assistant_id"))
 		}
-		return s.card(c, *name)
+		return h.card(c, *name)
 	})
 }
 
 // agent returns the assistant that has an ID, or is the default one of a graph.
-func (s *Server) agent(ctx context.Context, name string) (*assistant.Assistant, error) {
+func (h *a2aHandlers) agent(ctx context.Context, name string) (*assistant.Assistant, error) {
 	key := id.Assistant(id.Canonical(name))
 	if key == "" {
 		key = id.DefaultAssistant(name)
 	}
-	a, err := s.opts.Assistants.Get(ctx, key)
+	a, err := h.assistants.Get(ctx, key)
 	if fault.Is(err, fault.NotFound) {
 		return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "Assistant '" + bounded(name, 100) + "' not found"}
 	}
@@ -54,23 +65,23 @@ func (s *Server) agent(ctx context.Context, name string) (*assistant.Assistant, 
 }
 
 // baseURL is how the client reaches this server, without a path.
-func (s *Server) baseURL(c *fiber.Ctx) string {
-	if host, plain := strings.CutPrefix(c.BaseURL(), "http://"); plain && s.opts.TLS {
+func (h *a2aHandlers) baseURL(c *fiber.Ctx) string {
+	if host, plain := strings.CutPrefix(c.BaseURL(), "http://"); plain && h.tls {
 		return "https://" + host
 	}
 	return c.BaseURL()
 }
 
 // card answers with the card of an assistant.
-func (s *Server) card(c *fiber.Ctx, name string) error {
-	a, err := s.agent(c.UserContext(), name)
+func (h *a2aHandlers) card(c *fiber.Ctx, name string) error {
+	a, err := h.agent(c.UserContext(), name)
 	if refused := (*a2a.Error)(nil); errors.As(err, &refused) {
 		return sendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError(refused.Message))
 	}
 	if err != nil {
 		return err
 	}
-	schemas, err := s.schemas(c.UserContext(), a)
+	schemas, err := schemasOf(c.UserContext(), h.assistants, a)
 	if err != nil {
 		return err
 	}
@@ -80,26 +91,26 @@ func (s *Server) card(c *fiber.Ctx, name string) error {
 			path = path[:at]
 		}
 	}
-	return sendJSON(c, a2a.AppendCard(nil, a, s.baseURL(c)+path+"/a2a/"+string(a.ID), s.opts.APIVersion, !s.opts.Disable.Webhooks, schemas))
+	return sendJSON(c, a2a.AppendCard(nil, a, h.baseURL(c)+path+"/a2a/"+string(a.ID), h.version, h.webhooks, schemas))
 }
 
-// schemas returns the schemas of an assistant's graph; nil when it has none.
-func (s *Server) schemas(ctx context.Context, a *assistant.Assistant) (json.RawMessage, error) {
-	schemas, err := s.opts.Assistants.Schemas(ctx, a.ID)
+// schemasOf returns the schemas of an assistant's graph; nil when it has none.
+func schemasOf(ctx context.Context, assistants Assistants, a *assistant.Assistant) (json.RawMessage, error) {
+	schemas, err := assistants.Schemas(ctx, a.ID)
 	if err != nil && (fault.Is(err, fault.Unavailable) || ctx.Err() != nil) {
 		return nil, err
 	}
 	return schemas, nil //nolint:nilerr // graphs of which no schema can be made are served without
 }
 
-func (s *Server) a2a(c *fiber.Ctx) error {
+func (h *a2aHandlers) a2a(c *fiber.Ctx) error {
 	if !a2a.Accepts(c.Get(fiber.HeaderAccept)) {
 		return sendJSON(c.Status(fiber.StatusBadRequest), []byte(`{"error":"Accept header must include application/json"}`))
 	}
-	return s.withBody(c, func(body []byte) error {
+	return h.withBody(c, func(body []byte) error {
 		call, err := a2a.Read(body)
 		if err == nil {
-			err = s.a2aCall(c, call)
+			err = h.a2aCall(c, call)
 		}
 		if err == nil {
 			return nil
@@ -130,30 +141,30 @@ func refusal(err error) (code int, text string) {
 	return a2a.InternalError, text
 }
 
-func (s *Server) a2aCall(c *fiber.Ctx, call a2a.Call) error {
-	a, err := s.agent(c.UserContext(), param(c, "assistant_id"))
+func (h *a2aHandlers) a2aCall(c *fiber.Ctx, call a2a.Call) error {
+	a, err := h.agent(c.UserContext(), param(c, "assistant_id"))
 	if err != nil {
 		return err
 	}
 	switch call.Method {
 	case a2a.Send, a2a.Stream:
-		return s.sendMessage(c, call, a)
+		return h.sendMessage(c, call, a)
 	case a2a.Get:
-		return s.getTask(c, call, a)
+		return h.getTask(c, call, a)
 	case a2a.List:
-		return s.listTasks(c, call, a)
+		return h.listTasks(c, call, a)
 	case a2a.Cancel:
-		return s.cancelTask(c, call, a)
+		return h.cancelTask(c, call, a)
 	case a2a.Resubscribe:
-		return s.resubscribe(c, call, a)
+		return h.resubscribe(c, call, a)
 	case a2a.SetPush, a2a.GetPush, a2a.ListPush, a2a.DeletePush:
-		return s.pushConfig(c, call, a)
+		return h.pushConfig(c, call, a)
 	}
 	return call.Unknown()
 }
 
 // sendMessage begins a task, or answers a question of one.
-func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+func (h *a2aHandlers) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
 	ctx := c.UserContext()
 	m, err := call.ReadSend(call.Params)
 	if err != nil {
@@ -162,11 +173,11 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 	var t *tasks.Task // that it continues
 	var responses []run.Response
 	if m.Task != nil {
-		if t, err = s.tasks.Find(ctx, a, *m.Task); err == nil {
+		if t, err = h.tasks.Find(ctx, a, *m.Task); err == nil {
 			responses, err = replies(t, m)
 		}
 	} else if m.Speaks() {
-		err = s.checkSpeaks(ctx, a)
+		err = h.checkSpeaks(ctx, a)
 	}
 	if err != nil {
 		return err
@@ -184,24 +195,24 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 	}
 	req, err := compat.NewRun(body, compat.RunForm{Followed: true})
 	if err == nil {
-		err = s.complete(c, &req)
+		err = h.complete(c, &req)
 	}
 	if err == nil {
-		err = s.notify(&req, m, t)
+		err = h.notify(&req, m, t)
 	}
 	if err == nil && (streamed || m.Wait) {
-		err = s.slot()
+		err = h.slot()
 	}
 	if err != nil {
 		return err
 	}
-	x, f, err := s.beginTask(ctx, m, req, responses, streamed)
+	x, f, err := h.beginTask(ctx, m, req, responses, streamed)
 	if x != nil {
 		requestOf(c).made(x)
 	}
 	if err != nil {
 		if streamed || m.Wait {
-			s.slots.give(1)
+			h.slots.give(1)
 		}
 		return err
 	}
@@ -214,25 +225,25 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 	case streamed:
 		had := json.RawMessage(nil)
 		if first != "" {
-			if had, err = s.said(ctx, m.Thread); err != nil {
+			if had, err = h.said(ctx, m.Thread); err != nil {
 				f.Close(true)
-				s.slots.give(1)
+				h.slots.give(1)
 				return err
 			}
 		}
 		own := m.Own()
 		begun := &a2a.Task{ID: key, State: a2a.Submitted, At: x.CreatedAt, History: []a2a.Message{own}, NoArtifacts: true, NoHistory: m.History != nil && *m.History == 0}
-		return s.streamTask(c, call, begun, x.ID, f, answer.Options{Live: true, Resumable: true, Resumes: first != "", Had: had}, show)
+		return h.streamTask(c, call, begun, x.ID, f, answer.Options{Live: true, Resumable: true, Resumes: first != "", Had: had}, show)
 	case m.Wait:
-		return s.waitResult(c, f, s.taskSent(ctx, call, key, show))
+		return h.waitResult(c, f, h.taskSent(ctx, call, key, show))
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	c.Response().SetBodyRaw(s.taskSent(ctx, call, key, show)(nil, run.Result{}))
+	c.Response().SetBodyRaw(h.taskSent(ctx, call, key, show)(nil, run.Result{}))
 	return nil
 }
 
 // notify adds the push notifications of a task to the run that begins or continues it.
-func (s *Server) notify(req *run.Request, m *a2a.Sent, t *tasks.Task) error {
+func (h *a2aHandlers) notify(req *run.Request, m *a2a.Sent, t *tasks.Task) error {
 	if t != nil {
 		req.Push = slices.Clone(t.Last.Kwargs.Push)
 		for i := range req.Push {
@@ -242,7 +253,7 @@ func (s *Server) notify(req *run.Request, m *a2a.Sent, t *tasks.Task) error {
 	if m.Push == nil {
 		return nil
 	}
-	if s.opts.Disable.Webhooks {
+	if !h.webhooks {
 		return a2a.NoPush()
 	}
 	if t != nil {
@@ -253,8 +264,8 @@ func (s *Server) notify(req *run.Request, m *a2a.Sent, t *tasks.Task) error {
 }
 
 // beginTask creates the run of a message, and follows it if the client does: its records if it is streamed, else its result.
-func (s *Server) beginTask(ctx context.Context, m *a2a.Sent, req run.Request, responses []run.Response, streamed bool) (x *run.Run, f run.Follower, err error) {
-	runs := s.opts.Runs
+func (h *a2aHandlers) beginTask(ctx context.Context, m *a2a.Sent, req run.Request, responses []run.Response, streamed bool) (x *run.Run, f run.Follower, err error) {
+	runs := h.runs
 	switch {
 	case responses != nil: // of simultaneous answers one is accepted
 		x, err = runs.Respond(ctx, m.Thread, req, responses)
@@ -280,13 +291,13 @@ func (s *Server) beginTask(ctx context.Context, m *a2a.Sent, req run.Request, re
 }
 
 // taskSent returns what writes the answer to a message after its run has ended.
-func (s *Server) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, show tasks.View) appendResult {
+func (h *a2aHandlers) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, show tasks.View) appendResult {
 	ctx = context.WithoutCancel(ctx) // of a request whose client may have left
 	call.Params = gjson.Result{}     // not for as long as the run takes
 	return func(dst []byte, _ run.Result) []byte {
-		t, err := s.composed(ctx, key, show)
+		t, err := h.composed(ctx, key, show)
 		if err != nil {
-			code, text := s.refusalInStream(ctx, err)
+			code, text := h.refusalInStream(ctx, err)
 			return call.AppendFailure(dst, code, text)
 		}
 		return call.AppendResult(dst, call.AppendSent(nil, t))
@@ -294,38 +305,38 @@ func (s *Server) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, sh
 }
 
 // refusalInStream is refusal for answers that have begun: errors of the server are logged here.
-func (s *Server) refusalInStream(ctx context.Context, err error) (code int, text string) {
+func (h *a2aHandlers) refusalInStream(ctx context.Context, err error) (code int, text string) {
 	if code, text = refusal(err); code == a2a.InternalError {
-		s.log.ErrorContext(ctx, "a task could not be read", "error", err)
+		h.log.ErrorContext(ctx, "a task could not be read", "error", err)
 	}
 	return code, text
 }
 
 // streamTask answers with the stream of a run of a task. The caller has reserved the slot.
-func (s *Server) streamTask(c *fiber.Ctx, call a2a.Call, begun *a2a.Task, r id.Run, f run.Follower, o answer.Options, show tasks.View) error {
+func (h *a2aHandlers) streamTask(c *fiber.Ctx, call a2a.Call, begun *a2a.Task, r id.Run, f run.Follower, o answer.Options, show tasks.View) error {
 	ctx := context.WithoutCancel(c.UserContext())
 	key := begun.ID
-	final := func() (*a2a.Task, error) { return s.composed(ctx, key, show) }
-	return s.streamForm(c, f, a2a.NewEvents(call, begun, string(r), answer.New(o), final, func(err error) (int, string) { return s.refusalInStream(ctx, err) }))
+	final := func() (*a2a.Task, error) { return h.composed(ctx, key, show) }
+	return h.streamForm(c, f, a2a.NewEvents(call, begun, string(r), answer.New(o), final, func(err error) (int, string) { return h.refusalInStream(ctx, err) }))
 }
 
 // composed returns a task as it is now. Reading it may take some seconds.
-func (s *Server) composed(ctx context.Context, key a2a.TaskID, show tasks.View) (*a2a.Task, error) {
+func (h *a2aHandlers) composed(ctx context.Context, key a2a.TaskID, show tasks.View) (*a2a.Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, composeTime)
 	defer cancel()
-	t, err := s.tasks.Find(ctx, show.Agent, key)
+	t, err := h.tasks.Find(ctx, show.Agent, key)
 	if err != nil {
 		return nil, err
 	}
-	return s.tasks.Compose(ctx, t, show)
+	return h.tasks.Compose(ctx, t, show)
 }
 
 // composeTime bounds reading a task after its run has ended.
 const composeTime = 30 * time.Second
 
 // said returns the messages of a thread.
-func (s *Server) said(ctx context.Context, t id.Thread) (json.RawMessage, error) {
-	v, err := s.opts.Threads.Get(ctx, t)
+func (h *a2aHandlers) said(ctx context.Context, t id.Thread) (json.RawMessage, error) {
+	v, err := h.threads.Get(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -333,8 +344,8 @@ func (s *Server) said(ctx context.Context, t id.Thread) (json.RawMessage, error)
 }
 
 // checkSpeaks refuses texts for a graph that has no channel for them.
-func (s *Server) checkSpeaks(ctx context.Context, a *assistant.Assistant) error {
-	schemas, err := s.schemas(ctx, a)
+func (h *a2aHandlers) checkSpeaks(ctx context.Context, a *assistant.Assistant) error {
+	schemas, err := schemasOf(ctx, h.assistants, a)
 	if err != nil {
 		return err
 	}
@@ -388,7 +399,7 @@ func taskIn(params gjson.Result, member string) (a2a.TaskID, error) {
 // scopeOf reports whether the client wants the history of the task alone.
 func scopeOf(c *fiber.Ctx) bool { return strings.EqualFold(c.Get(a2a.HistoryScope), "task") }
 
-func (s *Server) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+func (h *a2aHandlers) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
 	key, err := taskIn(call.Params, "id")
 	if err != nil {
 		return err
@@ -397,11 +408,11 @@ func (s *Server) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) er
 	if show.History, err = a2a.HistoryLength(call.Params); err != nil {
 		return err
 	}
-	t, err := s.tasks.Find(c.UserContext(), a, key)
+	t, err := h.tasks.Find(c.UserContext(), a, key)
 	if err != nil {
 		return err
 	}
-	shown, err := s.tasks.Compose(c.UserContext(), t, show)
+	shown, err := h.tasks.Compose(c.UserContext(), t, show)
 	if err != nil {
 		return err
 	}
@@ -409,31 +420,31 @@ func (s *Server) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) er
 }
 
 // namedTask returns the task that a parameter of a call names.
-func (s *Server) namedTask(ctx context.Context, call a2a.Call, a *assistant.Assistant, param string) (a2a.TaskID, *tasks.Task, error) {
+func (h *a2aHandlers) namedTask(ctx context.Context, call a2a.Call, a *assistant.Assistant, param string) (a2a.TaskID, *tasks.Task, error) {
 	key, err := taskIn(call.Params, param)
 	if err != nil {
 		return key, nil, err
 	}
-	t, err := s.tasks.Find(ctx, a, key)
+	t, err := h.tasks.Find(ctx, a, key)
 	return key, t, err
 }
 
 var errNotCancelable = &a2a.Error{Code: a2a.NotCancelable, Message: "Task is not cancelable in its current state"}
 
 // cancelTask ends the run of a task. One that waits for an answer has no run to end.
-func (s *Server) cancelTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+func (h *a2aHandlers) cancelTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
 	ctx := c.UserContext()
-	key, t, err := s.namedTask(ctx, call, a, "id")
+	key, t, err := h.namedTask(ctx, call, a, "id")
 	if err != nil {
 		return err
 	}
 	if t.Last.Status.Over() {
 		return errNotCancelable
 	}
-	if err := s.opts.Runs.Cancel(ctx, key.Thread, []id.Run{t.Last.ID}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
+	if err := h.runs.Cancel(ctx, key.Thread, []id.Run{t.Last.ID}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	shown, err := s.composed(ctx, key, tasks.View{Agent: a, Scope: scopeOf(c)})
+	shown, err := h.composed(ctx, key, tasks.View{Agent: a, Scope: scopeOf(c)})
 	if err != nil {
 		return err
 	}
@@ -444,9 +455,9 @@ func (s *Server) cancelTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 }
 
 // resubscribe answers with the stream of a task from its beginning. One that has ended is shown once more in version 0.3; version 1.0 has an error for it.
-func (s *Server) resubscribe(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+func (h *a2aHandlers) resubscribe(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
 	ctx := c.UserContext()
-	key, t, err := s.namedTask(ctx, call, a, "id")
+	key, t, err := h.namedTask(ctx, call, a, "id")
 	if err != nil {
 		return err
 	}
@@ -454,20 +465,20 @@ func (s *Server) resubscribe(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 		return &a2a.Error{Code: a2a.Unsupported, Message: "The task has ended, and has no more events: get it"}
 	}
 	show := tasks.View{Agent: a, Scope: scopeOf(c)}
-	begun, err := s.tasks.Compose(ctx, t, show)
+	begun, err := h.tasks.Compose(ctx, t, show)
 	if err != nil {
 		return err
 	}
-	if err := s.slot(); err != nil {
+	if err := h.slot(); err != nil {
 		return err
 	}
-	f, err := s.opts.Runs.JoinStream(ctx, key.Thread, t.Last.ID, &bridge.Offset{}, nil, false)
+	f, err := h.runs.JoinStream(ctx, key.Thread, t.Last.ID, &bridge.Offset{}, nil, false)
 	if err != nil {
-		s.slots.give(1)
+		h.slots.give(1)
 		return err
 	}
 	requestOf(c).made(t.Last)
-	return s.streamTask(c, call, begun, t.Last.ID, f, answer.Options{Live: true, Resumable: true, Resumes: true}, show)
+	return h.streamTask(c, call, begun, t.Last.ID, f, answer.Options{Live: true, Resumable: true, Resumes: true}, show)
 }
 
 // Bounds of lists of tasks.
@@ -477,7 +488,7 @@ const (
 )
 
 // listTasks answers with the tasks of an assistant, those that changed last first.
-func (s *Server) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+func (h *a2aHandlers) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
 	ctx, p := c.UserContext(), call.Params
 	show := tasks.View{Agent: a, Scope: !strings.EqualFold(c.Get(a2a.HistoryScope), "context"), NoArtifacts: !p.Get("includeArtifacts").Bool(), Says: true}
 	var err error
@@ -496,7 +507,7 @@ func (s *Server) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) 
 			return &a2a.Error{Code: a2a.InvalidParams, Message: "pageToken is the nextPageToken of the page before"}
 		}
 	}
-	all, err := s.tasks.List(ctx, a, p)
+	all, err := h.tasks.List(ctx, a, p)
 	if err != nil {
 		return err
 	}
@@ -504,7 +515,7 @@ func (s *Server) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) 
 	page := all[offset:min(offset+size, len(all))]
 	b := []byte(`{"tasks":[`)
 	for i, t := range page {
-		shown, err := s.tasks.Compose(ctx, t, show)
+		shown, err := h.tasks.Compose(ctx, t, show)
 		if err != nil {
 			return err
 		}

@@ -22,13 +22,13 @@ func withPush(list []webhook.Push, p webhook.Push) []webhook.Push {
 var errEnded = errors.New("the run has ended meanwhile")
 
 // pushConfig answers the methods for the push notifications of a task.
-func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
-	if s.opts.Disable.Webhooks {
+func (h *a2aHandlers) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+	if !h.webhooks {
 		return a2a.NoPush()
 	}
 	task, config := call.PushPlace()
 	ctx := c.UserContext()
-	key, t, err := s.namedTask(ctx, call, a, task)
+	key, t, err := h.namedTask(ctx, call, a, task)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 	}
 	change := func(fn func([]webhook.Push) ([]webhook.Push, error)) error {
 		for {
-			err := s.opts.Runs.SetPush(ctx, key.Thread, t.Last.ID, func(list []webhook.Push, over bool) ([]webhook.Push, error) {
+			err := h.runs.SetPush(ctx, key.Thread, t.Last.ID, func(list []webhook.Push, over bool) ([]webhook.Push, error) {
 				if over != t.Last.Status.Over() {
 					return nil, errEnded
 				}
@@ -50,7 +50,7 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 			case !errors.Is(err, errEnded):
 				return err
 			}
-			if _, t, err = s.namedTask(ctx, call, a, task); err != nil {
+			if _, t, err = h.namedTask(ctx, call, a, task); err != nil {
 				return err
 			}
 		}

@@ -11,36 +11,43 @@ import (
 	"understudy/id"
 )
 
-func (s *Server) assistantRoutes() {
-	s.route("POST", "/assistants", s.changing(s.createAssistant))
-	s.route("POST", "/assistants/search", s.searchAssistants)
-	s.route("POST", "/assistants/count", s.countAssistants)
-	s.route("GET", "/assistants/{assistant_id}", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
-		return oneAssistant(c)(s.opts.Assistants.Get(c.UserContext(), a))
+// assistantHandlers serve assistants.
+type assistantHandlers struct {
+	*transport
+	assistants Assistants
+	changed    func() // is called after each change
+}
+
+func (h *assistantHandlers) routes(route register) {
+	route("POST", "/assistants", h.changing(h.createAssistant))
+	route("POST", "/assistants/search", h.searchAssistants)
+	route("POST", "/assistants/count", h.countAssistants)
+	route("GET", "/assistants/{assistant_id}", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+		return oneAssistant(c)(h.assistants.Get(c.UserContext(), a))
 	}))
-	s.route("PATCH", "/assistants/{assistant_id}", s.changing(withAssistant(s.patchAssistant)))
-	s.route("DELETE", "/assistants/{assistant_id}", s.changing(withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
-		if err := s.opts.Assistants.Delete(c.UserContext(), a, compat.True(c.Query("delete_threads"))); err != nil {
+	route("PATCH", "/assistants/{assistant_id}", h.changing(withAssistant(h.patchAssistant)))
+	route("DELETE", "/assistants/{assistant_id}", h.changing(withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+		if err := h.assistants.Delete(c.UserContext(), a, compat.True(c.Query("delete_threads"))); err != nil {
 			return err
 		}
 		return sendNothing(c)
 	})))
-	s.route("GET", "/assistants/{assistant_id}/graph", s.drawing)
-	s.route("GET", "/assistants/{assistant_id}/schemas", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
-		return sendRaw(c)(s.opts.Assistants.Schemas(c.UserContext(), a))
+	route("GET", "/assistants/{assistant_id}/graph", h.drawing)
+	route("GET", "/assistants/{assistant_id}/schemas", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+		return sendRaw(c)(h.assistants.Schemas(c.UserContext(), a))
 	}))
-	s.route("GET", "/assistants/{assistant_id}/subgraphs", withAssistant(s.subgraphs))
-	s.route("GET", "/assistants/{assistant_id}/subgraphs/{namespace}", withAssistant(s.subgraphs))
-	s.route("POST", "/assistants/{assistant_id}/versions", withAssistant(s.versions))
-	s.route("POST", "/assistants/{assistant_id}/latest", s.changing(withAssistant(s.setLatest)))
+	route("GET", "/assistants/{assistant_id}/subgraphs", withAssistant(h.subgraphs))
+	route("GET", "/assistants/{assistant_id}/subgraphs/{namespace}", withAssistant(h.subgraphs))
+	route("POST", "/assistants/{assistant_id}/versions", withAssistant(h.versions))
+	route("POST", "/assistants/{assistant_id}/latest", h.changing(withAssistant(h.setLatest)))
 }
 
-// changing notifies MCP clients after h has changed an assistant.
-func (s *Server) changing(h fiber.Handler) fiber.Handler {
+// changing notifies MCP clients after a handler has changed an assistant.
+func (h *assistantHandlers) changing(handle fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		err := h(c)
+		err := handle(c)
 		if err == nil {
-			s.tools.change()
+			h.changed()
 		}
 		return err
 	}
@@ -76,33 +83,33 @@ func sendRaw(c *fiber.Ctx) func(json.RawMessage, error) error {
 	}
 }
 
-func (s *Server) createAssistant(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *assistantHandlers) createAssistant(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		n, err := compat.NewAssistant(body)
 		if err != nil {
 			return err
 		}
-		return oneAssistant(c)(s.opts.Assistants.Create(c.UserContext(), n))
+		return oneAssistant(c)(h.assistants.Create(c.UserContext(), n))
 	})
 }
 
-func (s *Server) patchAssistant(c *fiber.Ctx, a id.Assistant) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *assistantHandlers) patchAssistant(c *fiber.Ctx, a id.Assistant) error {
+	return h.withBody(c, func(body []byte) error {
 		p, err := compat.PatchAssistant(body)
 		if err != nil {
 			return err
 		}
-		return oneAssistant(c)(s.opts.Assistants.Update(c.UserContext(), a, p))
+		return oneAssistant(c)(h.assistants.Update(c.UserContext(), a, p))
 	})
 }
 
-func (s *Server) searchAssistants(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *assistantHandlers) searchAssistants(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		q, cols, err := compat.SearchAssistants(body)
 		if err != nil {
 			return err
 		}
-		page, more, err := s.opts.Assistants.Search(c.UserContext(), q)
+		page, more, err := h.assistants.Search(c.UserContext(), q)
 		if err != nil {
 			return err
 		}
@@ -123,13 +130,13 @@ func paginate(c *fiber.Ctx, limit, offset, rows int, more bool) {
 	c.Set("X-Pagination-Total", strconv.Itoa(total))
 }
 
-func (s *Server) countAssistants(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *assistantHandlers) countAssistants(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		q, err := compat.CountAssistants(body)
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(s.opts.Assistants.Count(c.UserContext(), q))
+		return sendCount(c)(h.assistants.Count(c.UserContext(), q))
 	})
 }
 
@@ -143,25 +150,25 @@ func sendCount(c *fiber.Ctx) func(int, error) error {
 	}
 }
 
-func (s *Server) drawing(c *fiber.Ctx) error {
+func (h *assistantHandlers) drawing(c *fiber.Ctx) error {
 	xray, err := compat.XRay(c.Query("xray"))
 	if err != nil {
 		return err
 	}
-	return sendRaw(c)(s.opts.Assistants.Drawing(c.UserContext(), param(c, "assistant_id"), xray))
+	return sendRaw(c)(h.assistants.Drawing(c.UserContext(), param(c, "assistant_id"), xray))
 }
 
-func (s *Server) subgraphs(c *fiber.Ctx, a id.Assistant) error {
-	return sendRaw(c)(s.opts.Assistants.Subgraphs(c.UserContext(), a, param(c, "namespace"), compat.True(c.Query("recurse"))))
+func (h *assistantHandlers) subgraphs(c *fiber.Ctx, a id.Assistant) error {
+	return sendRaw(c)(h.assistants.Subgraphs(c.UserContext(), a, param(c, "namespace"), compat.True(c.Query("recurse"))))
 }
 
-func (s *Server) versions(c *fiber.Ctx, a id.Assistant) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *assistantHandlers) versions(c *fiber.Ctx, a id.Assistant) error {
+	return h.withBody(c, func(body []byte) error {
 		metadata, p, err := compat.SearchVersions(body)
 		if err != nil {
 			return err
 		}
-		list, err := s.opts.Assistants.Versions(c.UserContext(), a, metadata, p.Limit, p.Offset)
+		list, err := h.assistants.Versions(c.UserContext(), a, metadata, p.Limit, p.Offset)
 		if err != nil {
 			return err
 		}
@@ -169,12 +176,12 @@ func (s *Server) versions(c *fiber.Ctx, a id.Assistant) error {
 	})
 }
 
-func (s *Server) setLatest(c *fiber.Ctx, a id.Assistant) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *assistantHandlers) setLatest(c *fiber.Ctx, a id.Assistant) error {
+	return h.withBody(c, func(body []byte) error {
 		version, err := compat.LatestVersion(body)
 		if err != nil {
 			return err
 		}
-		return oneAssistant(c)(s.opts.Assistants.SetLatest(c.UserContext(), a, version))
+		return oneAssistant(c)(h.assistants.SetLatest(c.UserContext(), a, version))
 	})
 }

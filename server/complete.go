@@ -34,14 +34,18 @@ func (m *completer) complete(c *fiber.Ctx, req *run.Request) error {
 // completeFor is complete for a request of which only these parts are left.
 func (m *completer) completeFor(requestID string, headers map[string]string, req *run.Request) error {
 	req.RequestID, req.Headers = requestID, headers
-	if req.Webhook == "" {
+	return m.check(req.Webhook)
+}
+
+// check validates the address of a webhook; "" is none.
+func (m *completer) check(webhook string) error {
+	switch {
+	case webhook == "":
 		return nil
-	}
-	if !m.webhooks {
+	case !m.webhooks:
 		return fault.New(fault.Unprocessable, "Webhooks are disabled")
-	}
-	if m.checkWebhook != nil {
-		return m.checkWebhook(req.Webhook)
+	case m.checkWebhook != nil:
+		return m.checkWebhook(webhook)
 	}
 	return nil
 }

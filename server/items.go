@@ -14,12 +14,18 @@ import (
 	"understudy/store"
 )
 
-func (s *Server) itemRoutes() {
-	s.route("PUT", "/store/items", s.putItem)
-	s.route("GET", "/store/items", s.getItem)
-	s.route("DELETE", "/store/items", s.deleteItem)
-	s.route("POST", "/store/items/search", s.searchItems)
-	s.route("POST", "/store/namespaces", s.searchNamespaces)
+// itemHandlers serve the store.
+type itemHandlers struct {
+	*transport
+	store Items
+}
+
+func (h *itemHandlers) routes(route register) {
+	route("PUT", "/store/items", h.putItem)
+	route("GET", "/store/items", h.getItem)
+	route("DELETE", "/store/items", h.deleteItem)
+	route("POST", "/store/items/search", h.searchItems)
+	route("POST", "/store/namespaces", h.searchNamespaces)
 }
 
 // itemFault answers errors of a namespace from the store as plain text, as LangGraph Server does.
@@ -32,20 +38,20 @@ func itemFault(c *fiber.Ctx, err error) error {
 	return c.Status(http.StatusUnprocessableEntity).SendString(f.Message)
 }
 
-func (s *Server) putItem(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *itemHandlers) putItem(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		i, err := compat.PutItem(body)
 		if err != nil {
 			return err
 		}
-		if err := s.opts.Items.Put(c.UserContext(), i); err != nil {
+		if err := h.store.Put(c.UserContext(), i); err != nil {
 			return itemFault(c, err)
 		}
 		return sendNothing(c)
 	})
 }
 
-func (s *Server) getItem(c *fiber.Ctx) error {
+func (h *itemHandlers) getItem(c *fiber.Ctx) error {
 	key := c.Query("key")
 	if key == "" && c.Query("namespace") != "" { // a missing namespace is reported first
 		return sendJSON(c.Status(http.StatusBadRequest), []byte(`{"error":"Key is required"}`))
@@ -55,28 +61,28 @@ func (s *Server) getItem(c *fiber.Ctx) error {
 		yes := compat.True(asked)
 		refresh = &yes
 	}
-	i, err := s.opts.Items.Get(c.UserContext(), compat.Namespace(c.Query("namespace")), key, refresh)
+	i, err := h.store.Get(c.UserContext(), compat.Namespace(c.Query("namespace")), key, refresh)
 	if err != nil {
 		return itemFault(c, err)
 	}
 	return sendJSON(c, compat.AppendItem(nil, i, false))
 }
 
-func (s *Server) deleteItem(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *itemHandlers) deleteItem(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		namespace, key, err := compat.DeleteItem(body)
 		if err != nil {
 			return err
 		}
-		if err := s.opts.Items.Delete(c.UserContext(), namespace, key); err != nil {
+		if err := h.store.Delete(c.UserContext(), namespace, key); err != nil {
 			return itemFault(c, err)
 		}
 		return sendNothing(c)
 	})
 }
 
-func (s *Server) searchItems(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *itemHandlers) searchItems(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		q, refresh, err := compat.SearchItems(body)
 		if err != nil {
 			return err
@@ -85,24 +91,24 @@ func (s *Server) searchItems(c *fiber.Ctx) error {
 			return sendJSON(c, []byte(`{"items":[]}`))
 		}
 		q.Bytes = wholeBytes
-		items, err := reading(c, func(ctx context.Context) ([]*store.Item, error) { return s.opts.Items.Search(ctx, q, refresh) })
+		items, err := reading(c, func(ctx context.Context) ([]*store.Item, error) { return h.store.Search(ctx, q, refresh) })
 		if err != nil {
 			return itemFault(c, err)
 		}
 		l := each(items, func(ctx context.Context, dst []byte, i *store.Item) ([]byte, error) {
-			i, err := s.opts.Items.Load(ctx, i)
+			i, err := h.store.Load(ctx, i)
 			if i == nil || err != nil {
 				return nil, err
 			}
 			return compat.AppendItem(slices.Grow(dst, len(i.Value)+1024), i, true), nil
 		})
 		l.before, l.after = compat.AroundItems()
-		return s.sendList(c, l)
+		return h.sendList(c, l)
 	})
 }
 
-func (s *Server) searchNamespaces(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *itemHandlers) searchNamespaces(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		q, err := compat.SearchNamespaces(body)
 		if err != nil {
 			return err
@@ -110,7 +116,7 @@ func (s *Server) searchNamespaces(c *fiber.Ctx) error {
 		if q.Limit == 0 {
 			return sendJSON(c, compat.AppendNamespaces(nil, nil))
 		}
-		list, err := reading(c, func(ctx context.Context) ([][]string, error) { return s.opts.Items.Namespaces(ctx, q) })
+		list, err := reading(c, func(ctx context.Context) ([][]string, error) { return h.store.Namespaces(ctx, q) })
 		if err != nil {
 			return itemFault(c, err)
 		}

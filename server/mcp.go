@@ -15,38 +15,50 @@ import (
 
 // mcpRoutes serve the Model Context Protocol. Without a session GET, for a stream of the server's own messages, and DELETE, which ends a session, are refused as
 // by LangGraph Server, which has none.
-func (s *Server) mcpRoutes() {
-	s.route("POST", "/mcp", s.mcp)
-	s.route("GET", "/mcp", s.mcpEvents)
-	s.route("DELETE", "/mcp", func(c *fiber.Ctx) error {
+// mcpHandlers serve the Model Context Protocol: an assistant is a tool.
+type mcpHandlers struct {
+	*transport
+	*completer
+	assistants Assistants
+	runs       Runs
+	threads    Threads
+	tools      *toolWatch
+	version    string                              // of the API
+	fail       func(c *fiber.Ctx, err error) error // answers with an error
+}
+
+func (h *mcpHandlers) routes(route register) {
+	route("POST", "/mcp", h.mcp)
+	route("GET", "/mcp", h.mcpEvents)
+	route("DELETE", "/mcp", func(c *fiber.Ctx) error {
 		if _, ok := mcp.ParseSession(c.Get(mcp.SessionHeader)); ok {
 			return sendNothing(c) // there is nothing to forget; calls end with their connections
 		}
 		return c.Status(fiber.StatusNotFound).Send(nil)
 	})
 	for _, method := range []string{"POST", "GET", "DELETE"} {
-		s.route(method, "/mcp/", func(c *fiber.Ctx) error {
+		route(method, "/mcp/", func(c *fiber.Ctx) error {
 			path := c.Path()
 			return c.Redirect(path[:len(path)-1], fiber.StatusTemporaryRedirect)
 		})
 	}
 }
 
-func (s *Server) mcp(c *fiber.Ctx) error {
+func (h *mcpHandlers) mcp(c *fiber.Ctx) error {
 	refuse := func(text string) error {
 		return sendJSON(c.Status(fiber.StatusBadRequest), append(jsonobj.AppendText([]byte(`{"error":`), text), '}'))
 	}
 	if !mcp.Accepts(c.Get(fiber.HeaderAccept)) {
 		return refuse("Accept header must include application/json or text/event-stream")
 	}
-	return s.withBody(c, func(body []byte) error {
+	return h.withBody(c, func(body []byte) error {
 		m, err := mcp.Read(body)
 		if err != nil {
 			return refuse(err.Error())
 		}
 		session, _ := mcp.ParseSession(c.Get(mcp.SessionHeader))
 		if m.ID == nil {
-			if err := s.mcpNotified(c, m, session); err != nil {
+			if err := h.mcpNotified(c, m, session); err != nil {
 				return err
 			}
 			return c.Status(fiber.StatusAccepted).Send(nil)
@@ -57,17 +69,17 @@ func (s *Server) mcp(c *fiber.Ctx) error {
 			if names := c.GetRespHeader(fiber.HeaderAccessControlExposeHeaders); names != "" {
 				c.Set(fiber.HeaderAccessControlExposeHeaders, names+", "+strings.ToLower(mcp.SessionHeader))
 			}
-			return sendJSON(c, m.Result(m.Initialize(s.opts.APIVersion)))
+			return sendJSON(c, m.Result(m.Initialize(h.version)))
 		case "ping":
 			return sendJSON(c, m.Result([]byte("{}")))
 		case "tools/list":
-			err = s.listTools(c, m)
+			err = h.listTools(c, m)
 		case "tools/call":
-			err = s.callTool(c, m, session)
+			err = h.callTool(c, m, session)
 		default:
 			return sendJSON(c, m.Fail(mcp.MethodNotFound, "Method not found: "+m.Method))
 		}
-		if err != nil && s.fail(c, err) == nil { // with the status of the error, and a body that clients show
+		if err != nil && h.fail(c, err) == nil { // with the status of the error, and a body that clients show
 			_, text, _ := explain(err)
 			return sendJSON(c, m.Fail(mcp.InternalError, text))
 		}
@@ -79,13 +91,13 @@ func (s *Server) mcp(c *fiber.Ctx) error {
 const toolPage = 100
 
 // listTools answers with a page of tools. The cursor is the number of assistants before it.
-func (s *Server) listTools(c *fiber.Ctx, m mcp.Message) error {
+func (h *mcpHandlers) listTools(c *fiber.Ctx, m mcp.Message) error {
 	offset, err := strconv.Atoi(m.Params.Get("cursor").String())
 	if err != nil || offset < 0 {
 		offset = 0
 	}
 	seen := map[string]bool{} // of equal names the first is listed
-	page, more, err := s.opts.Assistants.Search(c.UserContext(), assistant.Query{Limit: toolPage, Offset: offset})
+	page, more, err := h.assistants.Search(c.UserContext(), assistant.Query{Limit: toolPage, Offset: offset})
 	if err != nil {
 		return err
 	}
@@ -97,12 +109,12 @@ func (s *Server) listTools(c *fiber.Ctx, m mcp.Message) error {
 			continue
 		}
 		seen[name] = true
-		schemas, err := s.opts.Assistants.Schemas(c.UserContext(), a.ID)
+		schemas, err := h.assistants.Schemas(c.UserContext(), a.ID)
 		if fault.Is(err, fault.Unavailable) || c.UserContext().Err() != nil {
 			return err
 		}
 		if err != nil {
-			s.log.WarnContext(c.UserContext(), "an assistant is no MCP tool: its graph has no schemas", "assistant_id", a.ID, "graph", a.GraphID, "error", err)
+			h.log.WarnContext(c.UserContext(), "an assistant is no MCP tool: its graph has no schemas", "assistant_id", a.ID, "graph", a.GraphID, "error", err)
 			continue
 		}
 		was := len(b)
@@ -123,11 +135,11 @@ func (s *Server) listTools(c *fiber.Ctx, m mcp.Message) error {
 }
 
 // toolsNamed returns the assistants whose tool has a name, at most two. Names are made of those of assistants, so all are looked at.
-func (s *Server) toolsNamed(ctx context.Context, name string) (found []*assistant.Assistant, err error) {
+func (h *mcpHandlers) toolsNamed(ctx context.Context, name string) (found []*assistant.Assistant, err error) {
 	const page = 1000
 	for offset, more := 0, true; more && len(found) < 2; offset += page {
 		var list []*assistant.Assistant
-		if list, more, err = s.opts.Assistants.Search(ctx, assistant.Query{Limit: page, Offset: offset}); err != nil {
+		if list, more, err = h.assistants.Search(ctx, assistant.Query{Limit: page, Offset: offset}); err != nil {
 			return nil, err
 		}
 		for _, a := range list {

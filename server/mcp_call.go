@@ -24,9 +24,9 @@ import (
 )
 
 // callTool executes an assistant with the arguments as its input, and answers with its result.
-func (s *Server) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session) error {
+func (h *mcpHandlers) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session) error {
 	name := m.Params.Get("name")
-	found, err := s.toolsNamed(c.UserContext(), name.String())
+	found, err := h.toolsNamed(c.UserContext(), name.String())
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (s *Server) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session) erro
 		return sendJSON(c, m.Fail(mcp.InvalidParams, "The arguments of a tool are an object"))
 	}
 	request := mcp.Message{ID: m.ID} // not the arguments, for as long as the run takes
-	call := &toolCall{s: s, request: request, token: m.ProgressToken(), elicits: session.Elicits, last: time.Now()}
+	call := &toolCall{s: h, request: request, token: m.ProgressToken(), elicits: session.Elicits, last: time.Now()}
 	streamed := (call.token != nil || call.elicits && m.HasID()) && strings.Contains(c.Get(fiber.HeaderAccept), "text/event-stream")
 	stateless := !streamed && (session.ID == "" || !m.HasID())
 
@@ -60,45 +60,45 @@ func (s *Server) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session) erro
 	body = append(body, '}')
 	req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless, Followed: true})
 	if err == nil {
-		err = s.complete(c, &req)
+		err = h.complete(c, &req)
 	}
 	if err != nil {
-		return s.toolRefused(c, m, err)
+		return h.toolRefused(c, m, err)
 	}
 	if !stateless {
 		call.thread = call.place(c, session)
 		req.IfNotExists, req.NewThread = "create", &thread.TTL{Strategy: thread.Delete, After: callTTL}
 	}
-	if err := s.slot(); err != nil {
+	if err := h.slot(); err != nil {
 		return err
 	}
 	var x *run.Run
 	var f run.Follower
 	switch {
 	case streamed:
-		if call.Follower, err = s.opts.Runs.StreamThread(c.UserContext(), call.thread, nil, nil); err == nil {
-			x, err = s.opts.Runs.Create(c.UserContext(), call.thread, req)
+		if call.Follower, err = h.runs.StreamThread(c.UserContext(), call.thread, nil, nil); err == nil {
+			x, err = h.runs.Create(c.UserContext(), call.thread, req)
 		}
 	default:
-		if x, f, err = s.opts.Runs.BeginWait(c.UserContext(), call.thread, req); err == nil {
+		if x, f, err = h.runs.BeginWait(c.UserContext(), call.thread, req); err == nil {
 			call.Follower = f
 		}
 	}
 	if err != nil {
 		call.thread = "" // that of another call, if there is one
 		call.Close(false)
-		s.slots.give(1)
-		return s.toolRefused(c, m, err)
+		h.slots.give(1)
+		return h.toolRefused(c, m, err)
 	}
 	requestOf(c).made(x)
 	if streamed {
-		return s.streamForm(c, call, toolEvents{})
+		return h.streamForm(c, call, toolEvents{})
 	}
-	return s.waitResult(c, call, func(dst []byte, res run.Result) []byte { return append(dst, request.Called(res)...) })
+	return h.waitResult(c, call, func(dst []byte, res run.Result) []byte { return append(dst, request.Called(res)...) })
 }
 
 // toolRefused answers that a call cannot be executed, which the model of the client sees. Errors of the server are answered as everywhere.
-func (s *Server) toolRefused(c *fiber.Ctx, m mcp.Message, err error) error {
+func (h *mcpHandlers) toolRefused(c *fiber.Ctx, m mcp.Message, err error) error {
 	var refused *fault.Error
 	var denied *access.Refusal
 	switch {
@@ -120,7 +120,7 @@ const callTTL = 24 * time.Hour
 // records of a stream are messages for the client.
 type toolCall struct {
 	run.Follower
-	s       *Server
+	s       *mcpHandlers
 	request mcp.Message
 	thread  id.Thread // "": none
 	token   json.RawMessage
@@ -194,7 +194,7 @@ func (t *toolCall) Next(ctx context.Context) ([]*bridge.Record, error) {
 
 // settled returns the result of the run that has ended, or its question.
 func (t *toolCall) settled(ctx context.Context) ([]*bridge.Record, error) {
-	f, err := t.s.opts.Runs.Join(ctx, t.thread, t.ended)
+	f, err := t.s.runs.Join(ctx, t.thread, t.ended)
 	var res run.Result
 	if err == nil {
 		defer f.Close(false)
@@ -241,7 +241,7 @@ func (t *toolCall) drop() {
 	}
 	ctx, cancel := context.WithTimeout(access.With(t.s.requests, access.System), composeTime)
 	defer cancel()
-	if err := t.s.opts.Threads.Delete(ctx, t.thread); err != nil && !fault.Is(err, fault.NotFound) {
+	if err := t.s.threads.Delete(ctx, t.thread); err != nil && !fault.Is(err, fault.NotFound) {
 		t.s.log.Warn("the thread of an MCP call was not deleted; it expires", "thread_id", t.thread, "after", callTTL, "error", err)
 	}
 	t.thread = ""
@@ -259,12 +259,12 @@ func (toolEvents) Append(dst []byte, r *bridge.Record) []byte {
 func (toolEvents) End(dst []byte) []byte { return dst }
 
 // mcpNotified acts on a message that wants no answer: a cancelled call, or the answer to a question of one. Others are ignored.
-func (s *Server) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Session) error {
+func (h *mcpHandlers) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Session) error {
 	if session.ID == "" {
 		return nil
 	}
 	ctx := c.UserContext()
-	end := func(t id.Thread) error { return passOver(s.opts.Threads.Delete(access.With(ctx, access.System), t)) } // it is that of a call of the client
+	end := func(t id.Thread) error { return passOver(h.threads.Delete(access.With(ctx, access.System), t)) } // it is that of a call of the client
 	if call := m.Cancelled(); call != nil {
 		return end(session.Thread(owner(ctx), call))
 	}
@@ -273,7 +273,7 @@ func (s *Server) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Session) e
 		return nil
 	}
 	t := session.Thread(owner(ctx), e.Call)
-	asked, err := s.asks(ctx, t, e.Question)
+	asked, err := h.asks(ctx, t, e.Question)
 	if err != nil || asked == nil {
 		return err // the call has ended
 	}
@@ -283,12 +283,12 @@ func (s *Server) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Session) e
 	}
 	req, err := compat.NewRun([]byte(`{"assistant_id":"","stream_mode":["updates","custom"]}`), compat.RunForm{Followed: true})
 	if err == nil {
-		err = s.complete(c, &req)
+		err = h.complete(c, &req)
 	}
 	if err != nil {
 		return err
 	}
-	x, err := s.opts.Runs.Respond(ctx, t, req, []run.Response{{Interrupt: e.Question, Value: value}})
+	x, err := h.runs.Respond(ctx, t, req, []run.Response{{Interrupt: e.Question, Value: value}})
 	var unknown *run.UnknownInterrupt
 	switch {
 	case errors.As(err, &unknown), errors.Is(err, run.ErrNotInterrupted): // it was answered already
@@ -301,8 +301,8 @@ func (s *Server) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Session) e
 }
 
 // asks returns a question that a thread waits for; nil when it does not.
-func (s *Server) asks(ctx context.Context, t id.Thread, question string) (*answer.Question, error) {
-	page, _, err := s.opts.Threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t}, Limit: 1}, NoValues: true})
+func (h *mcpHandlers) asks(ctx context.Context, t id.Thread, question string) (*answer.Question, error) {
+	page, _, err := h.threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t}, Limit: 1}, NoValues: true})
 	if err != nil || len(page) == 0 {
 		return nil, err
 	}

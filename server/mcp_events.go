@@ -16,15 +16,15 @@ import (
 )
 
 // mcpEvents answers with the stream of the server's own messages: that there are other tools than before. A client without a session has none.
-func (s *Server) mcpEvents(c *fiber.Ctx) error {
+func (h *mcpHandlers) mcpEvents(c *fiber.Ctx) error {
 	if _, ok := mcp.ParseSession(c.Get(mcp.SessionHeader)); !ok {
 		return c.Status(fiber.StatusMethodNotAllowed).Send(nil)
 	}
-	if err := s.slot(); err != nil {
+	if err := h.slot(); err != nil {
 		return err
 	}
-	version, _ := s.tools.look(s.requests, s.opts.Assistants)
-	return s.streamForm(c, &toolFollower{s: s, seen: version}, toolEvents{})
+	version, _ := h.tools.look(h.requests, h.assistants)
+	return h.streamForm(c, &toolFollower{s: h, seen: version}, toolEvents{})
 }
 
 // toolsEvery is how long a look at the assistants counts for all streams. Changes on this server are seen at once.
@@ -100,14 +100,14 @@ func versionOf(ctx context.Context, all Assistants) (string, error) {
 // toolFollower is a stream of the changes of the tools, which never ends by itself.
 type toolFollower struct {
 	absent
-	s    *Server
+	s    *mcpHandlers
 	seen string
 }
 
 // Next implements run.Follower.
 func (t *toolFollower) Next(ctx context.Context) ([]*bridge.Record, error) {
 	for {
-		version, changed := t.s.tools.look(t.s.requests, t.s.opts.Assistants)
+		version, changed := t.s.tools.look(t.s.requests, t.s.assistants)
 		if version != t.seen {
 			t.seen = version
 			return []*bridge.Record{message([]byte(mcp.ListChanged))}, nil

@@ -11,29 +11,35 @@ import (
 	"understudy/id"
 )
 
-// eventRoutes registers the routes for a thread's transcript and log, which answer page by page.
-func (s *Server) eventRoutes() {
-	if s.opts.Events == nil {
+// eventHandlers serve the transcript and the log of threads, page by page.
+type eventHandlers struct {
+	*transport
+	events Events
+	runs   bool // there are routes for those of a run
+}
+
+func (h *eventHandlers) routes(route register) {
+	if h.events == nil {
 		return
 	}
-	s.route("GET", "/threads/{thread_id}/messages", withThread(s.messagesOf))
-	s.route("GET", "/threads/{thread_id}/events", withThread(s.eventsOf))
-	if s.opts.Disable.Runs {
+	route("GET", "/threads/{thread_id}/messages", withThread(h.messagesOf))
+	route("GET", "/threads/{thread_id}/events", withThread(h.eventsOf))
+	if !h.runs {
 		return
 	}
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}/messages", withThread(s.messagesOf))
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}/events", withThread(s.eventsOf))
+	route("GET", "/threads/{thread_id}/runs/{run_id}/messages", withThread(h.messagesOf))
+	route("GET", "/threads/{thread_id}/runs/{run_id}/events", withThread(h.eventsOf))
 }
 
-func (s *Server) messagesOf(c *fiber.Ctx, t id.Thread) error {
-	return s.sendRows(c, t, false, s.opts.Events.Messages)
+func (h *eventHandlers) messagesOf(c *fiber.Ctx, t id.Thread) error {
+	return h.sendRows(c, t, false, h.events.Messages)
 }
 
-func (s *Server) eventsOf(c *fiber.Ctx, t id.Thread) error {
-	return s.sendRows(c, t, true, s.opts.Events.Events)
+func (h *eventHandlers) eventsOf(c *fiber.Ctx, t id.Thread) error {
+	return h.sendRows(c, t, true, h.events.Events)
 }
 
-func (s *Server) sendRows(c *fiber.Ctx, t id.Thread, types bool, read func(context.Context, eventstore.PageQuery) (*eventstore.Page, error)) error {
+func (h *eventHandlers) sendRows(c *fiber.Ctx, t id.Thread, types bool, read func(context.Context, eventstore.PageQuery) (*eventstore.Page, error)) error {
 	var r id.Run
 	if named := param(c, "run_id"); named != "" {
 		var err error
@@ -52,7 +58,7 @@ func (s *Server) sendRows(c *fiber.Ctx, t id.Thread, types bool, read func(conte
 		return err
 	}
 	before, after := compat.AroundRows(page)
-	return s.sendList(c, &list{
+	return h.sendList(c, &list{
 		before: before, after: after,
 		next: func(ctx context.Context, dst []byte) ([]byte, error) {
 			row, err := page.Next(ctx, pieceBytes)

@@ -22,26 +22,35 @@ import (
 	"understudy/thread"
 )
 
-// openaiRoutes serve OpenAI's API, for programs that chat by it.
-func (s *Server) openaiRoutes() {
-	s.route("GET", "/v1/models", s.listModels)
-	s.route("GET", "/v1/models/{model}", s.getModel)
-	s.route("POST", "/v1/chat/completions", s.turn(openai.ReadChat, openai.NewChat, openai.AppendChat))
-	s.route("POST", "/v1/responses", s.turn(openai.ReadResponse, openai.NewResponse, openai.AppendResponse))
-	if s.opts.Events != nil {
-		s.route("GET", "/v1/responses/{response}", s.getResponse)
-		s.route("POST", "/v1/responses/{response}/cancel", s.cancelResponse)
+// openaiHandlers serve OpenAI's API, for programs that chat by it.
+type openaiHandlers struct {
+	*transport
+	*completer
+	assistants Assistants
+	runs       Runs
+	threads    Threads
+	events     Events // nil: answers cannot be read again
+}
+
+func (h *openaiHandlers) routes(route register) {
+	route("GET", "/v1/models", h.listModels)
+	route("GET", "/v1/models/{model}", h.getModel)
+	route("POST", "/v1/chat/completions", h.turn(openai.ReadChat, openai.NewChat, openai.AppendChat))
+	route("POST", "/v1/responses", h.turn(openai.ReadResponse, openai.NewResponse, openai.AppendResponse))
+	if h.events != nil {
+		route("GET", "/v1/responses/{response}", h.getResponse)
+		route("POST", "/v1/responses/{response}/cancel", h.cancelResponse)
 	}
-	s.route("POST", "/v1/conversations", s.createConversation)
-	s.route("GET", "/v1/conversations/{conversation}", s.withConversation(func(c *fiber.Ctx, t id.Thread) error {
-		v, err := s.opts.Threads.Get(c.UserContext(), t)
+	route("POST", "/v1/conversations", h.createConversation)
+	route("GET", "/v1/conversations/{conversation}", withConversation(func(c *fiber.Ctx, t id.Thread) error {
+		v, err := h.threads.Get(c.UserContext(), t)
 		if err != nil {
 			return err
 		}
 		return sendJSON(c, openai.AppendConversation(nil, &v.Thread))
 	}))
-	s.route("DELETE", "/v1/conversations/{conversation}", s.withConversation(func(c *fiber.Ctx, t id.Thread) error {
-		if err := s.opts.Threads.Delete(c.UserContext(), t); err != nil {
+	route("DELETE", "/v1/conversations/{conversation}", withConversation(func(c *fiber.Ctx, t id.Thread) error {
+		if err := h.threads.Delete(c.UserContext(), t); err != nil {
 			return err
 		}
 		return sendJSON(c, openai.AppendConversationDeleted(nil, t))
@@ -73,13 +82,13 @@ func (s *Server) failOpenAI(c *fiber.Ctx, status int, text string, err error) (i
 // maxModels bounds the list of models, which has no pages.
 const maxModels = 10_000
 
-func (s *Server) listModels(c *fiber.Ctx) error {
+func (h *openaiHandlers) listModels(c *fiber.Ctx) error {
 	const page = 1000
 	b := []byte(`{"object":"list","data":[`)
 	for offset, more := 0, true; more && offset < maxModels; offset += page {
 		var list []*assistant.Assistant
 		var err error
-		if list, more, err = s.opts.Assistants.Search(c.UserContext(), assistant.Query{Limit: page, Offset: offset}); err != nil {
+		if list, more, err = h.assistants.Search(c.UserContext(), assistant.Query{Limit: page, Offset: offset}); err != nil {
 			return err
 		}
 		for i, a := range list {
@@ -92,8 +101,8 @@ func (s *Server) listModels(c *fiber.Ctx) error {
 	return sendJSON(c, append(b, "]}"...))
 }
 
-func (s *Server) getModel(c *fiber.Ctx) error {
-	a, err := s.model(c.UserContext(), param(c, "model"))
+func (h *openaiHandlers) getModel(c *fiber.Ctx) error {
+	a, err := h.model(c.UserContext(), param(c, "model"))
 	if err != nil {
 		return err
 	}
@@ -101,12 +110,12 @@ func (s *Server) getModel(c *fiber.Ctx) error {
 }
 
 // model returns the assistant that has an id, or is the default one of a graph.
-func (s *Server) model(ctx context.Context, model string) (*assistant.Assistant, error) {
+func (h *openaiHandlers) model(ctx context.Context, model string) (*assistant.Assistant, error) {
 	key := id.Assistant(id.Canonical(model))
 	if key == "" {
 		key = id.DefaultAssistant(model)
 	}
-	a, err := s.opts.Assistants.Get(ctx, key)
+	a, err := h.assistants.Get(ctx, key)
 	if fault.Is(err, fault.NotFound) {
 		return nil, openai.NoModel(model)
 	}
@@ -114,11 +123,11 @@ func (s *Server) model(ctx context.Context, model string) (*assistant.Assistant,
 }
 
 // turn answers a request of one kind: read reads it, stream and whole write both forms of the answer.
-func (s *Server) turn(read func(body []byte, thread string) (*openai.Turn, error), stream func(*openai.Turn, *run.Run, *answer.Answer) openai.Events,
+func (h *openaiHandlers) turn(read func(body []byte, thread string) (*openai.Turn, error), stream func(*openai.Turn, *run.Run, *answer.Answer) openai.Events,
 	whole func([]byte, *openai.Turn, *run.Run, *answer.Answer) []byte,
 ) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		return s.withBody(c, func(body []byte) error {
+		return h.withBody(c, func(body []byte) error {
 			body, err := compat.Prepare(body)
 			if err != nil {
 				return err
@@ -127,7 +136,7 @@ func (s *Server) turn(read func(body []byte, thread string) (*openai.Turn, error
 			if err != nil {
 				return err
 			}
-			x, f, a, err := s.beginTurn(c, t)
+			x, f, a, err := h.beginTurn(c, t)
 			if err != nil {
 				return err
 			}
@@ -136,9 +145,9 @@ func (s *Server) turn(read func(body []byte, thread string) (*openai.Turn, error
 			}
 			locate(c, runPath(t.Thread, x.ID), "")
 			if t.Stream {
-				return s.streamForm(c, f, stream(t, x, a))
+				return h.streamForm(c, f, stream(t, x, a))
 			}
-			if err := s.collect(c, f, a); err != nil {
+			if err := h.collect(c, f, a); err != nil {
 				unlocate(c)
 				if t.Thread != "" {
 					c.Set(shouldRetry, "false") // the thread has the message
@@ -164,13 +173,13 @@ func failedRun(c *fiber.Ctx, why string) error {
 }
 
 // beginTurn begins the run of a turn. It has reserved a slot, which the caller returns.
-func (s *Server) beginTurn(c *fiber.Ctx, t *openai.Turn) (*run.Run, run.Follower, *answer.Answer, error) {
+func (h *openaiHandlers) beginTurn(c *fiber.Ctx, t *openai.Turn) (*run.Run, run.Follower, *answer.Answer, error) {
 	ctx := c.UserContext()
-	assistant, err := s.model(ctx, t.Model)
+	assistant, err := h.model(ctx, t.Model)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	memory, had, err := s.memory(ctx, t)
+	memory, had, err := h.memory(ctx, t)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -180,34 +189,34 @@ func (s *Server) beginTurn(c *fiber.Ctx, t *openai.Turn) (*run.Run, run.Follower
 	}
 	req, err := compat.NewRun(body, compat.RunForm{Stateless: t.Thread == "", Followed: true})
 	if err == nil {
-		err = s.complete(c, &req)
+		err = h.complete(c, &req)
 	}
 	if err == nil {
-		err = s.slot()
+		err = h.slot()
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	x, f, err := s.opts.Runs.Begin(ctx, t.Thread, req)
+	x, f, err := h.runs.Begin(ctx, t.Thread, req)
 	if err != nil {
-		s.slots.give(1)
+		h.slots.give(1)
 		return nil, nil, nil, err
 	}
 	requestOf(c).made(x)
 	if err := f.Settle(ctx); err != nil {
 		f.Close(false)
-		s.slots.give(1)
+		h.slots.give(1)
 		return nil, nil, nil, err
 	}
 	return x, f, openai.NewAnswer(t, had), nil
 }
 
 // memory returns what the thread of a turn has, and if it waits for an answer, its messages.
-func (s *Server) memory(ctx context.Context, t *openai.Turn) (m openai.Memory, had json.RawMessage, err error) {
+func (h *openaiHandlers) memory(ctx context.Context, t *openai.Turn) (m openai.Memory, had json.RawMessage, err error) {
 	if t.Thread == "" {
 		return m, nil, nil
 	}
-	page, _, err := s.opts.Threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t.Thread}, Limit: 1}, NoValues: true})
+	page, _, err := h.threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t.Thread}, Limit: 1}, NoValues: true})
 	if err == nil && len(page) == 0 && t.After() != "" {
 		err = openai.NoResponse()
 	}
@@ -219,7 +228,7 @@ func (s *Server) memory(ctx context.Context, t *openai.Turn) (m openai.Memory, h
 		m.Interrupts = page[0].Interrupts
 	}
 	if after := t.After(); after != "" {
-		end, err := s.endOf(ctx, t.Thread, after)
+		end, err := h.endOf(ctx, t.Thread, after)
 		if err != nil {
 			return m, nil, err
 		}
@@ -230,7 +239,7 @@ func (s *Server) memory(ctx context.Context, t *openai.Turn) (m openai.Memory, h
 	if !m.Waits() {
 		return m, nil, nil
 	}
-	v, err := s.opts.Threads.Get(ctx, t.Thread)
+	v, err := h.threads.Get(ctx, t.Thread)
 	if err != nil {
 		return m, nil, err
 	}
@@ -239,15 +248,15 @@ func (s *Server) memory(ctx context.Context, t *openai.Turn) (m openai.Memory, h
 
 // collect adds all records of a run to an answer. Unlike other waits it sends nothing before the end, because the status says whether the run failed. A client
 // that leaves ends the run.
-func (s *Server) collect(c *fiber.Ctx, f run.Follower, a *answer.Answer) (err error) {
-	defer s.slots.give(1)
+func (h *openaiHandlers) collect(c *fiber.Ctx, f run.Follower, a *answer.Answer) (err error) {
+	defer h.slots.give(1)
 	defer func() {
 		f.Close(errors.Is(err, errLeft))
-		s.metrics.ended.WithLabelValues(ended(err)).Inc()
+		h.metrics.ended.WithLabelValues(ended(err)).Inc()
 	}()
 	ctx, cancel := context.WithCancelCause(c.UserContext())
 	defer cancel(nil)
-	defer context.AfterFunc(s.streaming, func() { cancel(context.Cause(s.streaming)) })()
+	defer context.AfterFunc(h.streaming, func() { cancel(context.Cause(h.streaming)) })()
 	defer connection.Watch(c.Context().Conn(), func() { cancel(errLeft) })()
 	for {
 		records, err := f.Next(ctx)
@@ -267,14 +276,14 @@ func (s *Server) collect(c *fiber.Ctx, f run.Follower, a *answer.Answer) (err er
 }
 
 // endOf returns the last checkpoint of a run; "" when there is none, as the run has not saved one, or it was pruned.
-func (s *Server) endOf(ctx context.Context, t id.Thread, r id.Run) (id.Checkpoint, error) {
-	if _, err := s.opts.Runs.Get(ctx, t, r); err != nil {
+func (h *openaiHandlers) endOf(ctx context.Context, t id.Thread, r id.Run) (id.Checkpoint, error) {
+	if _, err := h.runs.Get(ctx, t, r); err != nil {
 		if fault.Is(err, fault.NotFound) {
 			err = openai.NoResponse()
 		}
 		return "", err
 	}
-	return answer.LastCheckpoint(ctx, s.opts.Threads, t, r)
+	return answer.LastCheckpoint(ctx, h.threads, t, r)
 }
 
 // response returns the thread and the run of a response in the path.
@@ -290,21 +299,21 @@ func response(c *fiber.Ctx) (id.Thread, id.Run, error) {
 const maxRows = 1000
 
 // getResponse answers with a response that is stored: the messages that its run has written so far.
-func (s *Server) getResponse(c *fiber.Ctx) error {
+func (h *openaiHandlers) getResponse(c *fiber.Ctx) error {
 	t, r, err := response(c)
 	if err != nil {
 		return err
 	}
 	ctx := c.UserContext()
-	x, err := s.opts.Runs.Get(ctx, t, r)
+	x, err := h.runs.Get(ctx, t, r)
 	if err != nil {
 		return err
 	}
-	end, err := s.endOf(ctx, t, r)
+	end, err := h.endOf(ctx, t, r)
 	if err != nil {
 		return err
 	}
-	rows, err := s.opts.Events.Messages(ctx, eventstore.PageQuery{Thread: t, Run: r, At: end, Backward: true, Limit: maxRows, Bytes: wholeBytes})
+	rows, err := h.events.Messages(ctx, eventstore.PageQuery{Thread: t, Run: r, At: end, Backward: true, Limit: maxRows, Bytes: wholeBytes})
 	if err != nil {
 		return err
 	}
@@ -320,7 +329,7 @@ func (s *Server) getResponse(c *fiber.Ctx) error {
 		messages = append(messages, row.Content)
 	}
 	var interrupts json.RawMessage
-	if page, _, err := s.opts.Threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t}, Limit: 1}, NoValues: true}); err != nil {
+	if page, _, err := h.threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t}, Limit: 1}, NoValues: true}); err != nil {
 		return err
 	} else if len(page) > 0 && page[0].Head == end {
 		interrupts = page[0].Interrupts
@@ -328,18 +337,18 @@ func (s *Server) getResponse(c *fiber.Ctx) error {
 	return sendJSON(c, openai.AppendStored(nil, x, messages, interrupts))
 }
 
-func (s *Server) cancelResponse(c *fiber.Ctx) error {
+func (h *openaiHandlers) cancelResponse(c *fiber.Ctx) error {
 	t, r, err := response(c)
 	if err != nil {
 		return err
 	}
-	if err := s.opts.Runs.Cancel(c.UserContext(), t, []id.Run{r}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
+	if err := h.runs.Cancel(c.UserContext(), t, []id.Run{r}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	return s.getResponse(c) // also of a run that has ended
+	return h.getResponse(c) // also of a run that has ended
 }
 
-func (s *Server) withConversation(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
+func withConversation(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		t, ok := openai.ParseConversationID(param(c, "conversation"))
 		if !ok {
@@ -349,8 +358,8 @@ func (s *Server) withConversation(h func(*fiber.Ctx, id.Thread) error) fiber.Han
 	}
 }
 
-func (s *Server) createConversation(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *openaiHandlers) createConversation(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		if len(body) == 0 {
 			body = []byte("{}")
 		}
@@ -362,7 +371,7 @@ func (s *Server) createConversation(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		v, err := s.opts.Threads.Create(c.UserContext(), thread.New{Metadata: metadata})
+		v, err := h.threads.Create(c.UserContext(), thread.New{Metadata: metadata})
 		if err != nil {
 			return err
 		}

@@ -17,40 +17,49 @@ import (
 	"understudy/run"
 )
 
-// protocolRoutes registers event streaming ("protocol v2"): events of a thread by SSE, and commands by HTTP.
-func (s *Server) protocolRoutes() {
-	s.route("POST", "/threads/{thread_id}/stream/events", withThread(s.threadEvents))
-	s.route("POST", "/threads/{thread_id}/commands", s.command)
-	s.route("GET", "/threads/{thread_id}/stream/events", func(c *fiber.Ctx) error {
+// protocolHandlers serve event streaming ("protocol v2"): events of a thread by SSE, commands by HTTP, and both by WebSocket.
+type protocolHandlers struct {
+	*transport
+	*completer
+	runs       Runs
+	threads    Threads
+	assistants Assistants
+	allows     func(origin string) (allowed, any bool) // who may open a WebSocket
+}
+
+func (h *protocolHandlers) routes(route register) {
+	route("POST", "/threads/{thread_id}/stream/events", withThread(h.threadEvents))
+	route("POST", "/threads/{thread_id}/commands", h.command)
+	route("GET", "/threads/{thread_id}/stream/events", func(c *fiber.Ctx) error {
 		if !strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket") {
 			return fiber.ErrMethodNotAllowed
 		}
-		return s.socket(c)
+		return h.socket(c)
 	})
 }
 
 // threadEvents streams the events of a thread that a filter selects, until the client leaves.
-func (s *Server) threadEvents(c *fiber.Ctx, t id.Thread) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *protocolHandlers) threadEvents(c *fiber.Ctx, t id.Thread) error {
+	return h.withBody(c, func(body []byte) error {
 		filter, err := compat.EventFilter(body)
 		if err != nil {
 			return err
 		}
-		if err := s.slot(); err != nil {
+		if err := h.slot(); err != nil {
 			return err
 		}
-		f, err := s.opts.Runs.StreamEvents(c.UserContext(), t, filter)
+		f, err := h.runs.StreamEvents(c.UserContext(), t, filter)
 		if err != nil {
-			s.slots.give(1)
+			h.slots.give(1)
 			return err
 		}
-		return s.streamEvents(c, f, func(*bridge.Record) bool { return false }) // their frames have ids
+		return h.streamEvents(c, f, func(*bridge.Record) bool { return false }) // their frames have ids
 	})
 }
 
 // command executes a command. Its errors are answers with status 200, except those that are not the client's.
-func (s *Server) command(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *protocolHandlers) command(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		cmd, err := compat.DecodeCommand(body)
 		refused := (*compat.CommandError)(nil)
 		if errors.As(err, &refused) {
@@ -60,11 +69,11 @@ func (s *Server) command(c *fiber.Ctx) error {
 			return err
 		}
 		r := requestOf(c)
-		seen, err := s.seen(c.UserContext(), param(c, "thread_id"), &cmd)
+		seen, err := h.seen(c.UserContext(), param(c, "thread_id"), &cmd)
 		if err != nil {
 			return err
 		}
-		result, err := s.execute(c.UserContext(), caller{param(c, "thread_id"), r.id, s.configurable(c), r.made}, &cmd)
+		result, err := h.execute(c.UserContext(), caller{param(c, "thread_id"), r.id, h.configurable(c), r.made}, &cmd)
 		if err == nil {
 			return sendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result, seen))
 		}
@@ -110,18 +119,18 @@ type caller struct {
 }
 
 // seen returns the seq of the last event that is history for the client of a command, before it is executed: 0 for commands that make no run.
-func (s *Server) seen(ctx context.Context, name string, cmd *compat.Command) (int64, error) {
+func (h *protocolHandlers) seen(ctx context.Context, name string, cmd *compat.Command) (int64, error) {
 	switch cmd.Method {
 	case "run.start", "input.respond", "state.fork", "input.inject":
 		if t, err := compat.PlainThreadID(name); err == nil { // else execute says so
-			return s.opts.Runs.Seen(ctx, t)
+			return h.runs.Seen(ctx, t)
 		}
 	}
 	return 0, nil
 }
 
 // execute returns the result of a command.
-func (s *Server) execute(ctx context.Context, by caller, cmd *compat.Command) (json.RawMessage, error) {
+func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.Command) (json.RawMessage, error) {
 	switch cmd.Method {
 	case "run.start":
 		req, err := cmd.RunStart()
@@ -132,10 +141,10 @@ func (s *Server) execute(ctx context.Context, by caller, cmd *compat.Command) (j
 		if err != nil {
 			return nil, err
 		}
-		if err := s.completeFor(by.requestID, by.headers, &req); err != nil {
+		if err := h.completeFor(by.requestID, by.headers, &req); err != nil {
 			return nil, err
 		}
-		x, err := s.opts.Runs.StartOrResume(ctx, t, req)
+		x, err := h.runs.StartOrResume(ctx, t, req)
 		if err != nil {
 			return nil, err
 		}
@@ -150,17 +159,17 @@ func (s *Server) execute(ctx context.Context, by caller, cmd *compat.Command) (j
 		if err != nil {
 			return nil, err
 		}
-		if err := s.completeFor(by.requestID, by.headers, &req); err != nil {
+		if err := h.completeFor(by.requestID, by.headers, &req); err != nil {
 			return nil, err
 		}
-		x, err := s.opts.Runs.Respond(ctx, t, req, responses)
+		x, err := h.runs.Respond(ctx, t, req, responses)
 		if err != nil {
 			return nil, err
 		}
 		by.made(x)
 		return json.RawMessage(`{}`), nil
 	case "state.get", "state.listCheckpoints", "state.fork", "input.inject":
-		return s.executeState(ctx, by, cmd)
+		return h.executeState(ctx, by, cmd)
 	// The rest is about a connection, which a request over HTTP does not have.
 	case "subscription.subscribe":
 		return json.RawMessage(`{"subscription_id":"` + uuid.NewString() + `","replayed_events":0}`), nil

@@ -14,25 +14,25 @@ import (
 )
 
 // executeState returns the result of a command about the state of a thread, which LangGraph Server does not know.
-func (s *Server) executeState(ctx context.Context, by caller, cmd *compat.Command) (json.RawMessage, error) {
+func (h *protocolHandlers) executeState(ctx context.Context, by caller, cmd *compat.Command) (json.RawMessage, error) {
 	t, err := compat.PlainThreadID(by.thread)
 	if err != nil {
 		return nil, err
 	}
 	switch cmd.Method {
 	case "state.get":
-		return s.stateOf(ctx, t, cmd)
+		return h.stateOf(ctx, t, cmd)
 	case "state.listCheckpoints":
-		return s.checkpointsOf(ctx, t, cmd)
+		return h.checkpointsOf(ctx, t, cmd)
 	case "state.fork":
 		req, err := cmd.StateFork()
 		if err == nil {
-			err = s.completeFor(by.requestID, by.headers, &req)
+			err = h.completeFor(by.requestID, by.headers, &req)
 		}
 		if err != nil {
 			return nil, err
 		}
-		x, err := s.opts.Runs.Fork(ctx, t, req)
+		x, err := h.runs.Fork(ctx, t, req)
 		if err != nil {
 			return nil, err
 		}
@@ -41,12 +41,12 @@ func (s *Server) executeState(ctx context.Context, by caller, cmd *compat.Comman
 	}
 	req, err := cmd.InputInject()
 	if err == nil {
-		err = s.completeFor(by.requestID, by.headers, &req)
+		err = h.completeFor(by.requestID, by.headers, &req)
 	}
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.opts.Runs.Inject(ctx, t, req, func(a id.Assistant) error { return s.takesMessages(ctx, a) })
+	x, err := h.runs.Inject(ctx, t, req, func(a id.Assistant) error { return h.takesMessages(ctx, a) })
 	if err != nil {
 		return nil, err
 	}
@@ -55,12 +55,12 @@ func (s *Server) executeState(ctx context.Context, by caller, cmd *compat.Comman
 }
 
 // takesMessages refuses assistants whose graphs have no messages in their input.
-func (s *Server) takesMessages(ctx context.Context, id id.Assistant) error {
-	a, err := s.opts.Assistants.Get(ctx, id)
+func (h *protocolHandlers) takesMessages(ctx context.Context, id id.Assistant) error {
+	a, err := h.assistants.Get(ctx, id)
 	if err != nil {
 		return err
 	}
-	schemas, err := s.schemas(ctx, a)
+	schemas, err := schemasOf(ctx, h.assistants, a)
 	if err != nil {
 		return err
 	}
@@ -73,12 +73,12 @@ func (s *Server) takesMessages(ctx context.Context, id id.Assistant) error {
 }
 
 // stateOf returns the state of a namespace, as GET /threads/{thread_id}/state shows it.
-func (s *Server) stateOf(ctx context.Context, t id.Thread, cmd *compat.Command) (json.RawMessage, error) {
+func (h *protocolHandlers) stateOf(ctx context.Context, t id.Thread, cmd *compat.Command) (json.RawMessage, error) {
 	ns, keys, err := cmd.StateGet()
 	if err != nil {
 		return nil, err
 	}
-	snap, err := s.opts.Threads.State(ctx, checkpointer.Key{Thread: t, NS: ns}, false)
+	snap, err := h.threads.State(ctx, checkpointer.Key{Thread: t, NS: ns}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -93,23 +93,23 @@ func unknownNamespace(ns string) error {
 }
 
 // checkpointsOf lists the checkpoints of a namespace, the newest first.
-func (s *Server) checkpointsOf(ctx context.Context, t id.Thread, cmd *compat.Command) (json.RawMessage, error) {
+func (h *protocolHandlers) checkpointsOf(ctx context.Context, t id.Thread, cmd *compat.Command) (json.RawMessage, error) {
 	q, err := cmd.ListCheckpoints(t)
 	if err != nil {
 		return nil, err
 	}
 	limit := q.Limit
 	q.Limit++ // the one before the last names the node that made it
-	q.Room = &reads{budget: &s.reads}
-	h, err := s.opts.Threads.ReadHistory(ctx, q)
+	q.Room = &reads{budget: &h.reads}
+	entries, err := h.threads.ReadHistory(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
+	defer entries.Close()
 	out := []byte(`{"checkpoints":[`)
 	var last *checkpointer.Snapshot
 	for n := 0; n <= limit; n++ {
-		snap, err := h.Next(ctx)
+		snap, err := entries.Next(ctx)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}

@@ -17,40 +17,48 @@ import (
 	"understudy/run"
 )
 
-func (s *Server) runRoutes() {
-	s.route("POST", "/threads/{thread_id}/runs", s.createRun(false))
-	s.route("POST", "/threads/{thread_id}/runs/stream", s.startRun(false, false))
-	s.route("POST", "/threads/{thread_id}/runs/wait", s.startRun(false, true))
-	s.route("GET", "/threads/{thread_id}/runs", withThread(s.listRuns))
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}", withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
-		x, err := s.opts.Runs.Get(c.UserContext(), t, r)
+// runHandlers serve runs, on threads and without.
+type runHandlers struct {
+	*transport
+	*completer
+	runs    Runs
+	guarded bool // runs that a caller may not see are answered as absent
+}
+
+func (h *runHandlers) routes(route register) {
+	route("POST", "/threads/{thread_id}/runs", h.createRun(false))
+	route("POST", "/threads/{thread_id}/runs/stream", h.startRun(false, false))
+	route("POST", "/threads/{thread_id}/runs/wait", h.startRun(false, true))
+	route("GET", "/threads/{thread_id}/runs", withThread(h.listRuns))
+	route("GET", "/threads/{thread_id}/runs/{run_id}", withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
+		x, err := h.runs.Get(c.UserContext(), t, r)
 		if err != nil {
 			return err
 		}
 		return sendJSON(c, compat.AppendRun(nil, x, nil))
 	}))
-	s.route("DELETE", "/threads/{thread_id}/runs/{run_id}", withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
-		if err := s.opts.Runs.Delete(c.UserContext(), t, r); err != nil {
+	route("DELETE", "/threads/{thread_id}/runs/{run_id}", withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
+		if err := h.runs.Delete(c.UserContext(), t, r); err != nil {
 			return err
 		}
 		return sendNothing(c)
 	}))
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}/join", withRun(s.joinRun))
-	s.route("GET", "/threads/{thread_id}/runs/{run_id}/stream", withRun(s.joinStream))
-	s.route("POST", "/threads/{thread_id}/runs/{run_id}/cancel", withRun(s.cancelRun))
+	route("GET", "/threads/{thread_id}/runs/{run_id}/join", withRun(h.joinRun))
+	route("GET", "/threads/{thread_id}/runs/{run_id}/stream", withRun(h.joinStream))
+	route("POST", "/threads/{thread_id}/runs/{run_id}/cancel", withRun(h.cancelRun))
 
-	s.route("POST", "/runs", s.createRun(true))
-	s.route("POST", "/runs/stream", s.startRun(true, false))
-	s.route("POST", "/runs/wait", s.startRun(true, true))
-	s.route("POST", "/runs/batch", s.createRuns)
-	s.route("POST", "/runs/cancel", s.cancelRuns)
+	route("POST", "/runs", h.createRun(true))
+	route("POST", "/runs/stream", h.startRun(true, false))
+	route("POST", "/runs/wait", h.startRun(true, true))
+	route("POST", "/runs/batch", h.createRuns)
+	route("POST", "/runs/cancel", h.cancelRuns)
 	// The Location of a stateless stream. On this route the run is identified by its id alone.
-	s.route("GET", "/runs/{run_id}/stream", func(c *fiber.Ctx) error {
+	route("GET", "/runs/{run_id}/stream", func(c *fiber.Ctx) error {
 		r, err := compat.RunID(param(c, "run_id"))
 		if err != nil {
 			return err
 		}
-		return s.joinStream(c, "", r)
+		return h.joinStream(c, "", r)
 	})
 }
 
@@ -100,24 +108,24 @@ func runThread(c *fiber.Ctx, stateless, followed bool) (id.Thread, error) {
 }
 
 // createRun creates a background run.
-func (s *Server) createRun(stateless bool) fiber.Handler {
+func (h *runHandlers) createRun(stateless bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		t, err := runThread(c, stateless, false)
 		if err != nil {
 			return err
 		}
-		return s.withBody(c, func(body []byte) error {
+		return h.withBody(c, func(body []byte) error {
 			req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless})
 			if err != nil {
 				return err
 			}
-			if err := s.complete(c, &req); err != nil {
+			if err := h.complete(c, &req); err != nil {
 				return err
 			}
 			if req.Key, err = idempotencyKey(c, "run", t, body); err != nil {
 				return err
 			}
-			x, err := s.opts.Runs.Create(c.UserContext(), t, req)
+			x, err := h.runs.Create(c.UserContext(), t, req)
 			if err != nil {
 				return err
 			}
@@ -130,33 +138,33 @@ func (s *Server) createRun(stateless bool) fiber.Handler {
 }
 
 // startRun creates a run and answers with its stream, or if wait is set with its result.
-func (s *Server) startRun(stateless, wait bool) fiber.Handler {
+func (h *runHandlers) startRun(stateless, wait bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		t, err := runThread(c, stateless, true)
 		if err != nil {
 			return err
 		}
-		return s.withBody(c, func(body []byte) error {
+		return h.withBody(c, func(body []byte) error {
 			req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless, Followed: true})
 			if err != nil {
 				return err
 			}
-			if err := s.complete(c, &req); err != nil {
+			if err := h.complete(c, &req); err != nil {
 				return err
 			}
 			if req.Key, err = idempotencyKey(c, "run", t, body); err != nil {
 				return err
 			}
-			if err := s.slot(); err != nil {
+			if err := h.slot(); err != nil {
 				return err
 			}
-			begin := s.opts.Runs.Begin
+			begin := h.runs.Begin
 			if wait {
-				begin = s.opts.Runs.BeginWait
+				begin = h.runs.BeginWait
 			}
 			x, f, err := begin(c.UserContext(), t, req)
 			if err != nil {
-				s.slots.give(1)
+				h.slots.give(1)
 				return err
 			}
 			requestOf(c).made(x)
@@ -164,15 +172,15 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 			if wait {
 				// Unlike a stream, a stateless wait names the thread created for it.
 				locate(c, runPath(x.Thread, x.ID), "/join")
-				return s.waitResult(c, f, compat.AppendResult)
+				return h.waitResult(c, f, compat.AppendResult)
 			}
 			if err := f.Settle(c.UserContext()); err != nil {
 				f.Close(false)
-				s.slots.give(1)
+				h.slots.give(1)
 				return err
 			}
 			locate(c, runPath(t, x.ID), "/stream")
-			return s.streamEvents(c, f, kept)
+			return h.streamEvents(c, f, kept)
 		})
 	}
 }
@@ -180,21 +188,21 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 // kept reports whether to show a record's id: only records that can be replayed have a usable one.
 func kept(r *bridge.Record) bool { return r.Kept }
 
-func (s *Server) createRuns(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *runHandlers) createRuns(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		reqs, err := compat.NewRuns(body)
 		if err != nil {
 			return err
 		}
 		for i := range reqs {
-			if err := s.complete(c, &reqs[i]); err != nil {
+			if err := h.complete(c, &reqs[i]); err != nil {
 				return err
 			}
 		}
 		if reqs[0].Key, err = idempotencyKey(c, "runs", "", body); err != nil {
 			return err
 		}
-		runs, err := s.opts.Runs.CreateBatch(c.UserContext(), reqs)
+		runs, err := h.runs.CreateBatch(c.UserContext(), reqs)
 		if err != nil {
 			return err
 		}
@@ -207,7 +215,7 @@ func sendRuns(c *fiber.Ctx, runs []*run.Run, cols compat.Columns) error {
 	return sendJSON(c, compat.AppendList(nil, runs, func(dst []byte, x *run.Run) []byte { return compat.AppendRun(dst, x, cols) }))
 }
 
-func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
+func (h *runHandlers) listRuns(c *fiber.Ctx, t id.Thread) error {
 	q := run.Query{Limit: 10}
 	var err error
 	if limit := given(c, "limit"); limit != nil {
@@ -234,16 +242,16 @@ func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
 		q.Limit = 1
 	}
 	q.Bytes = wholeBytes
-	runs, err := s.opts.Runs.List(c.UserContext(), t, q)
+	runs, err := h.runs.List(c.UserContext(), t, q)
 	if err != nil {
 		return err
 	}
 	if none {
 		runs = nil
 	}
-	return s.sendList(c, each(runs, func(ctx context.Context, dst []byte, x *run.Run) (_ []byte, err error) {
+	return h.sendList(c, each(runs, func(ctx context.Context, dst []byte, x *run.Run) (_ []byte, err error) {
 		if x.Left {
-			if x, err = s.opts.Runs.Get(ctx, t, x.ID); err != nil {
+			if x, err = h.runs.Get(ctx, t, x.ID); err != nil {
 				return nil, passOver(err)
 			}
 		}
@@ -252,35 +260,35 @@ func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
 }
 
 // joinRun answers with the result of a run once it is over. An unknown run is reported in the result.
-func (s *Server) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
-	if err := s.slot(); err != nil {
+func (h *runHandlers) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
+	if err := h.slot(); err != nil {
 		return err
 	}
-	f, err := s.opts.Runs.Join(c.UserContext(), t, r)
-	if err != nil && (s.opts.Authenticator != nil || !fault.Is(err, fault.NotFound)) { // with authentication the thread is looked for first
-		s.slots.give(1)
+	f, err := h.runs.Join(c.UserContext(), t, r)
+	if err != nil && (h.guarded || !fault.Is(err, fault.NotFound)) { // with authentication the thread is looked for first
+		h.slots.give(1)
 		return err
 	}
 	locate(c, runPath(t, r), "/join")
 	if err != nil {
-		s.slots.give(1)
+		h.slots.give(1)
 		return sendJSON(c, compat.AppendError(nil, compat.HTTPError(404, "Run not found")))
 	}
-	return s.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), s.canceller(c.UserContext(), t, r)}, compat.AppendResult)
+	return h.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), h.canceller(c.UserContext(), t, r)}, compat.AppendResult)
 }
 
 // joinStream streams the records of a run. An unknown run is reported as an event.
-func (s *Server) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
-	if err := s.slot(); err != nil {
+func (h *runHandlers) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
+	if err := h.slot(); err != nil {
 		return err
 	}
-	f, err := s.opts.Runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(queries(c, "stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
+	f, err := h.runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(queries(c, "stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
 	if f, err = orAbsent(f, err); err != nil {
-		s.slots.give(1)
+		h.slots.give(1)
 		return err
 	}
 	locate(c, runPath(t, r), "/stream")
-	return s.streamEvents(c, f, kept)
+	return h.streamEvents(c, f, kept)
 }
 
 // errNoThreadHere is the error for a run that is joined through a thread that the caller does not have.
@@ -341,21 +349,21 @@ func (l leaver) Close(left bool) {
 }
 
 // canceller returns a function that interrupts a run if it has not ended, on behalf of the actor of ctx.
-func (s *Server) canceller(ctx context.Context, t id.Thread, r id.Run) func() {
-	ctx = access.With(s.requests, access.From(ctx)) // the request has ended by then
+func (h *runHandlers) canceller(ctx context.Context, t id.Thread, r id.Run) func() {
+	ctx = access.With(h.requests, access.From(ctx)) // the request has ended by then
 	return func() {
 		if t == "" {
 			return
 		}
-		if err := s.opts.Runs.Cancel(ctx, t, []id.Run{r}, run.CancelInterrupt, false); err != nil && !fault.Is(err, fault.NotFound) {
-			s.log.Error("cancel after disconnect failed", "thread_id", t, "run_id", r, "error", err)
+		if err := h.runs.Cancel(ctx, t, []id.Run{r}, run.CancelInterrupt, false); err != nil && !fault.Is(err, fault.NotFound) {
+			h.log.Error("cancel after disconnect failed", "thread_id", t, "run_id", r, "error", err)
 		}
 	}
 }
 
-func (s *Server) cancelRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
+func (h *runHandlers) cancelRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	wait := compat.True(c.Query("wait"))
-	if err := s.opts.Runs.Cancel(c.UserContext(), t, []id.Run{r}, compat.CancelAction(c.Query("action")), wait); err != nil {
+	if err := h.runs.Cancel(c.UserContext(), t, []id.Run{r}, compat.CancelAction(c.Query("action")), wait); err != nil {
 		return err
 	}
 	if !wait {
@@ -366,17 +374,17 @@ func (s *Server) cancelRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	return sendJSON(c, []byte("{}"))
 }
 
-func (s *Server) cancelRuns(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *runHandlers) cancelRuns(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		x, err := compat.CancelRuns(body)
 		if err != nil {
 			return err
 		}
 		action := compat.CancelAction(c.Query("action"))
 		if x.Status != "" {
-			err = s.opts.Runs.CancelAll(c.UserContext(), x.Status, action)
+			err = h.runs.CancelAll(c.UserContext(), x.Status, action)
 		} else {
-			err = s.opts.Runs.Cancel(c.UserContext(), x.Thread, x.Runs, action, false)
+			err = h.runs.Cancel(c.UserContext(), x.Thread, x.Runs, action, false)
 		}
 		if err != nil {
 			return err

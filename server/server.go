@@ -32,7 +32,6 @@ type Server struct {
 	app     *fiber.App
 	openapi []byte
 	pages   func() (site.Site, error) // of the documentation
-	tasks   tasks.Reader              // of agents
 
 	patterns []pattern  // of all routes
 	doors    *doors     // for requests from inside
@@ -41,7 +40,7 @@ type Server struct {
 
 	draining atomic.Bool
 	checks   checks
-	refusals refusals  // of preflights
+	refusals refusals // of preflights
 }
 
 // routePrefixes are the paths of the API in addition to the mount prefix. LangGraph Platform uses the second.
@@ -51,7 +50,6 @@ var routePrefixes = []string{"", "/api/langgraph"}
 func New(o Options) *Server {
 	o = o.withDefaults()
 	s := &Server{transport: newTransport(o), completer: newCompleter(o), opts: o, doors: newDoors()}
-	s.tasks = tasks.Reader{Runs: o.Runs, Threads: o.Threads, Events: o.Events}
 	s.app = fiber.New(fiber.Config{
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
@@ -135,6 +133,9 @@ func (s *Server) prefixes() []string {
 	}
 	return routePrefixes
 }
+
+// register is route, for handlers that know nothing else of the Server.
+type register func(method, path string, h fiber.Handler)
 
 // route registers a handler under all prefixes. Parameters are written as in OpenAPI: /threads/{thread_id}.
 func (s *Server) route(method, path string, h fiber.Handler) {
@@ -222,37 +223,42 @@ func (s *Server) routes() {
 		s.route("POST", "/internal/truncate", s.truncate)
 	}
 	if !d.Assistants {
-		s.assistantRoutes()
+		(&assistantHandlers{s.transport, s.opts.Assistants, s.tools.change}).routes(s.route)
 	}
 	if !d.Threads {
-		s.threadRoutes()
-		s.stateRoutes()
-		s.eventRoutes()
+		(&threadHandlers{s.transport, s.opts.Threads, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
+		(&eventHandlers{s.transport, s.opts.Events, !d.Runs}).routes(s.route)
 	}
 	if !d.Runs {
-		s.cronRoutes()
-		s.runRoutes()
+		(&cronHandlers{s.transport, s.completer, s.opts.Crons}).routes(s.route)
+		(&runHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
 	}
 	if !d.Threads && !d.Runs && !d.EventStreaming {
-		s.protocolRoutes()
+		(&protocolHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Threads, s.opts.Assistants, s.allows}).routes(s.route)
 	}
 	if s.opts.Studio && !d.UI {
 		s.studioRoutes()
 	}
 	if !d.Store {
-		s.itemRoutes()
+		(&itemHandlers{s.transport, s.opts.Items}).routes(s.route)
 	}
 	if !d.UI {
 		s.uiRoutes()
 	}
 	if !d.MCP {
-		s.mcpRoutes()
+		(&mcpHandlers{
+			transport: s.transport, completer: s.completer, assistants: s.opts.Assistants, runs: s.opts.Runs, threads: s.opts.Threads,
+			tools: &s.tools, version: s.opts.APIVersion, fail: s.fail,
+		}).routes(s.route)
 	}
 	if !d.OpenAI {
-		s.openaiRoutes()
+		(&openaiHandlers{s.transport, s.completer, s.opts.Assistants, s.opts.Runs, s.opts.Threads, s.opts.Events}).routes(s.route)
 	}
 	if !d.A2A && s.opts.Events != nil {
-		s.a2aRoutes()
+		(&a2aHandlers{
+			transport: s.transport, completer: s.completer, assistants: s.opts.Assistants, runs: s.opts.Runs, threads: s.opts.Threads,
+			tasks: tasks.Reader{Runs: s.opts.Runs, Threads: s.opts.Threads, Events: s.opts.Events}, version: s.opts.APIVersion, tls: s.opts.TLS,
+		}).routes(s.route)
 	}
 	if s.opts.DeerFlow != nil {
 		gateway{s}.routes() // last: it answers all that is left below its prefixes

@@ -37,7 +37,7 @@ const maxSubscriptions = 64
 // what waits there.
 type socket struct {
 	*websocket
-	server *Server
+	server *protocolHandlers
 	ctx    context.Context //nolint:containedctx // of the request, with its user: it lives as long as the socket
 	cancel context.CancelCauseFunc
 	thread id.Thread
@@ -68,23 +68,23 @@ type subscription struct {
 var errAsked = errors.New("asked by the reader")
 
 // socket opens a WebSocket for a thread.
-func (s *Server) socket(c *fiber.Ctx) error {
-	if err := handshake(c, s.allows); err != nil {
+func (h *protocolHandlers) socket(c *fiber.Ctx) error {
+	if err := handshake(c, h.allows); err != nil {
 		return err
 	}
 	t, err := compat.ThreadID(param(c, "thread_id"))
 	if err != nil {
 		return err
 	}
-	if !s.slots.has(1) { // serve takes it
+	if !h.slots.has(1) { // serve takes it
 		return errManyStreams
 	}
 	req, ctx := requestOf(c), c.UserContext()
 	req.streamed = true
-	k := &socket{server: s, thread: t, req: req, by: caller{string(t), req.id, s.configurable(c), req.made}, asked: make(chan func(), 1), over: make(chan struct{})}
-	s.upgrade(c, func(w *websocket, err error) {
+	k := &socket{server: h, thread: t, req: req, by: caller{string(t), req.id, h.configurable(c), req.made}, asked: make(chan func(), 1), over: make(chan struct{})}
+	h.upgrade(c, func(w *websocket, err error) {
 		if err != nil {
-			s.done(req, http.StatusSwitchingProtocols, ended(err))
+			h.done(req, http.StatusSwitchingProtocols, ended(err))
 			return
 		}
 		k.websocket = w
@@ -399,7 +399,7 @@ var errManySubscriptions = &compat.CommandError{
 // current returns the seq before the first event of the run that began last; 0 when there is none.
 func (k *socket) current() (int64, error) {
 	const recent = 100 // more than that wait before one begins
-	runs, err := k.server.opts.Runs.List(k.ctx, k.thread, run.Query{Limit: recent})
+	runs, err := k.server.runs.List(k.ctx, k.thread, run.Query{Limit: recent})
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return 0, err
 	}
@@ -413,7 +413,7 @@ func (k *socket) current() (int64, error) {
 
 // replay sends what a filter selects of what has been, up to where this socket is, and returns how many events those are. The first one follows the thread.
 func (k *socket) replay(filter protocol.Filter) (replayed int, err error) {
-	past, err := k.server.opts.Runs.FollowEvents(k.ctx, k.thread, filter)
+	past, err := k.server.runs.FollowEvents(k.ctx, k.thread, filter)
 	if err != nil {
 		return 0, err
 	}

@@ -17,25 +17,34 @@ import (
 	"understudy/thread"
 )
 
-func (s *Server) threadRoutes() {
-	s.route("POST", "/threads", s.createThread)
-	s.route("POST", "/threads/search", s.searchThreads)
-	s.route("POST", "/threads/count", s.countThreads)
-	s.route("POST", "/threads/prune", s.pruneThreads)
-	s.route("GET", "/threads/{thread_id}", withThread(s.getThread))
-	s.route("PATCH", "/threads/{thread_id}", withThread(s.patchThread))
-	s.route("DELETE", "/threads/{thread_id}", withThread(func(c *fiber.Ctx, t id.Thread) error {
-		if err := s.opts.Threads.Delete(c.UserContext(), t); err != nil {
+// threadHandlers serve threads and their states.
+type threadHandlers struct {
+	*transport
+	threads Threads
+	runs    Runs // nil: runs cannot be followed
+	guarded bool // threads that a caller may not see are answered as absent
+}
+
+func (h *threadHandlers) routes(route register) {
+	route("POST", "/threads", h.createThread)
+	route("POST", "/threads/search", h.searchThreads)
+	route("POST", "/threads/count", h.countThreads)
+	route("POST", "/threads/prune", h.pruneThreads)
+	route("GET", "/threads/{thread_id}", withThread(h.getThread))
+	route("PATCH", "/threads/{thread_id}", withThread(h.patchThread))
+	route("DELETE", "/threads/{thread_id}", withThread(func(c *fiber.Ctx, t id.Thread) error {
+		if err := h.threads.Delete(c.UserContext(), t); err != nil {
 			return err
 		}
 		return sendNothing(c)
 	}))
-	s.route("POST", "/threads/{thread_id}/copy", s.copyThread)
-	s.route("GET", "/threads/{thread_id}/storage", withThread(s.threadStorage))
-	s.route("GET", "/understudy/threads/{thread_id}/tree", withThread(s.treeOf))
-	if s.opts.Runs != nil {
-		s.route("GET", "/threads/{thread_id}/stream", withThread(s.followThread))
+	route("POST", "/threads/{thread_id}/copy", h.copyThread)
+	route("GET", "/threads/{thread_id}/storage", withThread(h.threadStorage))
+	route("GET", "/understudy/threads/{thread_id}/tree", withThread(h.treeOf))
+	if h.runs != nil {
+		route("GET", "/threads/{thread_id}/stream", withThread(h.followThread))
 	}
+	h.stateRoutes(route)
 }
 
 func withThread(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
@@ -58,8 +67,8 @@ func oneThread(c *fiber.Ctx, parts compat.ThreadParts) func(*thread.View, error)
 	}
 }
 
-func (s *Server) createThread(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *threadHandlers) createThread(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		n, err := compat.NewThread(body)
 		if err != nil {
 			return err
@@ -67,7 +76,7 @@ func (s *Server) createThread(c *fiber.Ctx) error {
 		if n.Key, err = idempotencyKey(c, "thread", "", body); err != nil {
 			return err
 		}
-		v, err := s.opts.Threads.Create(c.UserContext(), n)
+		v, err := h.threads.Create(c.UserContext(), n)
 		if made := (*thread.NotUpdated)(nil); errors.As(err, &made) {
 			_, text, _ := explain(made.Err)
 			return sendJSON(c.Status(http.StatusCreated), compat.AppendDetail(nil,
@@ -78,29 +87,29 @@ func (s *Server) createThread(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) getThread(c *fiber.Ctx, t id.Thread) error {
+func (h *threadHandlers) getThread(c *fiber.Ctx, t id.Thread) error {
 	ttl := false
 	for _, v := range queries(c, "include") {
 		ttl = ttl || slices.Contains(strings.Split(v, ","), "ttl")
 	}
-	return oneThread(c, compat.ThreadParts{TTL: ttl})(s.opts.Threads.Get(c.UserContext(), t))
+	return oneThread(c, compat.ThreadParts{TTL: ttl})(h.threads.Get(c.UserContext(), t))
 }
 
-func (s *Server) threadStorage(c *fiber.Ctx, t id.Thread) error {
-	u, err := reading(c, func(ctx context.Context) (thread.Usage, error) { return s.opts.Threads.Usage(ctx, t) })
+func (h *threadHandlers) threadStorage(c *fiber.Ctx, t id.Thread) error {
+	u, err := reading(c, func(ctx context.Context) (thread.Usage, error) { return h.threads.Usage(ctx, t) })
 	if err != nil {
 		return err
 	}
 	return sendJSON(c, compat.AppendUsage(nil, t, u))
 }
 
-func (s *Server) patchThread(c *fiber.Ctx, t id.Thread) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *threadHandlers) patchThread(c *fiber.Ctx, t id.Thread) error {
+	return h.withBody(c, func(body []byte) error {
 		p, err := compat.PatchThread(body)
 		if err != nil {
 			return err
 		}
-		v, err := s.opts.Threads.Patch(c.UserContext(), t, p)
+		v, err := h.threads.Patch(c.UserContext(), t, p)
 		if err == nil && strings.Contains(c.Get("Prefer"), "return=minimal") {
 			return sendNothing(c)
 		}
@@ -109,20 +118,20 @@ func (s *Server) patchThread(c *fiber.Ctx, t id.Thread) error {
 }
 
 // copyThread answers 409 when there is no such thread, as LangGraph Server does.
-func (s *Server) copyThread(c *fiber.Ctx) error {
+func (h *threadHandlers) copyThread(c *fiber.Ctx) error {
 	t, err := compat.PlainThreadID(param(c, "thread_id"))
 	if err != nil {
 		return err
 	}
-	v, err := s.opts.Threads.Copy(c.UserContext(), t)
+	v, err := h.threads.Copy(c.UserContext(), t)
 	if fault.Is(err, fault.NotFound) {
 		err = fault.New(fault.Conflict, "Conflict")
 	}
 	return oneThread(c, compat.ThreadParts{NoValues: true})(v, err)
 }
 
-func (s *Server) searchThreads(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *threadHandlers) searchThreads(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		q, cols, err := compat.SearchThreads(body)
 		if err != nil {
 			return err
@@ -130,15 +139,15 @@ func (s *Server) searchThreads(c *fiber.Ctx) error {
 		more := false
 		q.Bytes = wholeBytes
 		page, err := reading(c, func(ctx context.Context) (page []*thread.View, err error) {
-			page, more, err = s.opts.Threads.Search(ctx, q)
+			page, more, err = h.threads.Search(ctx, q)
 			return page, err
 		})
 		if err != nil {
 			return err
 		}
 		paginate(c, q.Limit, q.Offset, len(page), more)
-		return s.sendList(c, each(page, func(ctx context.Context, dst []byte, v *thread.View) ([]byte, error) {
-			if err := s.opts.Threads.Show(ctx, q, v); err != nil {
+		return h.sendList(c, each(page, func(ctx context.Context, dst []byte, v *thread.View) ([]byte, error) {
+			if err := h.threads.Show(ctx, q, v); err != nil {
 				return nil, passOver(err)
 			}
 			dst = slices.Grow(dst, len(v.Values)+len(v.Metadata)+1024)
@@ -147,23 +156,23 @@ func (s *Server) searchThreads(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) countThreads(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *threadHandlers) countThreads(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		q, err := compat.CountThreads(body)
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(reading(c, func(ctx context.Context) (int, error) { return s.opts.Threads.Count(ctx, q) }))
+		return sendCount(c)(reading(c, func(ctx context.Context) (int, error) { return h.threads.Count(ctx, q) }))
 	})
 }
 
-func (s *Server) pruneThreads(c *fiber.Ctx) error {
-	return s.withBody(c, func(body []byte) error {
+func (h *threadHandlers) pruneThreads(c *fiber.Ctx) error {
+	return h.withBody(c, func(body []byte) error {
 		ids, strategy, err := compat.PruneThreads(body)
 		if err != nil {
 			return err
 		}
-		n, err := s.opts.Threads.Prune(c.UserContext(), ids, strategy)
+		n, err := h.threads.Prune(c.UserContext(), ids, strategy)
 		if err != nil {
 			return err
 		}
@@ -172,7 +181,7 @@ func (s *Server) pruneThreads(c *fiber.Ctx) error {
 }
 
 // followThread streams the events of a thread, run after run, until the client leaves. Every event has its id.
-func (s *Server) followThread(c *fiber.Ctx, t id.Thread) error {
+func (h *threadHandlers) followThread(c *fiber.Ctx, t id.Thread) error {
 	modes, err := compat.ThreadModes(queries(c, "stream_modes"))
 	if err != nil {
 		return err
@@ -181,16 +190,16 @@ func (s *Server) followThread(c *fiber.Ctx, t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	if err := s.slot(); err != nil {
+	if err := h.slot(); err != nil {
 		return err
 	}
-	f, err := s.opts.Runs.StreamThread(c.UserContext(), t, after, modes)
-	if s.opts.Authenticator != nil {
+	f, err := h.runs.StreamThread(c.UserContext(), t, after, modes)
+	if h.guarded {
 		f, err = orAbsent(f, err)
 	}
 	if err != nil {
-		s.slots.give(1)
+		h.slots.give(1)
 		return err
 	}
-	return s.streamEvents(c, f, func(*bridge.Record) bool { return true })
+	return h.streamEvents(c, f, func(*bridge.Record) bool { return true })
 }

@@ -11,12 +11,12 @@ import (
 )
 
 // treeOf lists the checkpoints of a thread without their values.
-func (s *Server) treeOf(c *fiber.Ctx, t id.Thread) error {
+func (h *threadHandlers) treeOf(c *fiber.Ctx, t id.Thread) error {
 	before, limit, err := compat.TreeQuery(func(name string) []string { return queries(c, name) })
 	if err != nil {
 		return err
 	}
-	steps, err := reading(c, func(ctx context.Context) ([]thread.Step, error) { return s.opts.Threads.Tree(ctx, t, before, limit) })
+	steps, err := reading(c, func(ctx context.Context) ([]thread.Step, error) { return h.threads.Tree(ctx, t, before, limit) })
 	if err != nil {
 		return err
 	}
