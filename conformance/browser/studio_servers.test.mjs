@@ -1,0 +1,143 @@
+// The studio of servers that these tests start: with authentication, behind a prefix, across a restart, and of a proxy.
+//   UNDERSTUDY_BINARY=bin/understudy node --test studio_servers.test.mjs
+import { after, describe, test } from "node:test";
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { eventually, launch } from "./browser.mjs";
+
+const binary = process.env.UNDERSTUDY_BINARY;
+const skip = binary ? false : "UNDERSTUDY_BINARY is not set";
+const browser = await launch();
+const folder = mkdtempSync(join(tmpdir(), "studio-"));
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Starts the program and returns its URL, what it printed, and how to stop it. */
+async function start(...args) {
+  const process_ = spawn(binary, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"], env: { PATH: process.env.PATH, HOME: folder } });
+  let printed = "";
+  for (const stream of [process_.stdout, process_.stderr]) stream.on("data", (data) => (printed += data));
+  const ended = new Promise((resolve) => process_.once("exit", resolve));
+  const url = await eventually(() => {
+    const found = /listening on (http:\S+)/.exec(printed);
+    assert.ok(found && process_.exitCode === null, printed);
+    return found[1];
+  });
+  return { url, printed: () => printed, stop: () => (process_.kill("SIGTERM"), ended) };
+}
+
+/** A declared agent that answers at once, and one that asks before it calls its tool. */
+function project(name, extra = {}) {
+  const script = join(folder, `${name}.script.json`);
+  writeFileSync(script, JSON.stringify({ answers: [
+    { from: "tool", when: "(?s)^(.*)$", content: "tool said: ${1}" },
+    { from: "human", when: "calculate (.*)", tool_calls: [{ name: "calculator", args: { expression: "$1" } }] },
+    { when: "(?s)^(.*)$", content: "you said: $1" },
+  ] }));
+  const agent = (middleware) => ({ agent: { model: `scripted:${script}`, tools: ["calculator"], middleware } });
+  const file = join(folder, `${name}.json`);
+  writeFileSync(file, JSON.stringify({ graphs: { parrot: agent({}), careful: agent({ human_in_the_loop: { calculator: true } }), forgetful: agent({ summarization: { trigger: { messages: 6 }, keep: { messages: 2 } } }) }, ...extra }));
+  return file;
+}
+
+async function open(url) {
+  const page = await (await browser.newContext({ viewport: { width: 1280, height: 800 } })).newPage();
+  const errors = [];
+  page.on("pageerror", (error) => errors.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
+  await page.goto(url);
+  return { page, errors };
+}
+
+const say = async (page, assistant, text) => {
+  await page.getByRole("radio", { name: new RegExp(`^${assistant}\\b`) }).click();
+  await page.getByRole("textbox", { name: "Message" }).fill(text);
+  await page.keyboard.press("Enter");
+};
+
+describe("the studio of other servers", { concurrency: 2, skip }, () => {
+  test("asks for an API key, forgets it, and shows a user only their own threads", { timeout: 120_000 }, async () => {
+    const data = join(folder, "auth");
+    const args = ["--config", project("auth", { auth: { api_keys: true } }), "--data", data];
+    const key = (identity) => execFileSync(binary, ["keys", "create", "--name", identity, ...args], { cwd: folder, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
+    const [ada, bob] = ["ada", "bob"].map(key);
+    const server = await start("serve", "--studio", "--port", "0", ...args);
+    try {
+      const { page, errors } = await open(`${server.url}/studio/`);
+      const signIn = async (secret) => {
+        await page.getByRole("heading", { name: "This server asks for credentials" }).waitFor();
+        await page.getByLabel("API key").last().fill(secret);
+        await page.keyboard.press("Enter");
+      };
+      await signIn("wrong");
+      await signIn(ada);
+      await say(page, "parrot", "secret of ada");
+      await page.getByText("you said: secret of ada").waitFor();
+      await page.reload();
+      await signIn(bob);
+      await page.getByText(/not found/i).first().waitFor();
+      await page.goto(`${server.url}/studio/`);
+      await signIn(bob);
+      await page.getByText("No threads yet").waitFor();
+      assert.deepEqual(errors.filter((error) => !/status of 40[134]/.test(error)), []);
+      assert.ok(!server.printed().includes(ada), "the key is not in the log");
+    } finally {
+      await server.stop();
+    }
+  });
+
+  test("works behind a prefix, and continues after a restart with an approval", { timeout: 120_000 }, async () => {
+    const args = ["--studio", "--mount-prefix", "/agents", "--config", project("restart"), "--data", join(folder, "restart"), "--port"];
+    let server = await start("serve", ...args, "0");
+    const port = new URL(server.url).port;
+    try {
+      const { page, errors } = await open(`http://127.0.0.1:${port}/agents/`);
+      await say(page, "careful", "calculate 6 * 7");
+      await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+      await server.stop();
+      await page.getByText("reconnecting").waitFor();
+      server = await start("serve", ...args, port);
+      await page.getByText("reconnecting").waitFor({ state: "detached" });
+      await page.getByRole("button", { name: "Edit" }).last().click();
+      await page.getByRole("textbox", { name: "Arguments" }).fill('{"expression": "6 * 8"}');
+      await page.getByRole("button", { name: "Approve with these arguments" }).click();
+      await page.getByText(/tool said: .*48$/).waitFor();
+      assert.deepEqual(errors.filter((error) => !/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_NETWORK|net::ERR/.test(error)), []);
+    } finally {
+      await server.stop();
+    }
+  });
+
+  test("in front of another server: whole conversations through the proxy", { timeout: 120_000 }, async () => {
+    // The upstream shows what LangGraph Server would: what the graph has.
+    const off = { state: false, history: false, threads: false, wait: false, stream: false, updates: false };
+    const upstream = await start("serve", "--config", project("upstream", { history: { overlay: off, markers: "off" } }), "--data", join(folder, "upstream"), "--port", "0");
+    const proxy = await start("proxy", "--studio", "--upstream", upstream.url, "--port", "0", "--data", join(folder, "proxy"));
+    try {
+      const { page, errors } = await open(`${proxy.url}/studio/`);
+      await say(page, "forgetful", "turn 1");
+      await page.getByText("you said: turn 1").waitFor();
+      for (const n of [2, 3, 4]) {
+        await page.getByRole("textbox", { name: "Message" }).fill(`turn ${n}`);
+        await page.keyboard.press("Enter");
+        await page.getByText(`you said: turn ${n}`).waitFor();
+        await eventually(async () => assert.notEqual(await page.locator("header .status span").first().textContent(), "running"));
+      }
+      await page.locator("details.marker").waitFor();
+      await page.reload();
+      await page.locator("details.marker").waitFor();
+      await page.locator(".transcript").getByText("turn 1", { exact: true }).waitFor();
+      await page.getByRole("button", { name: "State", exact: true }).first().click();
+      await page.getByRole("list", { name: "Checkpoints" }).getByRole("button").first().waitFor();
+      assert.deepEqual(errors.filter((error) => !/status of 404/.test(error)), []);
+    } finally {
+      await proxy.stop();
+      await upstream.stop();
+    }
+  });
+});
