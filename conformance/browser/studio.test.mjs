@@ -2,10 +2,11 @@
 //   BASE_URL=http://127.0.0.1:2024 node --test studio.test.mjs
 import { after, describe, test } from "node:test";
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { BASE_URL, eventually, launch, words } from "./browser.mjs";
 
 const skip = (await fetch(`${BASE_URL}/studio/`)).ok ? false : "the server has no studio";
+const axe = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 const browser = await launch();
 after(() => browser.close());
 
@@ -62,6 +63,13 @@ class Studio {
   async rest(path, body) {
     const response = await fetch(BASE_URL + path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
     return response.json();
+  }
+
+  /** What keeps people out: contrasts, names and roles, by axe. The debugger runs it, because the pages load no scripts of others. */
+  async accessible(where) {
+    await this.page.evaluate(axe);
+    const { violations } = await this.page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }));
+    assert.deepEqual(violations.map((v) => `${where}: ${v.id}: ${v.nodes.map((n) => n.html.slice(0, 120)).join(" ; ")}`), []);
   }
 
   async close(name) {
@@ -295,11 +303,86 @@ describe("the studio", { concurrency: 2, skip }, () => {
     studio.errors = studio.errors.filter((error) => !error.includes("404")); // the stream of the deleted thread
   });
 
+  journey("items of the store are found by namespace, edited and deleted", async (studio, page) => {
+    const owner = `studio-${Math.random().toString(36).slice(2)}`;
+    await fetch(`${BASE_URL}/store/items`, { method: "PUT", headers: { "content-type": "application/json" }, body: JSON.stringify({ namespace: [owner, "food"], key: "ann", value: { likes: "pasta" } }) });
+    await page.goto(`${BASE_URL}/studio/store`);
+    await page.getByRole("button", { name: owner, exact: true }).click();
+    await page.getByRole("button", { name: "food", exact: true }).click();
+    await page.getByText('"pasta"').waitFor();
+    await page.getByRole("button", { name: "Edit" }).click();
+    await page.getByRole("textbox", { name: "Value" }).fill('{"likes": "soup"}');
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText('"soup"').waitFor();
+    await page.reload();
+    await page.getByText('"soup"').waitFor();
+    page.on("dialog", (dialog) => dialog.accept());
+    await page.getByRole("button", { name: "Delete ann" }).click();
+    await page.getByText("Nothing is stored here").waitFor();
+  });
+
+  journey("a schedule is run now, paused and deleted", async (studio, page) => {
+    const [{ assistant_id }] = await studio.rest("/assistants/search", { graph_id: "agent", metadata: { created_by: "system" } });
+    const minute = Math.floor(Math.random() * 60);
+    const cron = await studio.rest("/runs/crons", { assistant_id, schedule: `${minute} 5 29 2 *`, input: { messages: [{ role: "user", content: "say 2" }] } });
+    const card = page.locator("article.card", { hasText: `${minute} 5 29 2 *` }).first();
+    await page.goto(`${BASE_URL}/studio/crons`);
+    await page.locator("article.card").first().waitFor();
+    const more = page.getByRole("button", { name: "More", exact: true }); // other tests have schedules too
+    await eventually(async () => {
+      if ((await card.count()) === 0 && (await more.count()) > 0) await more.click();
+      assert.equal(await card.count(), 1);
+    });
+    await card.getByRole("button", { name: "Pause" }).click();
+    await eventually(async () => assert.equal((await studio.rest(`/runs/crons/${cron.cron_id}`)).enabled, false));
+    await card.getByText("paused").waitFor();
+    page.on("dialog", (dialog) => dialog.accept());
+    await card.getByRole("button", { name: "Run now" }).click();
+    await card.getByRole("link", { name: "the run that began now" }).click();
+    await studio.expect([["human", "say 2"], ["ai", words(2)]]);
+    await fetch(`${BASE_URL}/threads/${studio.thread}`, { method: "DELETE" });
+    await page.goto(`${BASE_URL}/studio/crons`);
+    await page.locator("article.card").first().waitFor();
+    await eventually(async () => {
+      if ((await card.count()) === 0 && (await more.count()) > 0) await more.click();
+      assert.equal(await card.count(), 1);
+    });
+    await card.getByRole("button", { name: /^Delete/ }).click();
+    await eventually(async () => assert.equal((await fetch(`${BASE_URL}/runs/crons/${cron.cron_id}`)).status, 404));
+    studio.errors = studio.errors.filter((error) => !error.includes("404")); // the stream of the deleted thread
+  });
+
+  for (const colorScheme of ["light", "dark"])
+    journey(`axe finds nothing to complain about, ${colorScheme}`, async (studio, page) => {
+      await page.getByRole("textbox", { name: "Message" }).waitFor();
+      await studio.accessible("home");
+      await studio.begin("agent", 'call search {"q": "cats"}');
+      await page.getByText("tool said").waitFor();
+      await studio.idle();
+      await page.locator("details[data-call=search] > summary").click();
+      for (const panel of ["State", "Graph", "Runs"]) {
+        await page.locator("header.bar").getByRole("button", { name: panel, exact: true }).click();
+        await page.locator(`aside[aria-label="${panel.toLowerCase()}"] :is(.steps li, .graph .node, .runs li)`).first().waitFor();
+        await studio.accessible(panel);
+      }
+      await page.goto(`${BASE_URL}/studio/`);
+      await studio.begin("hitl", 'call search {"q": "cats"}');
+      await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+      await studio.accessible("a question");
+      for (const path of ["approvals", "graphs", "store", "crons", "nowhere"]) {
+        await page.goto(`${BASE_URL}/studio/${path}`);
+        await page.locator("h1").waitFor();
+        if (path === "graphs") await page.locator(".graph .node").first().waitFor();
+        if (path === "approvals") await page.locator(".question").first().waitFor();
+        await studio.accessible(path);
+      }
+    }, { options: { colorScheme } });
+
   for (const colorScheme of ["light", "dark"])
     for (const width of [320, 768, 1920])
       journey(`nothing is wider than a screen of ${width} pixels, ${colorScheme}`, async (studio, page) => {
         await page.getByRole("textbox", { name: "Message" }).waitFor();
-        for (const path of ["", "approvals", "graphs"]) {
+        for (const path of ["", "approvals", "graphs", "store", "crons"]) {
           await page.goto(`${BASE_URL}/studio/${path}`);
           await page.locator("h1").first().waitFor();
           assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `/studio/${path}`);

@@ -1,12 +1,14 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Bot, Hourglass, MessagesSquare, Network } from "lucide-react";
+import { Bot, CalendarClock, Database, Hourglass, MessagesSquare, Network } from "lucide-react";
 import { useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { whenRefused } from "./api/client";
 import { Approvals } from "./pages/approvals";
+import { Crons } from "./pages/crons";
 import { GraphPage } from "./pages/graph-page";
 import { Home } from "./pages/home";
 import { SignIn } from "./pages/sign-in";
+import { StorePage } from "./pages/store";
 import { ThreadPage } from "./pages/thread-page";
 import { Sidebar } from "./threads/sidebar";
 import { useThreads } from "./threads/threads";
@@ -47,6 +49,8 @@ function Shell() {
         <Route path="/t/:id">{({ id }) => <ThreadPage key={id} id={id} />}</Route>
         <Route path="/approvals" component={Approvals} />
         <Route path="/graphs/:id?">{({ id }) => <GraphPage id={id} />}</Route>
+        <Route path="/store" component={StorePage} />
+        <Route path="/crons" component={Crons} />
         <Route>
           <main className="page">
             <h1>There is no such page</h1>
@@ -65,6 +69,8 @@ function Rail() {
     ["/", "Threads", MessagesSquare, location === "/" || location.startsWith("/t/")],
     ["/approvals", "Approvals", Hourglass, location === "/approvals"],
     ["/graphs", "Graphs", Network, location.startsWith("/graphs")],
+    ["/store", "Store", Database, location === "/store"],
+    ["/crons", "Crons", CalendarClock, location === "/crons"],
   ] as const;
   return (
     <nav className="rail" aria-label="Pages">
@@ -79,12 +85,12 @@ function Rail() {
   );
 }
 
-/** Keys outside of fields: / finds, n begins a thread, g then t, a or g goes to a page. */
+/** Keys outside of fields: / finds, n begins a thread, g then t, a, g, s or c goes to a page. */
 function useShortcuts() {
   const [, navigate] = useLocation();
   useEffect(() => {
     let before = "";
-    const pages: Record<string, string> = { t: "/", a: "/approvals", g: "/graphs" };
+    const pages: Record<string, string> = { t: "/", a: "/approvals", g: "/graphs", s: "/store", c: "/crons" };
     const onKey = (e: KeyboardEvent) => {
       if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select")) return;
       if (e.key === "/") {

@@ -95,8 +95,8 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
   return (
     <div className="transcript">
       <div className="messages" ref={box} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
-        <ol>
-          <Virtualizer ref={list} shift={shift} scrollRef={box} onScroll={(offset) => void onScroll(offset)} as="div" item="li">
+        <div>
+          <Virtualizer ref={list} shift={shift} scrollRef={box} onScroll={(offset) => void onScroll(offset)}>
             {entries.map((e) =>
               e.kind === "marker" ? (
                 <Marker key={e.key} marker={e.marker} />
@@ -105,7 +105,7 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
               ),
             )}
           </Virtualizer>
-        </ol>
+        </div>
       </div>
       {(older || entries.length > 60) && (
         <button type="button" className="icon beginning" aria-label="Beginning" title="To the beginning" disabled={loading} onClick={() => void toBeginning()}>

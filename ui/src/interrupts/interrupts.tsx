@@ -31,7 +31,7 @@ export function Interrupts({ interrupts, busy, onAnswer }: Props) {
   };
   const single = interrupts.length === 1;
   return (
-    <section className="interrupts" aria-label="Waiting for an answer">
+    <div className="interrupts">
       <h2>
         <Pause size={16} aria-hidden /> {single ? "The graph waits for an answer" : `The graph waits for ${interrupts.length} answers`}
       </h2>
@@ -52,7 +52,7 @@ export function Interrupts({ interrupts, busy, onAnswer }: Props) {
           Send {answers.size} of {interrupts.length} answers
         </button>
       )}
-    </section>
+    </div>
   );
 }
 
