@@ -211,6 +211,14 @@ func ErrorJSON(kind, message string) json.RawMessage {
 	return o.JSON()
 }
 
+// Recent selects runs of all threads. Their order is that of their IDs, which ascend with time.
+type Recent struct {
+	Before id.Run // only older ones; "": from the newest
+	Status Status // "" all
+	Graph  string // "" all
+	Limit  int
+}
+
 // Query selects runs of a thread.
 type Query struct {
 	Status Status // "" all

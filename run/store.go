@@ -31,6 +31,9 @@ type Store interface {
 	// NewestRuns calls fn with the newest runs of all the threads together, newest first and without arguments. The caller has found the threads by a
 	// search of its context: they are not narrowed again.
 	NewestRuns(ctx context.Context, threads []id.Thread, limit int, fn func(*Run) error) error
+	// RecentRuns returns runs of all threads, newest first and without arguments, and where the next page begins; "": there is none. A page may be
+	// short, also empty, when few runs are selected: a call looks at a bounded number of them.
+	RecentRuns(ctx context.Context, q Recent) (page []*Run, next id.Run, err error)
 	// ActiveRuns returns pending and running runs, oldest due first; with an empty thread those of all threads.
 	ActiveRuns(ctx context.Context, t id.Thread) ([]*Run, error)
 	// ActiveThreads returns threads with pending or running runs, ordered by id, above an id.

@@ -252,6 +252,10 @@ func (f fakeRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run,
 	return []*run.Run{f.one()}, f.note(q)
 }
 
+func (f fakeRuns) Recent(_ context.Context, q run.Recent) ([]*run.Run, id.Run, error) {
+	return []*run.Run{f.one()}, "0190d0f2-7b5a-7b7e-8000-3c7e5b1f5d10", f.note(q)
+}
+
 // Newest has one run of each thread.
 func (f fakeRuns) Newest(_ context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
 	for _, t := range threads[:min(limit, len(threads))] {

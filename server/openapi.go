@@ -66,6 +66,7 @@ var operations = []operation{
 
 	{"get", "/understudy/threads/{thread_id}/tree", "Threads", "The checkpoints of a thread, newest first, without their values: checkpoint_id, parent_checkpoint_id, created_at, step, source and run_id of each", nil, "", []string{"limit:integer", "before:string"}},
 
+	{"get", "/understudy/runs", "Runs", "The runs of all threads, newest first, without their arguments: {runs, next}. next is the before of the next page; a page may be short", nil, "", []string{"limit:integer", "before:string", "status:string", "graph_id:string"}},
 	{"get", "/threads/{thread_id}/runs", "Runs", "List runs, newest first", nil, "", []string{"limit:integer", "offset:integer", "status:string", "select:array"}},
 	{"post", "/threads/{thread_id}/runs", "Runs", "Create a run in the background", compat.RunStateful, "", nil},
 	{"post", "/threads/{thread_id}/runs/stream", "Runs", "Create a run and stream its events", compat.RunStatefulStream, sse, nil},

@@ -47,6 +47,8 @@ func (h *runHandlers) routes(route register) {
 	route("GET", "/threads/{thread_id}/runs/{run_id}/stream", withRun(h.joinStream))
 	route("POST", "/threads/{thread_id}/runs/{run_id}/cancel", withRun(h.cancelRun))
 
+	route("GET", "/understudy/runs", h.recentRuns)
+
 	route("POST", "/runs", h.createRun(true))
 	route("POST", "/runs/stream", h.startRun(true, false))
 	route("POST", "/runs/wait", h.startRun(true, true))
@@ -257,6 +259,23 @@ func (h *runHandlers) listRuns(c *fiber.Ctx, t id.Thread) error {
 		}
 		return compat.AppendRun(slices.Grow(dst, len(x.Kwargs.Input)+1024), x, cols), nil
 	}))
+}
+
+// recentRuns lists the runs of all threads, newest first.
+func (h *runHandlers) recentRuns(c *fiber.Ctx) error {
+	q, err := compat.RecentQuery(func(name string) []string { return queries(c, name) })
+	if err != nil {
+		return err
+	}
+	var next id.Run
+	page, err := reading(c, func(ctx context.Context) (page []*run.Run, err error) {
+		page, next, err = h.runs.Recent(ctx, q)
+		return page, err
+	})
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, compat.AppendRecent(nil, page, next))
 }
 
 // joinRun answers with the result of a run once it is over. An unknown run is reported in the result.

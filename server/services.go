@@ -83,6 +83,8 @@ type Runs interface {
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
 	// Completions returns what is known of runs that are over, by run, in one read. Of one that is not, or of which nothing was kept, there is none.
 	Completions(ctx context.Context, runs ...*run.Run) (map[id.Run]*run.Completion, error)
+	// Recent returns runs of all threads, newest first and without arguments, and where the next page begins; "": there is none. A page may be short.
+	Recent(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error)
 	// Newest calls fn with the newest runs of threads that a search has found, newest first and without arguments.
 	Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error
 	Delete(ctx context.Context, t id.Thread, r id.Run) error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/andybalholm/brotli"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/access"
 	"understudy/studio"
@@ -100,4 +101,19 @@ type refuseAll struct{}
 
 func (refuseAll) Authenticate(context.Context, *access.Request) (*access.Actor, error) {
 	return nil, &access.Refusal{Status: http.StatusUnauthorized}
+}
+
+func TestRecentRuns(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	res, body := w.ask(t, "GET", "/understudy/runs?limit=2&status=success&graph_id=g&before=0190D0F2-7b5a-7b7e-8000-3c7e5b1f5d11", "")
+	require.Equal(t, 200, res.StatusCode, body)
+	require.Equal(t, "0190d0f2-7b5a-7b7e-8000-3c7e5b1f5d10", gjson.Get(body, "next").String())
+	require.Equal(t, int64(1), gjson.Get(body, "runs.#").Int())
+	require.Equal(t, gjson.Null, gjson.Get(body, "runs.0.ended_at").Type)
+	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "before=x", "status=done", "status="} {
+		res, body := w.ask(t, "GET", "/understudy/runs?"+query, "")
+		require.Equal(t, 422, res.StatusCode, query)
+		require.Contains(t, body, "Invalid")
+	}
 }

@@ -352,6 +352,23 @@ describe("the studio", { concurrency: 2, skip }, () => {
     studio.errors = studio.errors.filter((error) => !error.includes("404")); // the stream of the deleted thread
   });
 
+  journey("runs of all threads: one that failed says why, and many are cancelled at once", async (studio, page) => {
+    const threads = await Promise.all([1, 2, 3].map(() => studio.rest("/threads", {})));
+    const failed = await studio.rest("/threads", {});
+    await studio.rest(`/threads/${failed.thread_id}/runs/wait`, { assistant_id: "failing", input: {} });
+    const runs = await Promise.all(threads.map((t) => studio.rest(`/threads/${t.thread_id}/runs`, { assistant_id: "tokens", input: { messages: [{ role: "user", content: "say 9000" }] } })));
+    await page.goto(`${BASE_URL}/studio/runs?status=error&graph=failing`);
+    await page.locator("li", { hasText: failed.thread_id.slice(-8) }).locator(".why").waitFor();
+    await page.goto(`${BASE_URL}/studio/runs?graph=tokens`);
+    for (const run of runs) await page.getByRole("checkbox", { name: `Choose run ${run.run_id}` }).check();
+    page.on("dialog", (dialog) => dialog.accept());
+    await page.getByRole("button", { name: /^Cancel 3/ }).click();
+    await eventually(async () => {
+      const statuses = await Promise.all(runs.map(async (run) => (await studio.rest(`/threads/${run.thread_id}/runs/${run.run_id}`)).status));
+      assert.deepEqual(statuses, ["interrupted", "interrupted", "interrupted"]);
+    });
+  });
+
   for (const colorScheme of ["light", "dark"])
     journey(`axe finds nothing to complain about, ${colorScheme}`, async (studio, page) => {
       await page.getByRole("textbox", { name: "Message" }).waitFor();
@@ -369,7 +386,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
       await studio.begin("hitl", 'call search {"q": "cats"}');
       await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
       await studio.accessible("a question");
-      for (const path of ["approvals", "graphs", "store", "crons", "nowhere"]) {
+      for (const path of ["approvals", "runs", "graphs", "store", "crons", "nowhere"]) {
         await page.goto(`${BASE_URL}/studio/${path}`);
         await page.locator("h1").waitFor();
         if (path === "graphs") await page.locator(".graph .node").first().waitFor();
@@ -382,7 +399,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     for (const width of [320, 768, 1920])
       journey(`nothing is wider than a screen of ${width} pixels, ${colorScheme}`, async (studio, page) => {
         await page.getByRole("textbox", { name: "Message" }).waitFor();
-        for (const path of ["", "approvals", "graphs", "store", "crons"]) {
+        for (const path of ["", "approvals", "runs", "graphs", "store", "crons"]) {
           await page.goto(`${BASE_URL}/studio/${path}`);
           await page.locator("h1").first().waitFor();
           assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `/studio/${path}`);

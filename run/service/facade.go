@@ -38,6 +38,11 @@ func (s *Service) Newest(ctx context.Context, threads []id.Thread, limit int, fn
 	return s.Store.NewestRuns(ctx, threads, limit, fn)
 }
 
+// Recent returns runs of all threads, newest first and without arguments, and where the next page begins.
+func (s *Service) Recent(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error) {
+	return s.Store.RecentRuns(ctx, q)
+}
+
 // Crons are the schedules that make runs.
 func (s *Service) Crons() *cron.Crons { return s.crons }
 

@@ -279,6 +279,15 @@ func (g *runs) List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, 
 	return g.inner.List(ctx, t, q)
 }
 
+// Recent asks as for a search of threads.
+func (g *runs) Recent(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error) {
+	ctx, _, err = g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+	if err != nil {
+		return nil, "", err
+	}
+	return g.inner.Recent(ctx, q)
+}
+
 // Newest asks as for the search that has found the threads.
 func (g *runs) Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
 	ctx, _, err := g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))

@@ -110,7 +110,7 @@ func TestPlans(t *testing.T) {
 		relational.RunsOfThread.Postgres, relational.NextDue.Postgres, relational.NextDelivery.Postgres, relational.NextCron.Postgres,
 		relational.SeqsOfThread[0].Postgres, relational.SeqsOfThread[1].Postgres, relational.SeqsOfType[0].Postgres, relational.SeqsOfType[1].Postgres,
 		relational.SeqsOfRun[0].Postgres, relational.SeqsOfRun[1].Postgres,
-		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres,
+		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentRuns.Postgres,
 	}
 	sorted = append(sorted, deletesOfThread...)
 	sorted = append(sorted, relational.PruneRows.Postgres, pruneParents, lacking, relational.LastTurn.Postgres)

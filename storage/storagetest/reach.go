@@ -225,6 +225,10 @@ func seen(t *testing.T, b Backend, ctx context.Context, n int) map[string]bool {
 	is("records of the run", any, err)
 	usage, err := b.Threads.Usage(ctx, th)
 	is("usage", usage.Checkpoints.Rows > 0, err)
+	steps, err := b.Threads.Tree(ctx, th, "", 10)
+	is("tree", len(steps) > 0, err)
+	recent, _, err := b.Runs.RecentRuns(ctx, run.Recent{Limit: 1000})
+	is("recent runs", slices.ContainsFunc(recent, func(x *run.Run) bool { return x.Thread == th }), err)
 	_, err = b.Threads.PlanPrune(ctx, th, 10)
 	is("prune", true, err)
 	return found
@@ -236,7 +240,7 @@ func readsInReach(t *testing.T, b Backend) {
 	owned(t, b, 2, "bob")
 	alice := in(t, access.Threads, `{"owner":"alice"}`)
 	everything := seen(t, b, ctx, 1)
-	require.Len(t, everything, 15)
+	require.Len(t, everything, 17)
 	delete(everything, "active threads")
 	mine := seen(t, b, alice, 1)
 	require.True(t, mine["active threads"])
@@ -244,7 +248,7 @@ func readsInReach(t *testing.T, b Backend) {
 	require.Equal(t, everything, mine)
 	require.Empty(t, seen(t, b, alice, 2))
 	require.Empty(t, seen(t, b, alice, 3))
-	require.Len(t, seen(t, b, access.Everything(alice), 1), 15)
+	require.Len(t, seen(t, b, access.Everything(alice), 1), 17)
 	require.Empty(t, seen(t, b, access.Narrow(alice, access.Threads, must(access.ParseFilter(raw(`{"team":"red"}`)))), 1))
 
 	// A thread that is deleted, and made again by another actor.

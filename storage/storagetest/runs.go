@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/access"
 	"understudy/bridge"
 	"understudy/graph"
 	"understudy/id"
@@ -66,6 +67,57 @@ var runCases = map[string]func(*testing.T, Backend){
 		require.Empty(t, newest(5))
 		require.NoError(t, b.Threads.Write(t.Context(), func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }))
 		require.Equal(t, want(100, 3), newest(100, 1, 3))
+	},
+	"recent runs of all threads, page by page": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2), newThread(3))
+		require.NoError(t, b.Threads.Write(t.Context(), func(tx thread.Tx) error {
+			th, err := tx.Thread(threadID(3))
+			if err == nil {
+				th.Metadata = raw(`{"owner": "alice"}`)
+				err = tx.UpdateThread(th)
+			}
+			return err
+		}))
+		random := rand.New(rand.NewPCG(4, 2))
+		var all []*run.Run // newest first
+		for n := range 60 {
+			r := newRun(n+1, 1+random.IntN(3))
+			r.Status = []run.Status{run.Pending, run.Success, run.Error}[random.IntN(3)]
+			r.Graph = []string{"g", "h"}[random.IntN(2)]
+			insertRuns(t, b, r)
+			all = append([]*run.Run{r}, all...)
+		}
+		alice, err := access.ParseFilter(raw(`{"owner": "alice"}`))
+		require.NoError(t, err)
+		for _, reach := range []*access.Filter{nil, alice} {
+			ctx := t.Context()
+			if reach != nil {
+				ctx = access.Narrow(ctx, access.Threads, reach)
+			}
+			for range 20 {
+				q := run.Recent{Limit: 1 + random.IntN(15), Status: []run.Status{"", run.Error, run.Pending}[random.IntN(3)], Graph: []string{"", "g"}[random.IntN(2)]}
+				want, got := []id.Run{}, []id.Run{}
+				for _, r := range all {
+					if (q.Status == "" || r.Status == q.Status) && (q.Graph == "" || r.Graph == q.Graph) && (reach == nil || r.Thread == threadID(3)) {
+						want = append(want, r.ID)
+					}
+				}
+				for {
+					page, next, err := b.Runs.RecentRuns(ctx, q)
+					require.NoError(t, err)
+					require.LessOrEqual(t, len(page), q.Limit)
+					for _, r := range page {
+						require.Nil(t, r.Kwargs.Input)
+						got = append(got, r.ID)
+					}
+					if next == "" {
+						break
+					}
+					q.Before = next
+				}
+				require.Equal(t, want, got)
+			}
+		}
 	},
 	"every field comes back as it was": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))

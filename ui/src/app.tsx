@@ -1,5 +1,5 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Bot, CalendarClock, Database, Hourglass, MessagesSquare, Network } from "lucide-react";
+import { Bot, CalendarClock, Database, Hourglass, ListChecks, MessagesSquare, Network } from "lucide-react";
 import { useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { whenRefused } from "./api/client";
@@ -7,6 +7,7 @@ import { Approvals } from "./pages/approvals";
 import { Crons } from "./pages/crons";
 import { GraphPage } from "./pages/graph-page";
 import { Home } from "./pages/home";
+import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/sign-in";
 import { StorePage } from "./pages/store";
 import { ThreadPage } from "./pages/thread-page";
@@ -49,6 +50,7 @@ function Shell() {
         <Route path="/t/:id">{({ id }) => <ThreadPage key={id} id={id} />}</Route>
         <Route path="/approvals" component={Approvals} />
         <Route path="/graphs/:id?">{({ id }) => <GraphPage id={id} />}</Route>
+        <Route path="/runs" component={Runs} />
         <Route path="/store" component={StorePage} />
         <Route path="/crons" component={Crons} />
         <Route>
@@ -68,6 +70,7 @@ function Rail() {
   const entries = [
     ["/", "Threads", MessagesSquare, location === "/" || location.startsWith("/t/")],
     ["/approvals", "Approvals", Hourglass, location === "/approvals"],
+    ["/runs", "Runs", ListChecks, location === "/runs"],
     ["/graphs", "Graphs", Network, location.startsWith("/graphs")],
     ["/store", "Store", Database, location === "/store"],
     ["/crons", "Crons", CalendarClock, location === "/crons"],
@@ -85,12 +88,12 @@ function Rail() {
   );
 }
 
-/** Keys outside of fields: / finds, n begins a thread, g then t, a, g, s or c goes to a page. */
+/** Keys outside of fields: / finds, n begins a thread, g then t, a, r, g, s or c goes to a page. */
 function useShortcuts() {
   const [, navigate] = useLocation();
   useEffect(() => {
     let before = "";
-    const pages: Record<string, string> = { t: "/", a: "/approvals", g: "/graphs", s: "/store", c: "/crons" };
+    const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons" };
     const onKey = (e: KeyboardEvent) => {
       if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select")) return;
       if (e.key === "/") {

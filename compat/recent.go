@@ -1,0 +1,84 @@
+package compat
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+const (
+	defaultRecent = 50
+	maxRecent     = 1000
+)
+
+var runStatuses = []run.Status{run.Pending, run.Running, run.Success, run.Error, run.Interrupted, run.Timeout}
+
+// RecentQuery reads the query of the route that lists the runs of all threads. get returns all values of a parameter; the last one counts.
+func RecentQuery(get func(name string) []string) (run.Recent, error) {
+	q := run.Recent{Limit: defaultRecent}
+	last := func(name string) (string, bool) {
+		given := get(name)
+		if len(given) == 0 {
+			return "", false
+		}
+		return given[len(given)-1], true
+	}
+	if v, ok := last("limit"); ok {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 || n > maxRecent {
+			return q, fault.Newf(fault.Unprocessable, "Invalid limit: a number from 1 to %d", maxRecent)
+		}
+		q.Limit = n
+	}
+	if v, ok := last("before"); ok {
+		if q.Before = id.Run(id.Canonical(v)); q.Before == "" {
+			return q, fault.New(fault.Unprocessable, "Invalid before: must be a UUID")
+		}
+	}
+	if v, ok := last("status"); ok {
+		if q.Status = run.Status(v); !slices.Contains(runStatuses, q.Status) {
+			return q, fault.Newf(fault.Unprocessable, "Invalid status: one of %v", runStatuses)
+		}
+	}
+	q.Graph, _ = last("graph_id")
+	return q, nil
+}
+
+// AppendRecent appends a page of runs without their arguments: {"runs": […], "next": run ID or null}.
+func AppendRecent(dst []byte, page []*run.Run, next id.Run) []byte {
+	r := newRow(dst, nil)
+	r.key("runs")
+	r.dst = AppendList(r.dst, page, appendRecentRun)
+	r.textOrNull("next", string(next))
+	return r.end()
+}
+
+// appendRecentRun appends a run: its error, and when it began and ended, are not in the API of LangGraph Server.
+func appendRecentRun(dst []byte, x *run.Run) []byte {
+	r := newRow(dst, nil)
+	r.text("run_id", string(x.ID))
+	r.text("thread_id", string(x.Thread))
+	r.text("assistant_id", string(x.Assistant))
+	r.text("graph_id", x.Graph)
+	r.text("status", string(x.Status))
+	r.object("metadata", x.Metadata)
+	r.time("created_at", x.CreatedAt)
+	r.time("updated_at", x.UpdatedAt)
+	r.timeOrNull("started_at", orNil(x.StartedAt))
+	r.timeOrNull("ended_at", orNil(x.EndedAt))
+	r.int("attempt", x.Attempt)
+	r.raw("error", x.Error)
+	return r.end()
+}
+
+// orNil returns nil for a time that is not known.
+func orNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

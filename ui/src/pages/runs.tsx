@@ -1,0 +1,144 @@
+import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
+import { RotateCcw, Square } from "lucide-react";
+import { useState } from "react";
+import { Link, useSearchParams } from "wouter";
+import { get, post } from "../api/client";
+import type { Json, Run } from "../api/types";
+import { describe } from "../conversation/reducer";
+import { CopyButton } from "../parts/copy";
+import { age, duration } from "../parts/format";
+import { Empty, Problem } from "../parts/problem";
+import { Status } from "../parts/status";
+import { useAssistants } from "./assistants";
+
+interface RecentRun extends Run {
+  graph_id: string;
+  started_at: string | null;
+  ended_at: string | null;
+  attempt: number;
+  error: Json;
+}
+
+interface Page {
+  runs: RecentRun[];
+  next: string | null;
+}
+
+const statuses = ["pending", "running", "success", "error", "timeout", "interrupted"];
+const active = (r: RecentRun) => r.status === "pending" || r.status === "running";
+
+/** The runs of all threads, newest first: what runs, what waits, what failed and why. */
+export function Runs() {
+  const [params, setParams] = useSearchParams();
+  const status = params.get("status") ?? "";
+  const graph = params.get("graph") ?? "";
+  const queries = useQueryClient();
+  const assistants = useAssistants();
+  const graphs = [...new Set(assistants.data?.map((a) => a.graph_id))].sort();
+  const runs = useInfiniteQuery({
+    queryKey: ["recent", status, graph],
+    initialPageParam: "",
+    queryFn: ({ pageParam, signal }) => {
+      const query = new URLSearchParams({ limit: "50" });
+      if (status) query.set("status", status);
+      if (graph) query.set("graph_id", graph);
+      if (pageParam) query.set("before", pageParam);
+      return get<Page>(`/understudy/runs?${query}`, signal);
+    },
+    getNextPageParam: (last) => last.next ?? undefined,
+    refetchInterval: 5_000,
+  });
+  const all = [...new Map((runs.data?.pages ?? []).flatMap((p) => p.runs).map((r) => [r.run_id, r])).values()];
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const picked = all.filter((r) => chosen.has(r.run_id) && active(r));
+  const stoppable = all.filter(active);
+  const cancel = useMutation({
+    mutationFn: async (list: RecentRun[]) => {
+      for (const thread_id of new Set(list.map((r) => r.thread_id))) {
+        await post("/runs/cancel", { thread_id, run_ids: list.filter((r) => r.thread_id === thread_id).map((r) => r.run_id) });
+      }
+    },
+    onSettled: () => (setChosen(new Set()), queries.invalidateQueries({ queryKey: ["recent"] })),
+  });
+  const set = (name: string, value: string) =>
+    setParams((old) => {
+      value ? old.set(name, value) : old.delete(name);
+      return old;
+    });
+  return (
+    <main className="page wide">
+      <h1>Runs</h1>
+      <div className="bar">
+        <label className="bar">
+          Status
+          <select value={status} onChange={(e) => set("status", e.target.value)}>
+            <option value="">all</option>
+            {statuses.map((s) => (
+              <option key={s}>{s}</option>
+            ))}
+          </select>
+        </label>
+        <label className="bar">
+          Graph
+          <select value={graph} onChange={(e) => set("graph", e.target.value)}>
+            <option value="">all</option>
+            {graphs.map((g) => (
+              <option key={g}>{g}</option>
+            ))}
+          </select>
+        </label>
+        {stoppable.length > 0 && (
+          <>
+            <button type="button" className="plain" onClick={() => setChosen(new Set(picked.length === stoppable.length ? [] : stoppable.map((r) => r.run_id)))}>
+              {picked.length === stoppable.length ? "Choose none" : `Choose all ${stoppable.length} active`}
+            </button>
+            <button type="button" disabled={picked.length === 0 || cancel.isPending} onClick={() => confirm(`Cancel ${picked.length} runs?`) && cancel.mutate(picked)}>
+              <Square size={12} aria-hidden /> Cancel {picked.length || ""}
+            </button>
+          </>
+        )}
+      </div>
+      <Problem error={runs.error ?? cancel.error} />
+      {runs.isSuccess && all.length === 0 && !runs.hasNextPage && <Empty>{status || graph ? "No run is like this." : "Nothing has run yet."}</Empty>}
+      <ol className="runs">
+        {all.map((r) => (
+          <Line key={r.run_id} run={r} chosen={chosen.has(r.run_id)} onChoose={(on) => setChosen((old) => new Set(on ? [...old, r.run_id] : [...old].filter((other) => other !== r.run_id)))} />
+        ))}
+      </ol>
+      {runs.hasNextPage && (
+        <button type="button" className="plain" disabled={runs.isFetchingNextPage} onClick={() => void runs.fetchNextPage()}>
+          Older runs
+        </button>
+      )}
+    </main>
+  );
+}
+
+function Line({ run, chosen, onChoose }: { run: RecentRun; chosen: boolean; onChoose: (on: boolean) => void }) {
+  const ran = run.started_at ? Date.parse(run.ended_at ?? run.updated_at) - Date.parse(run.started_at) : null;
+  const waited = run.started_at ? Date.parse(run.started_at) - Date.parse(run.created_at) : null;
+  return (
+    <li data-run={run.run_id}>
+      {active(run) && <input type="checkbox" aria-label={`Choose run ${run.run_id}`} checked={chosen} onChange={(e) => onChoose(e.target.checked)} />}
+      <Status of={run.status} text />
+      <b>{run.graph_id}</b>
+      <Link href={`/t/${run.thread_id}?panel=runs`}>thread …{run.thread_id.slice(-8)}</Link>
+      <span className="quiet numbers">
+        {ran !== null && !active(run) && `took ${duration(ran)}`}
+        {waited !== null && waited > 1_000 && `, waited ${duration(waited)}`}
+        {run.attempt > 1 && `, attempt ${run.attempt}`}
+      </span>
+      <CopyButton text={run.run_id} label={`Copy ${run.run_id}`} />
+      <time dateTime={run.created_at} title={new Date(run.created_at).toLocaleString()}>
+        {age(run.created_at)}
+      </time>
+      {run.error && <p className="why">{describe(run.error).slice(0, 500)}</p>}
+      {run.error && (
+        <Link href={`/t/${run.thread_id}?panel=state`} className="quiet">
+          <RotateCcw size={12} aria-hidden /> look at its state, change it, run again
+        </Link>
+      )}
+    </li>
+  );
+}
+
