@@ -48,6 +48,9 @@ func TestStudio(t *testing.T) {
 		res, _ = w.ask(t, "GET", prefix+"/studio/"+parts[1][1], "")
 		require.Contains(t, res.Header.Get("Cache-Control"), "immutable")
 
+		_, licenses := w.ask(t, "GET", prefix+"/studio/licenses.txt", "")
+		require.Contains(t, licenses, "react-dom")
+
 		for _, missing := range []string{"assets/none.js", "../go.mod", "%2e%2e/studio.go", "index.html.br", "assets/"} {
 			res, body := w.ask(t, "GET", prefix+"/studio/"+missing, "")
 			require.NotContains(t, body, "module understudy")

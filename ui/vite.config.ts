@@ -1,5 +1,5 @@
 import { brotliCompressSync, constants } from "node:zlib";
-import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import react from "@vitejs/plugin-react";
 import { defineConfig, type Plugin } from "vite";
@@ -24,10 +24,32 @@ function compressed(): Plugin {
   };
 }
 
+/** Writes the licenses of all packages that are in the pages, which must go with them. */
+function licenses(): Plugin {
+  return {
+    name: "licenses",
+    apply: "build",
+    generateBundle() {
+      const folders = new Set<string>();
+      for (const id of this.getModuleIds()) {
+        const found = /^(.*\/node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(id.replace(/^\0/, ""));
+        if (found) folders.add(found[1]!);
+      }
+      const texts = [...folders].filter((folder) => existsSync(join(folder, "package.json"))).map((folder) => {
+        const { name, version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as Record<string, string>;
+        const file = readdirSync(folder).find((f) => /^licen[cs]e(\.|$)/i.test(f));
+        return `${name} ${version} (${license})\n\n${file ? readFileSync(join(folder, file), "utf8").trim() : "The package has no text of its license."}\n`;
+      });
+      this.emitFile({ type: "asset", fileName: "licenses.txt", source: texts.sort().join(`\n${"-".repeat(80)}\n\n`) });
+    },
+  };
+}
+
 export default defineConfig(({ command }) => ({
   base: "./",
   plugins: [
     react(),
+    licenses(),
     compressed(),
     {
       name: "empty",
