@@ -218,8 +218,9 @@ func (v *village) settle(name string) *villager {
 	make("T", "thread_id", "POST", "/threads", `{"metadata":{"about":"`+u.secret+`"}}`)
 	th := "/threads/" + u.has["T"]
 	v.must(name, "POST", th+"/runs/stream", `{`+input("")+`,"stream_resumable":true,"stream_mode":["values","updates"]}`)
-	v.must(name, "POST", th+"/state", `{"values":{"note":"`+u.secret+`"}}`)
 	make("R", "0.run_id", "GET", th+"/runs", "")
+	v.must(name, "GET", th+"/runs/"+u.has["R"]+"/join", "") // a stream that is silent for long was left before its end
+	v.must(name, "POST", th+"/state", `{"values":{"note":"`+u.secret+`"}}`)
 	make("C", "checkpoint.checkpoint_id", "GET", th+"/state", "")
 	make("I", "thread_id", "POST", "/threads", `{"metadata":{"about":"`+u.secret+`"}}`)
 	v.must(name, "POST", "/threads/"+u.has["I"]+"/runs/wait", `{`+input(" ask")+`}`)
