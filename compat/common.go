@@ -322,6 +322,14 @@ func (r *row) timeOrNull(name string, t *time.Time) {
 	}
 }
 
+// orNil returns nil for a time that is not known.
+func orNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
 func (r *row) bool(name string, v bool) {
 	if r.key(name) {
 		r.dst = strconv.AppendBool(r.dst, v)

@@ -19,11 +19,10 @@ const (
 // types reports whether to read event_types.
 func RowQuery(get func(name string) []string, types bool) (q eventstore.PageQuery, err error) {
 	number := func(name string, absent, least, most int64) int64 {
-		given := get(name)
-		if len(given) == 0 {
+		s, given := params(get).last(name)
+		if !given {
 			return absent
 		}
-		s := given[len(given)-1]
 		n, perr := strconv.ParseUint(s, 10, 63)
 		if v := int64(n); perr == nil && v >= least && v <= most {
 			return v

@@ -2,8 +2,6 @@ package compat
 
 import (
 	"slices"
-	"strconv"
-	"time"
 
 	"understudy/id"
 	"understudy/internal/fault"
@@ -19,32 +17,22 @@ var runStatuses = []run.Status{run.Pending, run.Running, run.Success, run.Error,
 
 // RecentQuery reads the query of the route that lists the runs of all threads. get returns all values of a parameter; the last one counts.
 func RecentQuery(get func(name string) []string) (run.Recent, error) {
-	q := run.Recent{Limit: defaultRecent}
-	last := func(name string) (string, bool) {
-		given := get(name)
-		if len(given) == 0 {
-			return "", false
-		}
-		return given[len(given)-1], true
+	p := params(get)
+	limit, err := p.limit(defaultRecent, maxRecent)
+	if err != nil {
+		return run.Recent{}, err
 	}
-	if v, ok := last("limit"); ok {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxRecent {
-			return q, fault.Newf(fault.Unprocessable, "Invalid limit: a number from 1 to %d", maxRecent)
-		}
-		q.Limit = n
+	before, err := p.before()
+	if err != nil {
+		return run.Recent{}, err
 	}
-	if v, ok := last("before"); ok {
-		if q.Before = id.Run(id.Canonical(v)); q.Before == "" {
-			return q, fault.New(fault.Unprocessable, "Invalid before: must be a UUID")
-		}
-	}
-	if v, ok := last("status"); ok {
+	q := run.Recent{Before: id.Run(before), Limit: limit}
+	if v, ok := p.last("status"); ok {
 		if q.Status = run.Status(v); !slices.Contains(runStatuses, q.Status) {
 			return q, fault.Newf(fault.Unprocessable, "Invalid status: one of %v", runStatuses)
 		}
 	}
-	q.Graph, _ = last("graph_id")
+	q.Graph, _ = p.last("graph_id")
 	return q, nil
 }
 
@@ -73,12 +61,4 @@ func appendRecentRun(dst []byte, x *run.Run) []byte {
 	r.int("attempt", x.Attempt)
 	r.raw("error", x.Error)
 	return r.end()
-}
-
-// orNil returns nil for a time that is not known.
-func orNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }

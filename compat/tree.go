@@ -1,10 +1,7 @@
 package compat
 
 import (
-	"strconv"
-
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/thread"
 )
 
@@ -15,19 +12,11 @@ const (
 
 // TreeQuery reads the query of the route that lists the checkpoints of a thread. get returns all values of a parameter; the last one counts.
 func TreeQuery(get func(name string) []string) (before id.Checkpoint, limit int, err error) {
-	limit = defaultSteps
-	if given := get("limit"); len(given) > 0 {
-		limit, err = strconv.Atoi(given[len(given)-1])
-		if err != nil || limit < 1 || limit > maxSteps {
-			return "", 0, fault.Newf(fault.Unprocessable, "Invalid limit: a number from 1 to %d", maxSteps)
-		}
+	if limit, err = params(get).limit(defaultSteps, maxSteps); err != nil {
+		return "", 0, err
 	}
-	if given := get("before"); len(given) > 0 {
-		if before = id.Checkpoint(id.Canonical(given[len(given)-1])); before == "" {
-			return "", 0, fault.New(fault.Unprocessable, "Invalid before: must be a UUID")
-		}
-	}
-	return before, limit, nil
+	uuid, err := params(get).before()
+	return id.Checkpoint(uuid), limit, err
 }
 
 // AppendStep appends a checkpoint without its values.
@@ -35,12 +24,9 @@ func AppendStep(dst []byte, s thread.Step) []byte {
 	r := newRow(dst, nil)
 	r.text("checkpoint_id", string(s.ID))
 	r.textOrNull("parent_checkpoint_id", string(s.Parent))
-	if at, ok := s.ID.Time(); ok {
-		r.time("created_at", at)
-	} else {
-		r.raw("created_at", []byte("null"))
-	}
-	r.raw("step", strconv.AppendInt(nil, int64(s.Number), 10))
+	at, _ := s.ID.Time()
+	r.timeOrNull("created_at", orNil(at))
+	r.int("step", s.Number)
 	r.text("source", s.Source)
 	r.textOrNull("run_id", string(s.Run))
 	return r.end()

@@ -41,7 +41,7 @@ type target struct {
 // platform is the additional path of the API on LangGraph Platform.
 const platform = "/api/langgraph"
 
-// classify is classify, which does not know of pages.
+// classify also knows the pages, which not every proxy has.
 func (p *Proxy) classify(method, path string) target {
 	if pages := p.c.Pages; pages != "" && strings.HasPrefix(path, pages) && (len(path) == len(pages) || path[len(pages)] == '/') {
 		return target{kind: own}

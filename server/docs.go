@@ -49,18 +49,23 @@ func (s *Server) docs(c *fiber.Ctx) error {
 		}
 		c.Vary(fiber.HeaderAcceptEncoding)
 	}
-	c.Set(fiber.HeaderContentType, f.Type)
-	c.Set(fiber.HeaderCacheControl, "no-cache")
-	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	c.Set("Content-Security-Policy", docsPolicy)
-	c.Set(fiber.HeaderXFrameOptions, "DENY") // for browsers without frame-ancestors
-	c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
-	c.Set("Cross-Origin-Opener-Policy", "same-origin")
+	pageHeaders(c, f.Type, docsPolicy)
 	return c.Send(body)
 }
 
 // OpenAPI returns the description of the API, as at /openapi.json.
 func (s *Server) OpenAPI() []byte { return s.openapi }
+
+// pageHeaders sets the headers of a part of pages that this server has itself.
+func pageHeaders(c *fiber.Ctx, contentType, policy string) {
+	c.Set(fiber.HeaderContentType, contentType)
+	c.Set(fiber.HeaderCacheControl, "no-cache")
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set("Content-Security-Policy", policy)
+	c.Set(fiber.HeaderXFrameOptions, "DENY") // for browsers without frame-ancestors
+	c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
+	c.Set("Cross-Origin-Opener-Policy", "same-origin")
+}
 
 // accepts reports whether a client has said that it reads an encoding. Those that say nothing, such as curl, often read none.
 func accepts(c *fiber.Ctx, encoding string) bool {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -14,12 +15,16 @@ const StudioPath = "/studio"
 
 // studioRoutes serve the pages. They hold no data: what they show they request from the API, with the credentials of their reader.
 func (s *Server) studioRoutes() {
-	prefix := s.opts.MountPrefix
-	s.routeUnder([]string{prefix}, "GET", StudioPath, func(c *fiber.Ctx) error {
-		return c.Redirect(prefix+StudioPath+"/", fiber.StatusTemporaryRedirect)
-	})
-	s.routeUnder([]string{prefix}, "GET", StudioPath+"/", s.studio)
-	s.app.Get(prefix+StudioPath+"/*", s.studio)
+	base := s.opts.MountPrefix + StudioPath + "/"
+	document := sync.OnceValues(func() ([]byte, error) { return studio.Document(base) })
+	page := func(c *fiber.Ctx) error {
+		requestOf(c).route = StudioPath
+		return sendStudio(c, document)
+	}
+	under := []string{s.opts.MountPrefix}
+	s.routeUnder(under, "GET", StudioPath, func(c *fiber.Ctx) error { return c.Redirect(base, fiber.StatusTemporaryRedirect) })
+	s.routeUnder(under, "GET", StudioPath+"/", page)
+	s.app.Get(base+"*", page)
 }
 
 // home is the answer of the root: the pages for a browser, if there are any, and otherwise what LangGraph Server says.
@@ -31,28 +36,22 @@ func (s *Server) home(c *fiber.Ctx) error {
 	return sendJSON(c, []byte(`{"ok":true}`))
 }
 
-func (s *Server) studio(c *fiber.Ctx) error {
-	requestOf(c).route = StudioPath
+// sendStudio answers with a part of the pages, or with the document that they share.
+func sendStudio(c *fiber.Ctx, document func() ([]byte, error)) error {
 	f, ok := studio.Find(c.Params("*"))
 	if !ok {
 		return fault.New(fault.NotFound, "there is no such page; the first one is /studio/")
 	}
-	c.Set(fiber.HeaderContentType, f.Type)
-	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	c.Set("Content-Security-Policy", studio.Policy)
-	c.Set(fiber.HeaderXFrameOptions, "DENY") // for browsers without frame-ancestors
-	c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
-	c.Set("Cross-Origin-Opener-Policy", "same-origin")
-	c.Set(fiber.HeaderCacheControl, "no-cache")
-	if f.Immutable {
-		c.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
-	}
-	if strings.HasPrefix(f.Type, "text/html") {
-		body, err := studio.Document(s.opts.MountPrefix + StudioPath + "/")
+	pageHeaders(c, f.Type, studio.Policy)
+	if f.Document {
+		body, err := document()
 		if err != nil {
 			return err
 		}
 		return c.Send(body)
+	}
+	if f.Immutable {
+		c.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
 	}
 	c.Vary(fiber.HeaderAcceptEncoding)
 	if accepts(c, "br") {

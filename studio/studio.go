@@ -25,7 +25,11 @@ type File struct {
 	Type      string // for Content-Type
 	Brotli    []byte // compressed
 	Immutable bool   // its name changes with its content
+	Document  bool   // it is what all pages share, see Document
 }
+
+// document is the file of Document.
+const document = "index.html"
 
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8",
@@ -35,13 +39,13 @@ var types = map[string]string{
 func Find(name string) (File, bool) {
 	ext := path.Ext(name)
 	if ext == "" {
-		name, ext = "index.html", ".html"
+		name, ext = document, ".html"
 	}
 	body, err := files.ReadFile("dist/" + name + ".br")
 	if err != nil || types[ext] == "" {
 		return File{}, false
 	}
-	return File{Type: types[ext], Brotli: body, Immutable: strings.HasPrefix(name, "assets/")}, true
+	return File{Type: types[ext], Brotli: body, Immutable: strings.HasPrefix(name, "assets/"), Document: name == document}, true
 }
 
 // Plain returns the file for a client that does not read brotli.

@@ -14,7 +14,7 @@ var RecentRuns = same("SELECT " + RunColumns + ", NULL, NULL, NULL, NULL, NULL, 
 	OfThreads + "run_id < $1 ORDER BY run_id DESC LIMIT $2")
 
 const (
-	recentAtOnce = 500         // rows that one statement reads
+	recentAtOnce = 500         // rows that one statement reads to select from
 	recentAtMost = 10_000      // rows that one call looks at
 	afterRuns    = id.Run("g") // is above every UUID
 )
@@ -25,6 +25,10 @@ func (s *Store) RecentRuns(ctx context.Context, q run.Recent) (page []*run.Run, 
 	at := q.Before
 	if at == "" {
 		at = afterRuns
+	}
+	atOnce := recentAtOnce
+	if q.Status == "" && q.Graph == "" && reach == nil {
+		atOnce = q.Limit // all are selected
 	}
 	err = s.db.Snapshot(ctx, func(db Querier) error {
 		page = nil
@@ -45,14 +49,14 @@ func (s *Store) RecentRuns(ctx context.Context, q run.Recent) (page []*run.Run, 
 					full = len(page) == q.Limit
 				}
 				return nil
-			}, at, recentAtOnce); err != nil {
+			}, at, atOnce); err != nil {
 				return err
 			}
 			next = at
 			if full {
 				return nil
 			}
-			if read < recentAtOnce {
+			if read < atOnce {
 				next = ""
 				return nil
 			}

@@ -34,7 +34,7 @@ interface Props {
 }
 
 export const MessageView = memo(function MessageView({ entry, nested, branch, busy, actions }: Props) {
-  const { message, row, live, results } = entry;
+  const { message, row, results } = entry;
   const kind = kindOf(message);
   const [draft, setDraft] = useState<string | null>(null);
   const [Face, name] = faces[kind];
@@ -73,7 +73,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
         </span>
       </header>
       {draft === null ? (
-        <Content message={message} live={live} results={results} nested={nested} text={text} />
+        <Content message={message} results={results} nested={nested} text={text} />
       ) : (
         <form
           className="edit"
@@ -95,7 +95,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
   );
 });
 
-function Content({ message, results, nested, text }: { message: Message; live: boolean; results: ReadonlyMap<string, Message>; nested: Conversation["nested"]; text: string }) {
+function Content({ message, results, nested, text }: { message: Message; results: ReadonlyMap<string, Message>; nested: Conversation["nested"]; text: string }) {
   const reasoning = reasoningOf(message);
   return (
     <>

@@ -170,7 +170,7 @@ export function describe(error: Json): string {
 
 /** What the transcript consists of. The key of an entry stays from its first token to its record, and so does its place in the document. */
 export type Entry =
-  | { kind: "message"; key: string; message: Message; row?: Row; live: boolean; results: ReadonlyMap<string, Message> }
+  | { kind: "message"; key: string; message: Message; row?: Row; results: ReadonlyMap<string, Message> }
   | { kind: "marker"; key: string; marker: Condensed };
 
 /** The entries of a conversation, in order. Results of tools are shown with their calls; those without a call stand for themselves. */
@@ -190,7 +190,7 @@ export function entriesOf(c: Conversation): Entry[] {
     if (row && row.category !== "message") {
       entries.push({ kind: "marker", key: `marker-${row.seq}`, marker: row.content as Condensed });
     } else if (!message.tool_call_id || !called.has(message.tool_call_id)) {
-      entries.push({ kind: "message", key: message.id ?? `row-${row?.seq}`, message, row, live: !row, results });
+      entries.push({ kind: "message", key: message.id ?? `row-${row?.seq}`, message, row, results });
     }
   }
   return entries;

@@ -28,7 +28,7 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
   const seen = useRef({ top: 0, height: 0 });
   const [unread, setUnread] = useState(0);
   const [loading, setLoading] = useState(false);
-  const jumping = useRef(false); // on the way to the beginning, which passes positions that nobody chose
+  const jumping = useRef(false); // scrolling to the beginning: the reader did not choose the positions on the way
   const [jumps, setJumps] = useState(0); // to the beginning
   const first = useRef<string | undefined>(undefined);
   const length = useRef(0);

@@ -1,14 +1,12 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "react";
 import { APIError, get, open, post } from "../api/client";
+import { beginRun } from "../api/runs";
 import type { Json, JsonObject, Message, Row, Run, Thread } from "../api/types";
 import { empty, entriesOf, reduce } from "./reducer";
 
 const page = 50;
 const end = Number.MAX_SAFE_INTEGER;
-
-/** What a run is asked to stream, so that this page can draw it. */
-const modes = ["messages-tuple", "updates", "tasks", "custom"];
 
 interface Page {
   data: Row[];
@@ -22,10 +20,7 @@ export interface Turn {
   said?: Message;
   checkpoint?: string; // continue behind this one
   cut?: number; // what is said from this seq on belongs to the path that is left
-  config?: JsonObject;
-  context?: JsonObject;
   strategy?: string; // what happens to a run that is under way
-  breakpoints?: string[]; // stop before these nodes
 }
 
 /** Follows a thread: its record, its runs whoever began them, and its status. */
@@ -115,18 +110,12 @@ export function useConversation(threadID: string) {
       if (turn.said) dispatch({ type: "said", message: turn.said });
       try {
         await opened.current.promise; // so that no event is missed
-        const run = await post<Run>(`${path}/runs`, {
+        const run = await beginRun(threadID, {
           assistant_id: assistant,
           input: turn.input ?? null,
           command: turn.command,
           checkpoint_id: turn.checkpoint,
-          config: turn.config,
-          context: turn.context,
-          interrupt_before: turn.breakpoints?.length ? turn.breakpoints : undefined,
-          multitask_strategy: turn.strategy ?? "reject",
-          stream_mode: modes,
-          stream_subgraphs: true,
-          stream_resumable: true,
+          multitask_strategy: turn.strategy,
         });
         void queries.invalidateQueries({ queryKey: ["thread", threadID] });
         void queries.invalidateQueries({ queryKey: ["threads"] });

@@ -1,7 +1,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "wouter";
-import { post } from "../api/client";
+import { beginRun } from "../api/runs";
 import type { JsonObject, Thread } from "../api/types";
 import { Interrupts } from "../interrupts/interrupts";
 import { age } from "../parts/format";
@@ -37,14 +37,7 @@ function Waiting({ thread }: { thread: Thread }) {
     try {
       setError(null);
       setSent(true);
-      await post(`/threads/${thread.thread_id}/runs`, {
-        assistant_id: thread.metadata.assistant_id,
-        command,
-        multitask_strategy: "reject",
-        stream_mode: ["messages-tuple", "updates", "tasks", "custom"],
-        stream_subgraphs: true,
-        stream_resumable: true,
-      });
+      await beginRun(thread.thread_id, { assistant_id: thread.metadata.assistant_id, command });
       await queries.invalidateQueries({ queryKey: ["threads"] });
     } catch (e) {
       setSent(false);

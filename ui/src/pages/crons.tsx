@@ -3,7 +3,8 @@ import { Pause, Play, Trash2, Zap } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
 import { post, request } from "../api/client";
-import type { Cron, Run, Thread } from "../api/types";
+import { beginRun } from "../api/runs";
+import type { Cron, Thread } from "../api/types";
 import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
 import { useAssistants } from "./assistants";
@@ -51,7 +52,7 @@ function CronCard({ cron }: { cron: Cron }) {
     mutationFn: async () => {
       const thread = cron.thread_id ?? (await post<Thread>("/threads", { metadata: { assistant_id: cron.assistant_id } })).thread_id;
       const { input, config, context, interrupt_before, interrupt_after } = cron.payload;
-      await post<Run>(`/threads/${thread}/runs`, { assistant_id: cron.assistant_id, input, config, context, interrupt_before, interrupt_after, multitask_strategy: "enqueue", stream_mode: ["messages-tuple", "updates", "tasks"], stream_resumable: true });
+      await beginRun(thread, { assistant_id: cron.assistant_id, input, config, context, interrupt_before, interrupt_after, multitask_strategy: "enqueue" });
       return thread;
     },
     onSuccess: setBegan,

@@ -1,13 +1,12 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Square } from "lucide-react";
 import { get, post } from "../api/client";
+import { isActive } from "../api/runs";
 import type { Run } from "../api/types";
 import { ID } from "../parts/copy";
 import { age, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
-
-const active = (r: Run) => r.status === "pending" || r.status === "running";
 
 /** The runs of a thread, newest first. */
 export function RunList({ thread }: { thread: string }) {
@@ -15,7 +14,7 @@ export function RunList({ thread }: { thread: string }) {
   const runs = useQuery({
     queryKey: ["runs", thread],
     queryFn: ({ signal }) => get<Run[]>(`/threads/${thread}/runs?limit=100`, signal),
-    refetchInterval: (q) => (q.state.data?.some(active) ? 1_000 : false),
+    refetchInterval: (q) => (q.state.data?.some(isActive) ? 1_000 : false),
   });
   const cancel = useMutation({
     mutationFn: (run: string) => post(`/threads/${thread}/runs/${run}/cancel?wait=true`, {}),
@@ -30,11 +29,11 @@ export function RunList({ thread }: { thread: string }) {
           <li key={r.run_id}>
             <Status of={r.status} text />
             <ID id={r.run_id} />
-            <span className="quiet numbers">{active(r) ? "" : duration(Date.parse(r.updated_at) - Date.parse(r.created_at))}</span>
+            <span className="quiet numbers">{isActive(r) ? "" : duration(Date.parse(r.updated_at) - Date.parse(r.created_at))}</span>
             <time dateTime={r.created_at} title={new Date(r.created_at).toLocaleString()}>
               {age(r.created_at)}
             </time>
-            {active(r) && (
+            {isActive(r) && (
               <button type="button" className="plain" onClick={() => cancel.mutate(r.run_id)}>
                 <Square size={12} aria-hidden /> Cancel
               </button>

@@ -3,6 +3,7 @@ import { RotateCcw, Square } from "lucide-react";
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { get, post } from "../api/client";
+import { isActive } from "../api/runs";
 import type { Json, Run } from "../api/types";
 import { describe } from "../conversation/reducer";
 import { CopyButton } from "../parts/copy";
@@ -25,7 +26,6 @@ interface Page {
 }
 
 const statuses = ["pending", "running", "success", "error", "timeout", "interrupted"];
-const active = (r: RecentRun) => r.status === "pending" || r.status === "running";
 
 /** The runs of all threads, newest first: what runs, what waits, what failed and why. */
 export function Runs() {
@@ -50,8 +50,8 @@ export function Runs() {
   });
   const all = [...new Map((runs.data?.pages ?? []).flatMap((p) => p.runs).map((r) => [r.run_id, r])).values()];
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const picked = all.filter((r) => chosen.has(r.run_id) && active(r));
-  const stoppable = all.filter(active);
+  const picked = all.filter((r) => chosen.has(r.run_id) && isActive(r));
+  const stoppable = all.filter(isActive);
   const cancel = useMutation({
     mutationFn: async (list: RecentRun[]) => {
       for (const thread_id of new Set(list.map((r) => r.thread_id))) {
@@ -69,24 +69,8 @@ export function Runs() {
     <main className="page wide">
       <h1>Runs</h1>
       <div className="bar">
-        <label className="bar">
-          Status
-          <select value={status} onChange={(e) => set("status", e.target.value)}>
-            <option value="">all</option>
-            {statuses.map((s) => (
-              <option key={s}>{s}</option>
-            ))}
-          </select>
-        </label>
-        <label className="bar">
-          Graph
-          <select value={graph} onChange={(e) => set("graph", e.target.value)}>
-            <option value="">all</option>
-            {graphs.map((g) => (
-              <option key={g}>{g}</option>
-            ))}
-          </select>
-        </label>
+        <Choice label="Status" value={status} values={statuses} onChange={(v) => set("status", v)} />
+        <Choice label="Graph" value={graph} values={graphs} onChange={(v) => set("graph", v)} />
         {stoppable.length > 0 && (
           <>
             <button type="button" className="plain" onClick={() => setChosen(new Set(picked.length === stoppable.length ? [] : stoppable.map((r) => r.run_id)))}>
@@ -114,17 +98,31 @@ export function Runs() {
   );
 }
 
+function Choice({ label, value, values, onChange }: { label: string; value: string; values: string[]; onChange: (value: string) => void }) {
+  return (
+    <label className="bar">
+      {label}
+      <select value={value} onChange={(e) => onChange(e.target.value)}>
+        <option value="">all</option>
+        {values.map((v) => (
+          <option key={v}>{v}</option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
 function Line({ run, chosen, onChoose }: { run: RecentRun; chosen: boolean; onChoose: (on: boolean) => void }) {
   const ran = run.started_at ? Date.parse(run.ended_at ?? run.updated_at) - Date.parse(run.started_at) : null;
   const waited = run.started_at ? Date.parse(run.started_at) - Date.parse(run.created_at) : null;
   return (
     <li data-run={run.run_id}>
-      {active(run) && <input type="checkbox" aria-label={`Choose run ${run.run_id}`} checked={chosen} onChange={(e) => onChoose(e.target.checked)} />}
+      {isActive(run) && <input type="checkbox" aria-label={`Choose run ${run.run_id}`} checked={chosen} onChange={(e) => onChoose(e.target.checked)} />}
       <Status of={run.status} text />
       <b>{run.graph_id}</b>
       <Link href={`/t/${run.thread_id}?panel=runs`}>thread …{run.thread_id.slice(-8)}</Link>
       <span className="quiet numbers">
-        {ran !== null && !active(run) && `took ${duration(ran)}`}
+        {ran !== null && !isActive(run) && `took ${duration(ran)}`}
         {waited !== null && waited > 1_000 && `, waited ${duration(waited)}`}
         {run.attempt > 1 && `, attempt ${run.attempt}`}
       </span>

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { GitFork, ListTree, Network, Play, WifiOff } from "lucide-react";
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from "react";
-import { useLocation, useSearchParams } from "wouter";
+import { useSearchParams } from "wouter";
 import { get } from "../api/client";
 import type { Json, Message, Row, State } from "../api/types";
 import { Tree, type Branch } from "../conversation/branches";
@@ -35,7 +35,6 @@ export function ThreadPage({ id }: { id: string }) {
   const checkpoint = params.get("checkpoint"); // whose state is inspected
   const branch = params.get("branch"); // the checkpoint whose path is shown instead of the newest
   const [failure, setFailure] = useState<unknown>(null);
-  const [location] = useLocation();
 
   const assistants = useAssistants();
   const [chosen, setChosen] = useState<string | null>(null);
@@ -75,20 +74,15 @@ export function ThreadPage({ id }: { id: string }) {
     },
     [assistant, branch, send, set],
   );
-  const say = useCallback((text: string, turn: Turn = {}) => {
-    const said: Message = { id: crypto.randomUUID(), type: "human", content: text };
-    return submit({ ...turn, said, input: { messages: [{ id: said.id!, type: "human", content: text }] } });
-  }, [submit]);
+  const say = useCallback((text: string, turn: Turn = {}) => submit({ ...turn, ...saying(text) }), [submit]);
 
   // A conversation that was begun on the first page.
   useEffect(() => {
     const first = takeFirst(id);
     if (!first) return;
     setChosen(first.assistant);
-    const said: Message | undefined = first.text === undefined ? undefined : { id: crypto.randomUUID(), type: "human", content: first.text };
-    const input = said ? { messages: [{ id: said.id!, type: "human", content: first.text! }] } : first.input;
-    send(first.assistant, { said, input }).catch(setFailure);
-  }, [id, send, location]);
+    send(first.assistant, first.text === undefined ? { input: first.input } : saying(first.text)).catch(setFailure);
+  }, [id, send]);
 
   const actions = useMemo<MessageActions>(
     () => ({
@@ -193,6 +187,12 @@ export function ThreadPage({ id }: { id: string }) {
       )}
     </main>
   );
+}
+
+/** A turn with the words of a person. */
+function saying(text: string): Turn {
+  const message = { id: crypto.randomUUID(), type: "human", content: text };
+  return { said: message, input: { messages: [message] } };
 }
 
 const before = (tree: Tree, entry: MessageEntry) => (entry.row?.metadata.checkpoint_id ? tree.before(entry.row.metadata.checkpoint_id) : undefined);
