@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -26,6 +27,7 @@ import (
 	"understudy/run/webhook"
 	"understudy/store"
 	"understudy/thread"
+	"understudy/thread/changes"
 )
 
 func TestMain(m *testing.M) {
@@ -59,6 +61,7 @@ type services struct {
 	follow func() run.Follower
 	events func(filters []protocol.Filter) protocol.Follower
 	seen   int64 // answer of Seen
+	touch  func([]changes.Change)
 }
 
 func (s *services) note(v ...any) error {
@@ -450,7 +453,9 @@ type world struct {
 }
 
 func options(f *services) Options {
-	return Options{Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
+	hub := changes.NewHub(slog.New(slog.DiscardHandler))
+	f.touch = hub.Add
+	return Options{Changes: hub, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
 }
 
 func setup(t testing.TB, change ...func(*Options)) *world {

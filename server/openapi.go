@@ -66,6 +66,7 @@ var operations = []operation{
 
 	{"get", "/understudy/threads/{thread_id}/tree", "Threads", "The checkpoints of a thread, newest first, without their values: checkpoint_id, parent_checkpoint_id, created_at, step, source and run_id of each", nil, "", []string{"limit:integer", "before:string"}},
 
+	{"get", "/understudy/changes", "Threads", "Follow which threads and runs are created, change or are deleted: events changes with {threads, runs}, lists of IDs, or {all: true} when so many changed that they are not named. Events are at least 250 ms apart", nil, sse, nil},
 	{"get", "/understudy/runs", "Runs", "The runs of all threads, newest first, without their arguments: {runs, next}. next is the before of the next page; a page may be short", nil, "", []string{"limit:integer", "before:string", "status:string", "graph_id:string"}},
 	{"get", "/threads/{thread_id}/runs", "Runs", "List runs, newest first", nil, "", []string{"limit:integer", "offset:integer", "status:string", "select:array"}},
 	{"post", "/threads/{thread_id}/runs", "Runs", "Create a run in the background", compat.RunStateful, "", nil},

@@ -236,6 +236,9 @@ func (s *Server) routes() {
 	if !d.Threads && !d.Runs && !d.EventStreaming {
 		(&protocolHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Threads, s.opts.Assistants, s.allows}).routes(s.route)
 	}
+	if s.opts.Changes != nil && !d.Threads && !d.Runs {
+		(&changeHandlers{s.transport, s.opts.Changes}).routes(s.route)
+	}
 	if s.opts.Studio && !d.UI {
 		s.studioRoutes()
 	}

@@ -15,6 +15,7 @@ import (
 	"understudy/run/webhook"
 	"understudy/store"
 	"understudy/thread"
+	"understudy/thread/changes"
 )
 
 // Assistants is the service of the routes under /assistants.
@@ -66,6 +67,12 @@ type Events interface {
 	// that run. The error for an unknown thread or run is fault.NotFound.
 	Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error)
 	Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error)
+}
+
+// Changes is the service of the route that reports which threads and runs change.
+type Changes interface {
+	// Follow follows what changes from now on. The caller closes the follower.
+	Follow(ctx context.Context) (*changes.Follower, error)
 }
 
 // Runs is the service of the routes for runs. An empty thread means stateless.

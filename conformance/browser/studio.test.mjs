@@ -369,6 +369,28 @@ describe("the studio", { concurrency: 2, skip }, () => {
     });
   });
 
+  journey("lists follow what other clients do, by one stream for all tabs", async (studio, page) => {
+    const reported = (await fetch(`${BASE_URL}/understudy/changes`, { method: "HEAD" })).ok; // a proxy has no such stream
+    const streams = new Set();
+    page.context().on("request", (request) => request.url().endsWith("/understudy/changes") && streams.add(request));
+    for (const end of ["requestfinished", "requestfailed"]) page.context().on(end, (request) => streams.delete(request));
+    await page.reload();
+    const other = await page.context().newPage();
+    await other.goto(`${BASE_URL}/studio/runs?graph=failing`);
+    const { thread_id } = await studio.rest("/threads", { metadata: { title: `made elsewhere ${Date.now()}` } });
+    const { run_id } = await studio.rest(`/threads/${thread_id}/runs`, { assistant_id: "failing", input: {} });
+    await page.locator(`.sidebar a[href$="${thread_id}"] .status`, { hasText: "error" }).waitFor();
+    await other.locator(`[data-run="${run_id}"]`, { hasText: "error" }).waitFor();
+    await fetch(`${BASE_URL}/threads/${thread_id}`, { method: "DELETE" });
+    await page.locator(`.sidebar a[href$="${thread_id}"]`).waitFor({ state: "detached" });
+    await other.locator(`[data-run="${run_id}"]`).waitFor({ state: "detached" });
+    if (!reported) return;
+    await eventually(() => assert.equal(streams.size, 1));
+    await page.close();
+    await eventually(() => assert.equal(streams.size, 1, "another tab continues"));
+    studio.page = other;
+  });
+
   for (const colorScheme of ["light", "dark"])
     journey(`axe finds nothing to complain about, ${colorScheme}`, async (studio, page) => {
       await page.getByRole("textbox", { name: "Message" }).waitFor();

@@ -23,24 +23,27 @@ import (
 	"understudy/server"
 	"understudy/store"
 	"understudy/thread"
+	"understudy/thread/changes"
 )
 
 // assemble makes the parts and ties them together.
 func (s *Server) assemble(c Config) error {
 	cfg := s.cfg
 	var err error
-	var changes *eventstore.Changes
+	var logs *eventstore.Changes
 	var changed func([]id.Thread)
 	if cfg.History.JSONL != "" {
-		changes = eventstore.NewChanges()
-		changed = changes.Add
+		logs = eventstore.NewChanges()
+		changed = logs.Add
 	}
-	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: changed}); err != nil {
+	s.changes = changes.NewHub(s.log)
+	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: changed, Changes: s.changes}); err != nil {
 		return err
 	}
-	if changes != nil {
+	s.changes.Rows = s.rows.Threads()
+	if logs != nil {
 		s.mirror = mirror.New(mirror.Options{
-			Dir: cfg.History.JSONL, Store: s.rows, Changes: changes, Encode: compat.AppendEvent, Log: s.log,
+			Dir: cfg.History.JSONL, Store: s.rows, Changes: logs, Encode: compat.AppendEvent, Log: s.log,
 		})
 	}
 	limits := backend.StreamLimits(cfg, s.log, s.registry)
@@ -128,7 +131,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		}
 	}
 	o := server.Options{
-		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items,
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),

@@ -253,3 +253,21 @@ func TestNoUserMakesAssistantsOfTheSystem(t *testing.T) {
 	v.must("bob", "PATCH", "/assistants/"+made, `{"metadata":{"created_by":"system"}}`)
 	hidden()
 }
+
+// Users are notified of changes of what they may see, and of nothing else.
+func TestChangesShowWhatIsInReach(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageServer(t).url()}
+	ada, bob, cyd := v.listen("ada", "GET", "/understudy/changes", ""), v.listen("bob", "GET", "/understudy/changes", ""), v.listen("cyd", "GET", "/understudy/changes", "")
+	thread := gjson.Get(v.must("ada", "POST", "/threads", `{"metadata":{"members":["cyd"]}}`), "thread_id").String()
+	run := gjson.Get(v.must("ada", "POST", "/threads/"+thread+"/runs", `{"assistant_id":"talk","input":{"note":"x"}}`), "run_id").String()
+	for _, l := range []*hearer{ada, cyd} {
+		l.until(t, thread)
+		l.until(t, run)
+	}
+	v.must("ada", "GET", "/threads/"+thread+"/runs/"+run+"/join", "")
+	own := gjson.Get(v.must("bob", "POST", "/threads", `{}`), "thread_id").String()
+	bob.until(t, own)
+	require.NotContains(t, bob.text, thread)
+	require.NotContains(t, bob.text, run)
+}

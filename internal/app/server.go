@@ -40,6 +40,7 @@ import (
 	"understudy/server/guard"
 	"understudy/store"
 	"understudy/thread"
+	"understudy/thread/changes"
 )
 
 // Config is what a Server is made of.
@@ -86,6 +87,7 @@ type Server struct {
 	declared graphs.Declared
 	loaded   func(name string, err error, took time.Duration)
 	rows     backend.Database
+	changes  *changes.Hub
 	mirror   *mirror.Mirror // nil when there is none
 	bridge   backend.Bridge
 
@@ -181,6 +183,14 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 	}
 	lower.Go(func() error { return notCanceled(s.bridge.Run(below)) })
+	lower.Go(func() error {
+		if others, ok := s.rows.(interface {
+			TellChanges(ctx context.Context, list []changes.Change) error
+		}); ok {
+			return s.changes.Run(below, others.TellChanges)
+		}
+		return s.changes.Run(below, nil)
+	})
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })
 	}

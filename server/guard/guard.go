@@ -36,6 +36,9 @@ func (g *Guard) Wrap(o *server.Options) {
 	o.Runs.(*runs).assistants = o.Assistants.(*assistants)
 	o.Crons = &crons{Guard: g, inner: o.Crons, assistants: o.Assistants.(*assistants)}
 	o.Items = &items{Guard: g, inner: o.Items}
+	if o.Changes != nil {
+		o.Changes = &changed{Guard: g, inner: o.Changes}
+	}
 	if o.Events != nil {
 		o.Events = &events{Guard: g, inner: o.Events}
 	}

@@ -143,6 +143,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	tx.idle[r.Thread] = false
 	if was.run.Status != r.Status || !was.run.CreatedAt.Equal(r.CreatedAt) {
 		tx.heads[r.Thread] = true
+		tx.Touch(r.Thread, r.ID)
 	}
 	tx.runs[r.ID] = &runRow{*r, digest}
 	delete(tx.ahead.active, r.Thread)
@@ -174,6 +175,7 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	delete(tx.ahead.messages, r)
 	delete(tx.ahead.calls, r)
 	tx.heads[t], tx.ending = true, ""
+	tx.Touch(t, r)
 	return nil
 }
 

@@ -139,15 +139,21 @@ func (s *Store) listen(ctx context.Context, heard func(run.Signal)) error {
 		defer cancel()
 		_ = conn.Close(closing) // nothing is open on it
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	schema, err := listenTo(ctx, conn)
+	if err != nil {
 		return err
 	}
 	heard(run.Signal{})
+	s.heard(nil)
 	for {
 		limited, cancel := context.WithTimeout(ctx, quiet)
 		n, err := conn.WaitForNotification(limited)
 		cancel()
 		switch {
+		case err == nil && n.Channel == changesChannel:
+			if list, ok := s.changesIn(schema, n.Payload); ok {
+				s.heard(list)
+			}
 		case err == nil:
 			t, rest, _ := strings.Cut(n.Payload, " ")
 			r, ended, _ := strings.Cut(rest, " ")

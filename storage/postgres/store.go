@@ -25,6 +25,7 @@ import (
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 	"understudy/storage/internal/seal"
+	"understudy/thread/changes"
 )
 
 // Options configures a database. The zero value of every field except URL works.
@@ -64,6 +65,12 @@ type Options struct {
 	// Changed is called after a commit with the threads whose log it changed, or which it deleted.
 	// It must not block. May be nil.
 	Changed func(threads []id.Thread)
+	// Touched is called after a commit with the threads and runs whose rows it created, changed or
+	// deleted. It must not block. May be nil.
+	Touched func([]changes.Change)
+	// Heard is called by Listen with what other servers have touched; nil: anything. It must not
+	// block. May be nil.
+	Heard func([]changes.Change)
 	// Logger gets what no caller can receive as an error; nil discards it.
 	Logger *slog.Logger
 	// Registry gets metrics of reads, writes and connections; nil: no metrics.
@@ -80,6 +87,9 @@ type Store struct {
 	lists   *lists
 	now     func() time.Time
 	changed func([]id.Thread)
+	touched func([]changes.Change)
+	heard   func([]changes.Change) // not nil
+	self    string                 // identifies this server in notifications of changes
 	scans   *scan.Limits
 	copies  chan struct{} // a slot for each running copy of a thread
 	// copyRows is the number of rows per transaction of a copy; tests lower it.
@@ -109,6 +119,9 @@ const grace = 5 * time.Second
 // Open connects to a database and migrates its schema. A database of LangGraph Server is refused.
 // Call Close after use.
 func Open(ctx context.Context, opts Options) (*Store, error) {
+	if opts.Heard == nil {
+		opts.Heard = func([]changes.Change) {}
+	}
 	config, err := configure(&opts)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -151,7 +164,8 @@ func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 	s := &Store{
 		copyRows: rows.CopyRows, scans: scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
 		copies:  make(chan struct{}, max(1, min(copiesAtOnce, int(pool.Config().MaxConns)/4))),
-		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, lists: newLists(layout == layoutLangGraph), now: opts.Now, changed: opts.Changed,
+		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, lists: newLists(layout == layoutLangGraph), now: opts.Now,
+		changed: opts.Changed, touched: opts.Touched, heard: opts.Heard, self: string(id.NewRun()),
 		patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}
 	s.Store = relational.NewStore(database{s}, opts.Now)

@@ -68,9 +68,11 @@ func setup(t testing.TB) *Store {
 
 func backend(t *testing.T, opts Options) storagetest.Backend {
 	t.Helper()
+	var touched storagetest.Touched
+	opts.Touched = touched.Add
 	s := open(t, opts)
 	return storagetest.Backend{
-		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, JSONB: true, Overhead: overhead(opts),
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, JSONB: true, Overhead: overhead(opts), Touched: touched.Take,
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())

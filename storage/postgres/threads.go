@@ -65,6 +65,7 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 		}
 	}
 	tx.know(t)
+	tx.Touch(t.ID, "")
 	updated := was.UpdatedAt.UnixMicro()
 	if bytes.Equal(was.Metadata, t.Metadata) {
 		if updated == t.UpdatedAt.UnixMicro() {
@@ -171,6 +172,7 @@ func (tx *Tx) deleteRows(t id.Thread, texts []string) error {
 			return err
 		}
 	}
+	tx.Touch(t, "")
 	return nil
 }
 

@@ -164,6 +164,9 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 	if s.changed != nil && len(tx.changed) > 0 {
 		s.changed(tx.changed)
 	}
+	if s.touched != nil && len(tx.Touched) > 0 {
+		s.touched(tx.Touched)
+	}
 	return false, nil
 }
 

@@ -78,6 +78,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	if sameStatus && samePlace {
 		return nil
 	}
+	tx.Touch(r.Thread, r.ID)
 	return tx.queue(r.Thread, r.Status)
 }
 
@@ -95,6 +96,7 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	if _, err := tx.deleteRecords(r); err != nil {
 		return fmt.Errorf("delete records of run %s: %w", r, err)
 	}
+	tx.Touch(t, r)
 	return tx.queue(t, "")
 }
 

@@ -19,6 +19,7 @@ import (
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
+	"understudy/thread/changes"
 )
 
 // copiesAtOnce bounds the copies of threads: each has its own connection and snapshot.
@@ -57,6 +58,9 @@ type Options struct {
 	// Changed is called after a commit with the threads whose log it changed, or which it deleted.
 	// It must not block. May be nil.
 	Changed func(threads []id.Thread)
+	// Touched is called after a commit with the threads and runs whose rows it created, changed or
+	// deleted. It must not block. May be nil.
+	Touched func([]changes.Change)
 	// Logger gets what no caller can receive as an error; nil discards it.
 	Logger *slog.Logger
 	// Registry gets metrics of reads and writes; nil: no metrics.
@@ -197,7 +201,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 		return errors.Join(err, s.folder.close(), s.readers.close(), conn.Close())
 	}
 	s.nearest = &nearest{log: s.log, limit: vectorMemory()}
-	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.nearest, ring, s.log, opts.Changed, opts.Unindexed)
+	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.nearest, ring, s.log, opts.Changed, opts.Touched, opts.Unindexed)
 	s.Unindexed = opts.Unindexed
 	return nil
 }

@@ -121,11 +121,13 @@ func removeTemplates(code int) {
 func backend(t *testing.T, opts Options) storagetest.Backend {
 	t.Helper()
 	fromTemplate(t, opts)
+	var touched storagetest.Touched
+	opts.Touched = touched.Add
 	s, err := Open(context.Background(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return storagetest.Backend{
-		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Overhead: overhead(opts),
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Overhead: overhead(opts), Touched: touched.Take,
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())

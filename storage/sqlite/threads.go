@@ -46,6 +46,7 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 	if err := tx.exec(text+" WHERE thread_id = ?1", args...); err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
+	tx.Touch(t.ID, "")
 	updated := was.UpdatedAt.UnixMicro()
 	if updated == t.UpdatedAt.UnixMicro() && bytes.Equal(was.Metadata, t.Metadata) {
 		return nil
@@ -147,6 +148,7 @@ func (tx *Tx) deleteRow(t id.Thread) error {
 	if err := tx.exec("DELETE FROM threads WHERE thread_id = ?", t); err != nil {
 		return fmt.Errorf("delete thread %s: %w", t, err)
 	}
+	tx.Touch(t, "")
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/seal"
 	"understudy/storage/internal/vectors"
+	"understudy/thread/changes"
 )
 
 const (
@@ -91,6 +92,7 @@ type writer struct {
 	folder    *folder
 	disk      *disk
 	changed   func([]id.Thread)
+	touched   func([]changes.Change)
 	vectors   *nearest
 	ring      *seal.Ring
 	unindexed []string
@@ -115,6 +117,7 @@ type request struct {
 	state     atomic.Int32 // waiting, begun or abandoned
 	// threads are those whose log fn changed. Only the writer's goroutine uses it.
 	threads    []id.Thread
+	touched    []changes.Change
 	assistants bool
 	vectors    []vectors.Change
 	err        error // valid after done is closed
@@ -129,7 +132,7 @@ const (
 )
 
 // startWriter starts the writer's goroutine; close ends it.
-func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, ring *seal.Ring, log *slog.Logger, changed func([]id.Thread), unindexed []string) *writer {
+func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, ring *seal.Ring, log *slog.Logger, changed func([]id.Thread), touched func([]changes.Change), unindexed []string) *writer {
 	w := &writer{
 		log:       log,
 		conn:      conn,
@@ -137,6 +140,7 @@ func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, ri
 		folder:    f,
 		disk:      d,
 		changed:   changed,
+		touched:   touched,
 		vectors:   n,
 		ring:      ring,
 		unindexed: unindexed,
@@ -391,6 +395,9 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 		if err == nil && w.changed != nil && len(r.threads) > 0 {
 			w.changed(r.threads)
 		}
+		if err == nil && w.touched != nil && len(r.touched) > 0 {
+			w.touched(r.touched)
+		}
 		if len(r.vectors) > 0 {
 			w.vectors.wrote(r.vectors, err)
 		}
@@ -469,7 +476,7 @@ func (w *writer) call(r *request) (err error) {
 	tx.ring, tx.unindexed = w.ring, w.unindexed
 	defer func() { tx.conn = nil }() // later use panics instead of writing in another transaction
 	err = r.fn(tx)
-	r.threads, r.assistants, r.vectors = tx.threads, tx.assistants, tx.vectors
+	r.threads, r.assistants, r.vectors, r.touched = tx.threads, tx.assistants, tx.vectors, tx.Touched
 	return err
 }
 

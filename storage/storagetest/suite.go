@@ -24,6 +24,7 @@ import (
 	"understudy/run"
 	"understudy/store"
 	"understudy/thread"
+	"understudy/thread/changes"
 )
 
 // Backend is one storage, as the services use it.
@@ -37,6 +38,8 @@ type Backend struct {
 	// used any more.
 	// nil: the storage keeps nothing when it is closed, by design. Cases then continue with it open.
 	Reopen func(t *testing.T) Backend
+	// Touched returns what transactions have touched since the last call; nil: the storage was opened without a function for it.
+	Touched func() []changes.Change
 	// Overhead is how many bytes a stored value takes in addition to its own.
 	Overhead int64
 	// JSONB says that checkpoints and metadata come back as the same JSON, not as the same bytes.
@@ -81,6 +84,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
 		{"Reach", reachCases},
 		{"Idempotency", idempotencyCases},
 		{"Keys", keyCases},
+		{"Touched", touchedCases},
 	} {
 		if slices.Contains(seldom, group.name) && !seedtest.InFull() {
 			continue

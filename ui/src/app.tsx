@@ -2,6 +2,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { Bot, CalendarClock, Database, Hourglass, ListChecks, MessagesSquare, Network } from "lucide-react";
 import { useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
+import { useChanges } from "./api/use-changes";
 import { whenRefused } from "./api/client";
 import { Approvals } from "./pages/approvals";
 import { Crons } from "./pages/crons";
@@ -41,6 +42,7 @@ function Shell() {
   const [location] = useLocation();
   const chats = location === "/" || location.startsWith("/t/");
   useShortcuts();
+  useChanges();
   return (
     <div className={chats ? "shell with-sidebar" : "shell"}>
       <Rail />

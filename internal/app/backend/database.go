@@ -25,6 +25,7 @@ import (
 	"understudy/storage/sqlite"
 	"understudy/store"
 	"understudy/thread"
+	"understudy/thread/changes"
 	"understudy/transfer"
 )
 
@@ -63,13 +64,18 @@ type Options struct {
 	Registry    prometheus.Registerer
 	Now         func() time.Time  // the time of leases; nil: time.Now
 	Changed     func([]id.Thread) // gets threads whose log changed. Only a data folder reports them.
+	Changes     *changes.Hub      // gets what changes, here and on other servers; nil: nothing does
 }
 
 // Open opens the database that the configuration names: with a DatabaseURL that one, else the data folder, which is made when it is missing. Of
 // faults with a known remedy the error is an advice.Problem.
 func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) {
+	var touched, heard func([]changes.Change)
+	if o.Changes != nil {
+		touched, heard = o.Changes.Add, o.Changes.Heard
+	}
 	if cfg.DatabaseURL == "" {
-		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.Changed, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
+		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.Changed, Touched: touched, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
 		if err != nil {
 			return nil, explain(err, advice.Folder(cfg.Where("data"), cmp.Or(o.Dir, cfg.Data), err))
 		}
@@ -86,6 +92,8 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	rows, err := postgres.Open(ctx, postgres.Options{
 		URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys,
 		Now:         o.Now,
+		Touched:     touched,
+		Heard:       heard,
 		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"understudy/storage/internal/vectors"
 	"understudy/store"
 	"understudy/thread"
+	"understudy/thread/changes"
 )
 
 // Statement is a statement in the SQL of each database; "" if one of them needs none.
@@ -197,6 +198,15 @@ type Tx struct {
 	Writer
 	Reach    Reach       // what exists for it
 	inserted []id.Thread // by it, noted when Reach is of some threads only
+	Touched  []changes.Change
+}
+
+// Touch notes that the row of a thread, or with a run the row of that run, is new, changed or gone. Readers of lists are notified after the commit.
+func (tx *Tx) Touch(t id.Thread, r id.Run) {
+	c := changes.Change{Thread: t, Run: r}
+	if n := len(tx.Touched); n == 0 || tx.Touched[n-1] != c {
+		tx.Touched = append(tx.Touched, c)
+	}
 }
 
 // one is Query for statements that return at most one row; it reports whether there was one.

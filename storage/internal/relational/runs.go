@@ -338,6 +338,7 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 	if err != nil {
 		return fmt.Errorf("insert run %s: %w", r.ID, err)
 	}
+	tx.Touch(r.Thread, r.ID)
 	return nil
 }
 

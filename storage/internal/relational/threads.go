@@ -115,6 +115,7 @@ func (tx *Tx) InsertThread(t *thread.Thread) error {
 	if tx.Reach.Threads != nil {
 		tx.inserted = append(tx.inserted, t.ID)
 	}
+	tx.Touch(t.ID, "")
 	return tx.IndexThread(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
 }
 

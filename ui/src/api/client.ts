@@ -21,6 +21,13 @@ export function signIn(headers: Record<string, string>) {
   credentials = headers;
 }
 
+/** Differs between users, and does not show their credentials. */
+export function credentialsKey(): string {
+  let hash = 5381;
+  for (const c of JSON.stringify(credentials)) hash = (hash * 33 + c.charCodeAt(0)) >>> 0;
+  return hash.toString(36);
+}
+
 /** Registers what happens when the server asks for credentials. */
 export function whenRefused(then: () => void) {
   onRefused = then;

@@ -1,5 +1,6 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Square } from "lucide-react";
+import { usePoll } from "../api/use-changes";
 import { get, post } from "../api/client";
 import { isActive } from "../api/runs";
 import type { Run } from "../api/types";
@@ -11,10 +12,11 @@ import { Status } from "../parts/status";
 /** The runs of a thread, newest first. */
 export function RunList({ thread }: { thread: string }) {
   const queries = useQueryClient();
+  const poll = usePoll(1_000);
   const runs = useQuery({
     queryKey: ["runs", thread],
     queryFn: ({ signal }) => get<Run[]>(`/threads/${thread}/runs?limit=100`, signal),
-    refetchInterval: (q) => (q.state.data?.some(isActive) ? 1_000 : false),
+    refetchInterval: (q) => (q.state.data?.some(isActive) ? poll : false),
   });
   const cancel = useMutation({
     mutationFn: (run: string) => post(`/threads/${thread}/runs/${run}/cancel?wait=true`, {}),

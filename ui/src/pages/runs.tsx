@@ -2,6 +2,7 @@ import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-q
 import { RotateCcw, Square } from "lucide-react";
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
+import { usePoll } from "../api/use-changes";
 import { get, post } from "../api/client";
 import { isActive } from "../api/runs";
 import type { Json, Run } from "../api/types";
@@ -46,7 +47,7 @@ export function Runs() {
       return get<Page>(`/understudy/runs?${query}`, signal);
     },
     getNextPageParam: (last) => last.next ?? undefined,
-    refetchInterval: 5_000,
+    refetchInterval: usePoll(5_000),
   });
   const all = [...new Map((runs.data?.pages ?? []).flatMap((p) => p.runs).map((r) => [r.run_id, r])).values()];
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());

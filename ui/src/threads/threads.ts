@@ -1,4 +1,5 @@
 import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
+import { usePoll } from "../api/use-changes";
 import { post, request } from "../api/client";
 import type { Json, JsonObject, Thread, ThreadStatus } from "../api/types";
 
@@ -20,7 +21,7 @@ export function useThreads(filter: ThreadFilter = {}) {
     queryFn: ({ pageParam, signal }) =>
       post<Thread[]>("/threads/search", { ...filter, limit: size, offset: pageParam, sort_by: "updated_at", sort_order: "desc", select: ["thread_id", "created_at", "updated_at", "metadata", "status", "interrupts"], extract }, signal),
     getNextPageParam: (last, pages) => (last.length < size ? undefined : pages.length * size),
-    refetchInterval: 5_000,
+    refetchInterval: usePoll(5_000),
   });
 }
 

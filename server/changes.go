@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/bridge"
+	"understudy/compat"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/thread/changes"
+)
+
+// changeHandlers serve the route that reports which threads and runs change.
+type changeHandlers struct {
+	*transport
+	changes Changes
+}
+
+func (h *changeHandlers) routes(route register) {
+	route("GET", "/understudy/changes", h.follow)
+}
+
+func (h *changeHandlers) follow(c *fiber.Ctx) error {
+	if err := h.slot(); err != nil {
+		return err
+	}
+	f, err := h.changes.Follow(c.UserContext())
+	if err != nil {
+		h.slots.give(1)
+		return err
+	}
+	return h.streamEvents(c, changeFollower{f}, func(*bridge.Record) bool { return false })
+}
+
+// changeFollower makes records of batches of changes.
+type changeFollower struct{ *changes.Follower }
+
+func (f changeFollower) Next(ctx context.Context) ([]*bridge.Record, error) {
+	b, err := f.Follower.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []*bridge.Record{{Event: compat.ChangesEvent, Data: compat.AppendChanges(nil, b.Threads, b.Runs, b.All)}}, nil
+}
+
+func (changeFollower) Result(context.Context) (run.Result, error) {
+	return run.Result{}, fault.New(fault.Internal, "changes have no result")
+}
+
+func (changeFollower) Settle(context.Context) error { return nil }
+
+func (f changeFollower) Close(bool) { f.Follower.Close() }

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/thread/changes"
+)
+
+// The route reports what changes as it happens, and its connection is one of the bounded number of streams.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.MaxStreams = 1 })
+	_, in := dial(t, w, "GET", "/understudy/changes", "")
+	event := func() (name, data string) {
+		for {
+			line, err := in.ReadString('\n')
+			require.NoError(t, err)
+			if text, ok := strings.CutPrefix(line, "event: "); ok {
+				name = strings.TrimSpace(text)
+			} else if text, ok := strings.CutPrefix(line, "data: "); ok {
+				return name, strings.TrimSpace(text)
+			}
+		}
+	}
+	w.touch([]changes.Change{{Thread: someThread}, {Thread: someThread, Run: someRun}})
+	name, data := event()
+	require.Equal(t, "changes", name)
+	require.JSONEq(t, `{"threads":["`+someThread+`"],"runs":["`+someRun+`"]}`, data)
+	w.touch(nil)
+	_, data = event()
+	require.JSONEq(t, `{"all":true}`, data)
+	res, _ := w.ask(t, "GET", "/understudy/changes", "")
+	require.Equal(t, 503, res.StatusCode)
+}

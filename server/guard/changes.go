@@ -1,0 +1,23 @@
+package guard
+
+import (
+	"context"
+
+	"understudy/access"
+	"understudy/server"
+	"understudy/thread/changes"
+)
+
+type changed struct {
+	*Guard
+	inner server.Changes
+}
+
+// Follow asks as for a search of threads.
+func (g *changed) Follow(ctx context.Context) (*changes.Follower, error) {
+	ctx, _, err := g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Follow(ctx)
+}

@@ -1,0 +1,138 @@
+import { describe, expect, it, vi } from "vitest";
+import { Refresher, followChanges, type Changed, type Tools, type Word } from "./changes";
+import type { StreamEvent } from "./events";
+
+/** A browser: tabs that share a channel and a lock, in front of a server whose streams the test writes. */
+class Browser {
+  streams: { push: (e: Changed) => void; fail: () => void }[] = [];
+  refuse: number | null = null;
+  slept: number[] = [];
+  private tabs = new Set<(word: Word) => void>();
+  private lock: Promise<void> = Promise.resolve();
+
+  tab(): Tools {
+    const tabs = this.tabs;
+    let own: ((word: Word) => void) | undefined;
+    const channel: Tools["channel"] = {
+      hear: (on) => tabs.add((own = on)),
+      post: (word) => [...tabs].forEach((tab) => tab !== own && queueMicrotask(() => tabs.has(tab) && tab(structuredClone(word)))),
+      close: () => own && tabs.delete(own),
+    };
+    return {
+      channel,
+      open: async (signal) => {
+        if (this.refuse) throw Object.assign(new Error("no"), { status: this.refuse });
+        return this.stream(signal);
+      },
+      alone: (signal, work) => {
+        const turn = this.lock.then(() => (signal.aborted ? undefined : work()));
+        this.lock = turn;
+        return turn;
+      },
+      sleep: async (ms) => void this.slept.push(ms),
+    };
+  }
+
+  private async *stream(signal: AbortSignal): AsyncGenerator<StreamEvent> {
+    const ready: StreamEvent[] = [];
+    let wake = () => {};
+    let failed = false;
+    this.streams.push({ push: (e) => (ready.push({ name: "changes", data: JSON.stringify(e) }), wake()), fail: () => ((failed = true), wake()) });
+    signal.addEventListener("abort", () => wake());
+    for (;;) {
+      while (ready.length > 0) yield ready.shift()!;
+      if (failed) throw new Error("cut");
+      if (signal.aborted) return;
+      await new Promise<void>((resolve) => (wake = resolve));
+    }
+  }
+}
+
+const settle = () => new Promise((resolve) => setTimeout(resolve, 5));
+
+function follow(browser: Browser) {
+  const seen: { changed: Changed[]; live: boolean[] } = { changed: [], live: [] };
+  const end = followChanges({ changed: (c) => seen.changed.push(c), live: (l) => seen.live.push(l) }, browser.tab());
+  return { ...seen, end };
+}
+
+describe("changes", () => {
+  it("are read by one tab and reach all, also after that tab is closed", async () => {
+    const browser = new Browser();
+    const one = follow(browser);
+    await settle();
+    const two = follow(browser);
+    await settle();
+    expect(browser.streams).toHaveLength(1);
+    expect([one.live, two.live]).toEqual([[true], [true]]);
+    browser.streams[0]!.push({ threads: ["a"], runs: [] });
+    await settle();
+    expect([one.changed, two.changed]).toEqual([[{ threads: ["a"], runs: [] }], [{ threads: ["a"], runs: [] }]]);
+    one.end();
+    await settle();
+    expect(browser.streams).toHaveLength(2);
+    browser.streams[1]!.push({ threads: ["b"] });
+    await settle();
+    expect(two.changed.slice(1)).toEqual([{ all: true }, { threads: ["b"] }]); // between the two streams anything may have changed
+    expect(one.changed).toHaveLength(1);
+    two.end();
+  });
+
+  it("are polled while the stream is cut, and read as a whole when it is back", async () => {
+    const browser = new Browser();
+    const tab = follow(browser);
+    await settle();
+    browser.streams[0]!.fail();
+    await settle();
+    expect(tab.live).toEqual([true, false, true]);
+    expect(tab.changed).toEqual([{ all: true }]);
+    tab.end();
+  });
+
+  it("are asked for seldom where the server has no such route", async () => {
+    const browser = new Browser();
+    browser.refuse = 404;
+    const tools = browser.tab();
+    const stop = vi.fn();
+    tools.sleep = async (ms, signal) => {
+      browser.slept.push(ms);
+      await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
+    };
+    const live: boolean[] = [];
+    const end = followChanges({ changed: stop, live: (l) => live.push(l) }, tools);
+    await settle();
+    expect([browser.slept, live]).toEqual([[300_000], [false]]);
+    end();
+    expect(stop).not.toHaveBeenCalled();
+  });
+});
+
+describe("Refresher", () => {
+  it("reads at most once a second, and nothing in a tab that is not seen", () => {
+    vi.useFakeTimers();
+    const keys: unknown[] = [];
+    let hidden = false;
+    const r = new Refresher({ invalidateQueries: async (f) => void keys.push(f?.queryKey) }, () => hidden, () => Date.now());
+    r.add({ threads: ["a"] });
+    r.add({ threads: ["b"], runs: ["r"] });
+    vi.advanceTimersByTime(60);
+    expect(keys.splice(0)).toEqual([["threads"], ["recent"], ["runs"], ["thread", "a"], ["thread", "b"]]);
+    for (let n = 0; n < 50; n++) {
+      r.add({ threads: ["a"] });
+      vi.advanceTimersByTime(100);
+    }
+    expect(keys.splice(0).filter((k) => JSON.stringify(k) === '["threads"]')).toHaveLength(5);
+    vi.advanceTimersByTime(2_000);
+    keys.length = 0;
+    hidden = true;
+    r.add({ all: true });
+    vi.advanceTimersByTime(60_000);
+    expect(keys).toEqual([]);
+    hidden = false;
+    r.plan();
+    vi.advanceTimersByTime(60);
+    expect(keys).toEqual([["threads"], ["recent"], ["runs"], ["thread"]]);
+    r.stop();
+    vi.useRealTimers();
+  });
+});

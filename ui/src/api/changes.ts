@@ -1,0 +1,124 @@
+import type { QueryClient } from "@tanstack/react-query";
+import type { StreamEvent } from "./events";
+
+/** What changed: IDs, or with all so much that it is not named. */
+export interface Changed {
+  threads?: string[];
+  runs?: string[];
+  all?: boolean;
+}
+
+/** What tabs say to each other. */
+export interface Word {
+  changed?: Changed;
+  live?: boolean;
+  ask?: true; // whether the stream is open
+}
+
+/** What following needs of the browser. */
+export interface Tools {
+  open: (signal: AbortSignal) => Promise<AsyncIterable<StreamEvent>>;
+  /** Calls work when no other tab does it, until the signal. */
+  alone: (signal: AbortSignal, work: () => Promise<void>) => Promise<void>;
+  /** The words of the other tabs. */
+  channel: { post: (word: Word) => void; hear: (on: (word: Word) => void) => void; close: () => void };
+  sleep: (ms: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** How long to wait where the server has no such route. */
+const seldom = 300_000;
+
+/** Follows what changes, by one stream for all tabs of the browser. on.live says whether it is open. Returns how to end it. */
+export function followChanges(on: { changed: (c: Changed) => void; live: (l: boolean) => void }, tools: Tools): () => void {
+  const stop = new AbortController();
+  const { signal } = stop;
+  let leads = false;
+  let live = false;
+  let before = false; // the stream was open before, in this or another tab
+  const hear = ({ changed, live: now }: Word) => {
+    if (now !== undefined) {
+      live = now;
+      before ||= now;
+      on.live(now);
+    }
+    if (changed) on.changed(changed);
+  };
+  const say = (word: Word) => {
+    tools.channel.post(word);
+    hear(word);
+  };
+  tools.channel.hear((word) => {
+    if (word.ask) leads && tools.channel.post({ live });
+    else hear(word);
+  });
+  tools.channel.post({ ask: true });
+  void tools.alone(signal, async () => {
+    leads = true;
+    for (let failures = 0; !signal.aborted; ) {
+      let pause = Math.min(1_000 * 2 ** failures++, 30_000);
+      try {
+        const events = await tools.open(signal);
+        say(before ? { live: true, changed: { all: true } } : { live: true }); // lists may have missed something
+        failures = 0;
+        pause = 1_000;
+        for await (const event of events) {
+          if (event.name === "changes") say({ changed: JSON.parse(event.data) as Changed });
+        }
+      } catch (error) {
+        const { status = 0 } = error as { status?: number };
+        if (status >= 400 && status < 500 && status !== 429) pause = seldom;
+      }
+      if (signal.aborted) return;
+      say({ live: false });
+      await tools.sleep(pause, signal);
+    }
+  });
+  return () => {
+    stop.abort();
+    tools.channel.close();
+  };
+}
+
+/** Reads again what lists and pages show of changes: soon, and not more than once a second. A tab that is not seen waits until it is. */
+export class Refresher {
+  private threads = new Set<string>();
+  private lists = false;
+  private runs = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private last = -Infinity;
+
+  constructor(
+    private queries: Pick<QueryClient, "invalidateQueries">,
+    private hidden: () => boolean = () => document.hidden,
+    private now: () => number = () => performance.now(),
+  ) {}
+
+  add({ threads = [], runs = [], all = false }: Changed) {
+    for (const t of threads) this.threads.add(t);
+    if (all) this.threads.add("");
+    this.lists = true;
+    this.runs ||= all || runs.length > 0;
+    this.plan();
+  }
+
+  /** Call it when the tab is seen again. */
+  plan() {
+    if (!this.lists || this.timer !== undefined || this.hidden()) return;
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      if (!this.hidden()) this.flush();
+    }, Math.max(50, this.last + 1_000 - this.now()));
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+  }
+
+  private flush() {
+    this.last = this.now();
+    const keys = [["threads"], ["recent"], ...(this.runs ? [["runs"]] : []), ...(this.threads.has("") ? [["thread"]] : [...this.threads].map((t) => ["thread", t]))];
+    this.threads.clear();
+    this.lists = this.runs = false;
+    for (const queryKey of keys) void this.queries.invalidateQueries({ queryKey });
+  }
+}
