@@ -62,6 +62,8 @@ type Storage struct {
 	StatementTimeout time.Duration
 	// SearchTimeout ends searches and counts that no index answers, with status 422; 0: 10 s.
 	SearchTimeout time.Duration
+	// AuditRetention is how long entries of the audit log are kept, at least 1 h; 0: 90 days.
+	AuditRetention time.Duration
 	// FastCommit reports commits before they are on disk: a power cut may lose the last ones, a crash of the process none.
 	FastCommit bool
 }
@@ -213,6 +215,7 @@ func (c Config) flags() (map[string]string, error) {
 	f.number("worker-memory", c.Python.MaxMemory)
 	f.number("worker-max-runs", int64(c.Python.MaxRuns))
 	f.duration("gate-timeout", c.Python.GateTimeout)
+	f.duration("audit-retention", c.Storage.AuditRetention)
 	f.on("allow-broken-graphs", c.Python.AllowBroken)
 	return f, nil
 }

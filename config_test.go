@@ -17,7 +17,7 @@ func full() Config {
 	return Config{
 		Addr: "0.0.0.0:8123",
 		Storage: Storage{
-			Dir: "/d", Postgres: "postgres://u@h/d", Keys: [][]byte{[]byte("0123456789abcdef")}, Connections: 7, StatementTimeout: time.Minute, SearchTimeout: 1500 * time.Millisecond, FastCommit: true,
+			Dir: "/d", Postgres: "postgres://u@h/d", Keys: [][]byte{[]byte("0123456789abcdef")}, Connections: 7, StatementTimeout: time.Minute, SearchTimeout: 1500 * time.Millisecond, AuditRetention: 24 * time.Hour, FastCommit: true,
 		},
 		Redis:   Redis{URL: "rediss://h", CA: "/ca.pem", Prefix: "p"},
 		HTTP:    HTTP{Cert: "c.pem", Key: "k.pem", ClientCA: "a.pem", Prefix: "/p", MaxBody: 1 << 20, MaxBodies: 1 << 30, DeerFlow: "conformance/deerflow/kit/config.yaml", IgnoreAuth: true, NoAuth: true, Studio: true},
@@ -55,7 +55,7 @@ func TestConfigHasEverySetting(t *testing.T) {
 	for _, name := range []string{
 		"Host", "Port", "Data", "DatabaseURL", "DatabaseConnections", "DatabaseTimeout", "Lease", "RedisURL", "RedisCA", "RedisPrefix", "Python", "Workers", "JobsPerWorker",
 		"Concurrency", "WorkerMemory", "WorkerMaxRuns", "AllowBrokenGraphs", "Synchronous", "Grace", "Drain", "RunTimeout", "ResumableTTL", "SearchTimeout", "StreamRecords",
-		"StreamBytes", "MaxBody", "MaxBodies", "DeerFlow", "IgnoreAuth", "NoAuth", "Studio", "GateTimeout", "TLSCert", "TLSKey", "TLSClientCA",
+		"StreamBytes", "MaxBody", "MaxBodies", "DeerFlow", "IgnoreAuth", "NoAuth", "Studio", "GateTimeout", "AuditRetention", "TLSCert", "TLSKey", "TLSClientCA",
 	} {
 		if name == "Workers" && before.Workers == 2 {
 			continue // the number of cores

@@ -32,15 +32,36 @@ var System = &Actor{Identity: "system", DisplayName: "system", Authenticated: tr
 
 type actorKey struct{}
 
+// entered is who acts, and from where.
+type entered struct {
+	actor  *Actor
+	source string
+}
+
 // With returns a context in which actor acts.
 func With(ctx context.Context, actor *Actor) context.Context {
-	return context.WithValue(ctx, actorKey{}, actor)
+	return Enter(ctx, actor, Source(ctx))
+}
+
+// Enter is With for an actor whose requests come from a source: the address of a peer, or what stands for it in the audit log.
+func Enter(ctx context.Context, actor *Actor, source string) context.Context {
+	return context.WithValue(ctx, actorKey{}, &entered{actor, source})
 }
 
 // From returns who acts; nil on a server without authentication, and for the server's own work.
 func From(ctx context.Context) *Actor {
-	actor, _ := ctx.Value(actorKey{}).(*Actor)
-	return actor
+	if e, ok := ctx.Value(actorKey{}).(*entered); ok {
+		return e.actor
+	}
+	return nil
+}
+
+// Source returns where the requests of who acts come from; "" when that is not known.
+func Source(ctx context.Context) string {
+	if e, ok := ctx.Value(actorKey{}).(*entered); ok {
+		return e.source
+	}
+	return ""
 }
 
 // Question asks whether something may be done, such as threads.create_run.
@@ -105,6 +126,8 @@ type Refusal struct {
 	Header http.Header // sent with the response, such as WWW-Authenticate and Retry-After; nil none
 	// Close ends the connection after the response.
 	Close bool
+	// Audit says why, for the audit log: a text of this server, without what clients or handlers wrote. "" is nothing.
+	Audit string
 }
 
 // Answer returns the parts of the response.

@@ -2,12 +2,15 @@ package server
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/internal/jsonobj"
 )
 
@@ -45,13 +48,17 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	i := insideOf(c)
 	if i != nil {
 		if actor := i.actor(); actor != nil {
-			return access.With(ctx, actor), nil
+			if i.outer != nil {
+				requestOf(c).actor, requestOf(c).source = actor, host(i.outer.client)
+			}
+			return access.Enter(ctx, actor, "http.app"), nil
 		}
 	}
 	if s.opts.Inside != nil {
 		if credential := c.Get(access.InsideHeader); credential != "" {
 			if a := s.opts.Inside.Actor(credential); a != nil {
-				return access.With(ctx, a), nil
+				requestOf(c).actor, requestOf(c).source = a, "a graph"
+				return access.Enter(ctx, a, "a graph"), nil
 			}
 		}
 	}
@@ -59,18 +66,46 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	if i != nil {
 		r.Client, r.Scheme = i.outer.client, i.outer.scheme
 	}
+	req := requestOf(c)
+	req.source = host(r.Client)
 	var actor *access.Actor
 	err := error(errTwoCredentials)
 	if len(r.Header["Authorization"]) < 2 {
 		actor, err = s.opts.Authenticator.Authenticate(ctx, r)
 	}
 	if err != nil {
-		if refusal, ok := err.(*access.Refusal); ok && r.WebSocket { //nolint:errorlint // a refusal is never wrapped
+		refusal, ok := err.(*access.Refusal) //nolint:errorlint // a refusal is never wrapped
+		if ok && refusal.Status < http.StatusInternalServerError {
+			s.audit.Add(audit.Entry{
+				Event: audit.SignInFailed, Source: req.source, Resource: s.patternFor(r.Method, r.Path), Outcome: strconv.Itoa(refusal.Status), Detail: refusal.Audit,
+			})
+		}
+		if ok && r.WebSocket {
 			return nil, &access.Refusal{Status: http.StatusForbidden, Plain: "", Header: refusal.Header}
 		}
 		return nil, err
 	}
-	return access.With(ctx, actor), nil
+	req.actor = actor
+	return access.Enter(ctx, actor, req.source), nil
+}
+
+// patternFor names the route of a request as the API describes it, so that paths of clients, of which there are any number, are few in the audit log.
+func (s *Server) patternFor(method, path string) string {
+	segments := strings.Split(path, "/")
+	for _, p := range s.patterns {
+		if p.method == method && p.matches(segments) {
+			return method + " " + strings.Join(p.segments, "/")
+		}
+	}
+	return "another path"
+}
+
+// host returns an address without its port.
+func host(address string) string {
+	if h, _, err := net.SplitHostPort(address); err == nil {
+		return h
+	}
+	return address
 }
 
 // requestFor is what authentication sees of a request. It shares nothing with it, whose memory is used again.

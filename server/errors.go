@@ -69,8 +69,11 @@ func explain(err error) (status int, text string, worth bool) {
 // fail writes the answer to a request that failed.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	status, text, worth := explain(err)
-	if status == http.StatusNotFound && strings.HasSuffix(c.Path(), "/") && redirected(s, c) {
-		return nil
+	if status == http.StatusNotFound {
+		if strings.HasSuffix(c.Path(), "/") && redirected(s, c) {
+			return nil
+		}
+		requestOf(c).miss(c)
 	}
 	if a := answerer(nil); errors.As(err, &a) {
 		status, header, body := a.Answer()

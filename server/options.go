@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/internal/header"
 	"understudy/internal/memlimit"
 )
@@ -28,6 +29,8 @@ type Options struct {
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator
+	// Audit gets sign-ins that fail, and requests for what belongs to others; nil: none.
+	Audit *audit.Log
 	// Inside are the credentials of graphs that call the server that runs them; nil: none.
 	Inside *access.Inside
 

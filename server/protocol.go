@@ -14,6 +14,7 @@ import (
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/run"
 )
 
@@ -79,6 +80,9 @@ func (h *protocolHandlers) command(c *fiber.Ctx) error {
 		}
 		if refused = commandError(err); refused == nil {
 			return err
+		}
+		if fault.Is(err, fault.NotFound) {
+			r.miss(c)
 		}
 		r.reason = bounded(refused.Message, maxReason)
 		return sendJSON(c, compat.AppendCommandError(nil, &cmd, refused))

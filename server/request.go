@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/compat"
 	"understudy/eventstore/overlay"
 	"understudy/id"
@@ -40,6 +42,21 @@ type request struct {
 	headers     []slog.Attr // logged with the request
 	thread, run string      // of the path, or created; "" when there is none
 	span        trace.Span  // nil: there is none
+
+	actor  *access.Actor // who sends it; nil: not known
+	source string        // the address of its peer; "" when no credentials are needed
+	// The resource of the path that does not exist, or not for the actor: thread, assistant or cron; "" when it does.
+	absent, absentID string
+}
+
+// miss notes that the resource of the path is not there for who sends the request.
+func (r *request) miss(c *fiber.Ctx) {
+	for _, kind := range []string{"thread", "assistant", "cron"} {
+		if x := idIn(c, kind+"_id"); x != "" {
+			r.absent, r.absentID = kind, x
+			return
+		}
+	}
 }
 
 // made notes the run that a request has created.
@@ -128,6 +145,12 @@ func (t *transport) done(r *request, status int, ended string) {
 	}
 	t.metrics.request(r.method, route, status, took)
 	t.endSpan(r, route, status, ended)
+	if r.absent != "" && r.actor != nil && r.actor != access.System {
+		t.audit.AddHidden(audit.Entry{
+			Event: audit.Denied, Identity: r.actor.Identity, Source: r.source, Resource: r.method + " " + route + " of " + r.absent + " " + r.absentID,
+			Outcome: strconv.Itoa(http.StatusNotFound), Detail: "it belongs to another identity",
+		}, r.absent, r.absentID)
+	}
 	attrs := []slog.Attr{
 		slog.String("request_id", r.id), slog.String("method", r.method), slog.String("route", route),
 		slog.Int("status", status), logctx.Took(took),

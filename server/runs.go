@@ -290,6 +290,7 @@ func (h *runHandlers) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	}
 	locate(c, runPath(t, r), "/join")
 	if err != nil {
+		requestOf(c).miss(c)
 		h.slots.give(1)
 		return sendJSON(c, compat.AppendError(nil, compat.HTTPError(404, "Run not found")))
 	}
@@ -305,6 +306,9 @@ func (h *runHandlers) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	if f, err = orAbsent(f, err); err != nil {
 		h.slots.give(1)
 		return err
+	}
+	if _, none := f.(*absent); none {
+		requestOf(c).miss(c)
 	}
 	locate(c, runPath(t, r), "/stream")
 	return h.streamEvents(c, f, kept)

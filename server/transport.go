@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"understudy/access/audit"
 	"understudy/internal/compress"
 	"understudy/server/internal/connection"
 )
@@ -19,6 +20,7 @@ type transport struct {
 	metrics  *metrics
 	encoders *compress.Pool
 	tracer   trace.Tracer // nil: no spans
+	audit    *audit.Log   // nil: none
 
 	maxBody                              int64
 	heartbeat, bodyTimeout, writeTimeout time.Duration // as in Options
@@ -43,7 +45,7 @@ type transport struct {
 
 func newTransport(o Options) *transport {
 	t := &transport{
-		log: o.Logger, encoders: compress.NewPool(encodersAtOnce), tracer: o.Tracer, logReasons: o.LogReasons,
+		log: o.Logger, encoders: compress.NewPool(encodersAtOnce), tracer: o.Tracer, audit: o.Audit, logReasons: o.LogReasons,
 		maxBody: o.MaxBody, heartbeat: o.Heartbeat, bodyTimeout: o.BodyTimeout, writeTimeout: o.WriteTimeout,
 	}
 	t.outlets.WriteTimeout = o.WriteTimeout

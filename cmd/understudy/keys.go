@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/user"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"understudy/access"
+	"understudy/access/audit"
 	"understudy/auth"
 	"understudy/internal/app/moving"
 	"understudy/internal/fault"
@@ -52,9 +56,18 @@ func keysCommand(cmd *cobra.Command, run func(ctx context.Context, keys moving.K
 		if err != nil {
 			return err
 		}
-		return errors.Join(run(ctx, keys, args), keys.Close())
+		return errors.Join(run(access.Enter(ctx, operator(), audit.CommandLine), keys, args), keys.Close())
 	}
 	return cmd
+}
+
+// operator is who runs a command, for the audit log: the user of the operating system.
+func operator() *access.Actor {
+	name := os.Getenv("SUDO_USER")
+	if u, err := user.Current(); err == nil && name == "" {
+		name = u.Username
+	}
+	return &access.Actor{Identity: name}
 }
 
 // scopes are the names of scopes at the command line.

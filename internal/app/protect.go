@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/auth"
+	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server"
@@ -30,8 +33,29 @@ func (s *Server) protect() (err error) {
 		return nil
 	}
 	s.inside = access.NewInside()
-	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads(), Pace: guard.Pace{PerMinute: s.cfg.RunsPerMinute}}
+	s.audit = audit.NewLog(audit.Options{Store: s.rows, Retention: s.cfg.AuditRetention, Now: s.now, Log: s.log, Exists: s.exists})
+	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads(), Audit: s.audit, Pace: guard.Pace{PerMinute: s.cfg.RunsPerMinute}}
 	return nil
+}
+
+// exists reports whether there is a thread, assistant or cron, whomever it belongs to.
+func (s *Server) exists(ctx context.Context, resource, name string) (bool, error) {
+	ctx = access.Everything(ctx)
+	var err error
+	switch resource {
+	case "thread":
+		_, err = s.rows.Threads().Thread(ctx, id.Thread(name))
+	case "assistant":
+		_, err = s.assistants.Get(ctx, id.Assistant(name))
+	case "cron":
+		_, err = s.runs.Crons().Get(ctx, id.Cron(name))
+	default:
+		return false, fmt.Errorf("audit: unknown resource %q", resource)
+	}
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // ownerKey is the metadata of a resource that says who created it, for users that are authenticated natively.

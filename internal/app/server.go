@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/assistant"
 	"understudy/auth"
 	"understudy/deerflow/lead"
@@ -83,6 +84,7 @@ type Server struct {
 	auth     Auth
 	tokens   *auth.Tokens // nil when none are accepted
 	guard    *guard.Guard // nil without authentication
+	audit    *audit.Log   // nil without authentication
 	inside   *access.Inside
 	declared graphs.Declared
 	loaded   func(name string, err error, took time.Duration)
@@ -191,6 +193,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 		return s.changes.Run(below, nil)
 	})
+	if s.audit != nil {
+		lower.Go(func() error { return s.audit.Run(below) })
+	}
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"understudy/access/audit"
 	"understudy/internal/header"
 	"understudy/internal/scan"
 )
@@ -136,6 +137,8 @@ type Config struct {
 	// Lookup finds environment variables, for what reads its own.
 	Lookup func(name string) (string, bool)
 
+	// AuditRetention is how long entries of the audit log are kept.
+	AuditRetention time.Duration
 	// RunsPerMinute is how many runs an identity may create on a server in a minute; 0: any number.
 	RunsPerMinute int
 	// IgnoreAuth starts without the auth and encryption of langgraph.json. Only valid on a loopback
@@ -319,7 +322,7 @@ func Default(mode Mode) *Config {
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
 		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev, AllowBrokenGraphs: mode == Dev, Studio: mode == Dev,
 		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
-		Synchronous: Full, SearchTimeout: scan.DefaultBudget, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, GateTimeout: 30 * time.Second, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
+		Synchronous: Full, SearchTimeout: scan.DefaultBudget, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, GateTimeout: 30 * time.Second, AuditRetention: audit.Retention, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
 		MaxBody: 300 * MiB, MaxRewrite: 64 * MiB,
 		HTTP:     HTTP{CORS: defaultCORS()},
 		Webhooks: Webhooks{URL: URLPolicy{MaxURLLength: 4096, DisableLoopback: true}},
@@ -414,6 +417,9 @@ func (c *Config) validate() Mistakes {
 		if d.time < 0 {
 			wrong(d.flag, d.time, "write a duration that is not negative")
 		}
+	}
+	if c.AuditRetention < time.Hour {
+		wrong("audit-retention", c.AuditRetention, "write 1h or more")
 	}
 	if c.SearchTimeout <= 0 {
 		wrong("search-timeout", c.SearchTimeout, "write a duration above 0")

@@ -64,7 +64,7 @@ func Groups() []string { return []string{"Server", "Storage", "Workers", "Stream
 // Group returns the heading under which --help shows the setting: one of Groups.
 func (s Setting) Group() string {
 	switch s.Flag {
-	case "data", "database-url", "database-connections", "database-timeout", "lease", "search-timeout", "synchronous":
+	case "data", "database-url", "database-connections", "database-timeout", "lease", "search-timeout", "synchronous", "audit-retention":
 		return "Storage"
 	case "python", "workers", "jobs-per-worker", "concurrency", "graph-concurrency", "worker-memory", "worker-max-runs", "reload", "allow-broken-graphs", "run-timeout", "gate-timeout":
 		return "Workers"
@@ -202,6 +202,11 @@ func Settings() []Setting {
 			Flag: "gate-timeout", Env: "UNDERSTUDY_GATE_TIMEOUT", Value: "DURATION", Default: "30s",
 			Help: "how long a Python handler of auth may take; then the request is refused with 503",
 			set:  duration(func(c *Config) *time.Duration { return &c.GateTimeout }),
+		},
+		{
+			Flag: "audit-retention", Env: "UNDERSTUDY_AUDIT_RETENTION", In: api, Value: "DURATION", Default: "2160h",
+			Help: "how long entries of the audit log are kept",
+			set:  duration(func(c *Config) *time.Duration { return &c.AuditRetention }),
 		},
 		{
 			Flag: "grace", Env: "UNDERSTUDY_GRACE", Also: []string{"BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS"}, Value: "DURATION", Default: "180s", ByMode: map[Mode]string{Dev: "10s"},

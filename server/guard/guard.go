@@ -9,8 +9,11 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -25,7 +28,8 @@ type Guard struct {
 	Rows interface {
 		Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	}
-	Pace Pace // of runs that clients create
+	Pace  Pace       // of runs that clients create
+	Audit *audit.Log // of what the policy refuses; nil: none
 }
 
 // Wrap puts the guard before the services of a server.
@@ -58,6 +62,7 @@ func (g *Guard) ask(ctx context.Context, resource, action string, value *jsonobj
 	}
 	d, err := g.Policy.Decide(ctx, actor, access.Question{Resource: resource, Action: action, Value: value.JSON()})
 	if err != nil {
+		g.denied(ctx, actor, resource, action, value, err)
 		return nil, nil, err
 	}
 	f, err := access.ParseFilter(d[0].Filter)
@@ -70,6 +75,24 @@ func (g *Guard) ask(ctx context.Context, resource, action string, value *jsonobj
 		}
 	}
 	return access.Narrow(ctx, resource, f), value, nil
+}
+
+// denied notes that a policy has refused an action.
+func (g *Guard) denied(ctx context.Context, actor *access.Actor, resource, action string, value *jsonobj.Object, err error) {
+	refusal, ok := err.(*access.Refusal) //nolint:errorlint // a refusal is never wrapped
+	if g.Audit == nil || !ok || refusal.Status >= http.StatusInternalServerError {
+		return
+	}
+	about := resource + "." + action
+	for _, key := range []string{"thread_id", "assistant_id", "cron_id"} {
+		if text := value.Text(key); text != "" {
+			about += " of " + strings.TrimSuffix(key, "_id") + " " + text
+			break
+		}
+	}
+	g.Audit.Add(audit.Entry{
+		Event: audit.Denied, Identity: actor.Identity, Source: access.Source(ctx), Resource: about, Outcome: strconv.Itoa(refusal.Status), Detail: refusal.Audit,
+	})
 }
 
 // on asks about one resource, named by its id.

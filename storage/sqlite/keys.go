@@ -8,7 +8,7 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-// Keys are the API keys of a data folder, also while a server runs on it. It is an auth.KeyStore.
+// Keys are the API keys of a data folder and its audit log, also while a server runs on it. It is an auth.KeyStore and an audit.Store.
 type Keys struct {
 	relational.Store
 	rows *Store

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 
+	"understudy/access/audit"
 	"understudy/assistant"
 	"understudy/auth"
 	"understudy/id"
@@ -34,6 +35,7 @@ type Backend struct {
 	Runs       run.Store
 	Items      store.Backend
 	Keys       auth.KeyStore
+	Audit      audit.Store
 	// Reopen closes the storage and opens it again as after a restart. The old Backend must not be
 	// used any more.
 	// nil: the storage keeps nothing when it is closed, by design. Cases then continue with it open.
@@ -85,6 +87,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
 		{"Idempotency", idempotencyCases},
 		{"Keys", keyCases},
 		{"Touched", touchedCases},
+		{"Audit", auditCases},
 	} {
 		if slices.Contains(seldom, group.name) && !seedtest.InFull() {
 			continue

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"understudy/access/audit"
 	"understudy/assistant"
 	"understudy/auth"
 	"understudy/deerflow"
@@ -40,6 +41,7 @@ type Database interface {
 	account.Store
 	deerflow.Feedbacks
 	auth.KeyStore
+	audit.Store
 
 	eventstore.Archive
 	eventstore.Reader

@@ -6,14 +6,16 @@ import (
 	"io"
 	"log/slog"
 
+	"understudy/access/audit"
 	"understudy/auth"
 	"understudy/internal/config"
 	"understudy/storage/sqlite"
 )
 
-// Keys are the API keys of a server's data.
+// Keys are the API keys of a server's data, and its audit log.
 type Keys interface {
 	auth.KeyStore
+	audit.Store
 	io.Closer
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"understudy/access/audit"
 	"understudy/auth"
 	"understudy/internal/fault"
 )
@@ -31,7 +32,10 @@ var (
 // InsertKey implements auth.KeyStore.
 func (s *Store) InsertKey(ctx context.Context, k *auth.Key) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
-		return tx.Exec(insertKey, k.ID, k.Name, k.Identity, strings.Join(k.Scopes, " "), k.Digest, k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.UsedAt)
+		if err := tx.Exec(insertKey, k.ID, k.Name, k.Identity, strings.Join(k.Scopes, " "), k.Digest, k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.UsedAt); err != nil {
+			return err
+		}
+		return tx.auditKey(ctx, s.now(), audit.KeyCreated, k.ID, describeKey(k))
 	})
 }
 
@@ -47,12 +51,22 @@ func (s *Store) Keys(ctx context.Context) ([]*auth.Key, error) {
 
 // ExpireKey implements auth.KeyStore.
 func (s *Store) ExpireKey(ctx context.Context, id string, at time.Time) error {
-	return s.db.Write(ctx, func(tx *Tx) error { return tx.change(errNoKey, "expire API key "+id, expireKey, id, at) })
+	return s.db.Write(ctx, func(tx *Tx) error {
+		if err := tx.change(errNoKey, "expire API key "+id, expireKey, id, at); err != nil {
+			return err
+		}
+		return tx.auditKey(ctx, s.now(), audit.KeyExpires, id, "until "+at.UTC().Format(time.RFC3339))
+	})
 }
 
 // RevokeKey implements auth.KeyStore.
 func (s *Store) RevokeKey(ctx context.Context, id string, at time.Time) error {
-	return s.db.Write(ctx, func(tx *Tx) error { return tx.change(errNoKey, "revoke API key "+id, revokeKey, id, at) })
+	return s.db.Write(ctx, func(tx *Tx) error {
+		if err := tx.change(errNoKey, "revoke API key "+id, revokeKey, id, at); err != nil {
+			return err
+		}
+		return tx.auditKey(ctx, s.now(), audit.KeyRevoked, id, "")
+	})
 }
 
 // UseKey implements auth.KeyStore.
