@@ -158,6 +158,38 @@ func TestEventsOfARunThatHasJustBegun(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(again), 99*time.Millisecond)
 }
 
+// Streams that are open when another run is started send what they replay before it begins, or a client would take it for the new run's.
+func TestReplayBeforeAnotherRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"g": {stream: func(_ context.Context, _ graph.Invocation, emit func(string, string)) error {
+		emit("values", `{"n":1}`)
+		return nil
+	}}}, nil)
+	watch := protocol.Filter{Channels: []string{"lifecycle", "input"}}
+	var replayed [][]*bridge.Record
+	for i := range 20 { // until the machine was fast enough: each stream but the last is released by a command
+		th := id.NewThread()
+		_, err := w.runs.StartOrResume(t.Context(), th, started("g"))
+		require.NoError(t, err)
+		framesUntil(t, w.follow(th, allEvents), 1)
+		opened := time.Now()
+		early := w.follow(th, watch)
+		got := make(chan []*bridge.Record, 1)
+		go func() {
+			records, _ := early.Next(t.Context())
+			got <- records
+		}()
+		_, err = w.runs.StartOrResume(t.Context(), th, started("g"))
+		require.NoError(t, err)
+		replayed = append(replayed, next(t, got))
+		require.Contains(t, string(replayed[i][0].Frame), `"running"`)
+		if time.Since(opened) < 80*time.Millisecond {
+			return
+		}
+	}
+	t.Fatal("a stream that was opened before a run was started waited each time")
+}
+
 // Clients of both wires share a thread: each sees runs of the other in its own form.
 func TestBothWiresOnOneThread(t *testing.T) {
 	t.Parallel()

@@ -50,6 +50,7 @@ const resumes = 3
 // StartOrResume creates a run. On a thread that waits at interrupts, also at those that it has only shown yet, its input is the answer to them. A thread that is
 // busy otherwise is not waited for: the strategy of the run says what happens.
 func (s *Service) StartOrResume(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
+	defer s.followers.Starting(t)()
 	if req.Input == nil || req.CheckpointID != "" {
 		return s.Create(ctx, t, req)
 	}
@@ -80,6 +81,7 @@ func (s *Service) StartOrResume(ctx context.Context, t id.Thread, req run.Reques
 
 // Fork creates a run from a checkpoint of a thread, for the assistant of the thread. Errors: run.ErrNoRun, *run.UnknownCheckpoint.
 func (s *Service) Fork(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
+	defer s.followers.Starting(t)()
 	row, err := s.Store.Thread(ctx, t)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
@@ -103,6 +105,7 @@ func (s *Service) Fork(ctx context.Context, t id.Thread, req run.Request) (*run.
 // Inject creates a run whose input is a message, for the assistant of the thread: on a busy thread behind its current run, which does not stop. check refuses
 // assistants whose graphs take no messages. Errors: run.ErrNoRun, run.ErrAsks.
 func (s *Service) Inject(ctx context.Context, t id.Thread, req run.Request, check func(id.Assistant) error) (*run.Run, error) {
+	defer s.followers.Starting(t)()
 	row, err := s.settled(ctx, t)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
@@ -184,6 +187,7 @@ func (s *Service) asks(ctx context.Context, t id.Thread) (names []string, sure b
 // Respond creates the run that resumes a thread with answers to its interrupts, all or none. Of two answers to one interrupt the second is refused, with
 // *run.UnknownInterrupt. run.ErrNotInterrupted: the thread has had no run.
 func (s *Service) Respond(ctx context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error) {
+	defer s.followers.Starting(t)()
 	command, resume := jsonobj.Of(req.Command), &jsonobj.Object{}
 	for _, r := range responses {
 		resume.Set(r.Interrupt, r.Value)

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"understudy/bridge"
@@ -33,7 +30,7 @@ func (f *Followers) StreamEvents(ctx context.Context, t id.Thread, filter protoc
 	if err != nil {
 		return nil, err
 	}
-	ef := &eventFollower{eventReader: er, opened: time.Now()}
+	ef := &eventFollower{eventReader: er, opened: time.Now(), free: make(chan struct{})}
 	f.rotations.add(ef)
 	return ef, nil
 }
@@ -103,66 +100,10 @@ type eventReader struct {
 	look       time.Time        // when to look whether a run is over whose end has not come; zero: not
 }
 
-// eventFollower streams a thread as server-sent events.
-type eventFollower struct {
-	*eventReader
-	opened time.Time
-	until  atomic.Int64     // when it may be taken not to be replaced any more, in ns
-	waited bool             // it may send
-	held   []*bridge.Record // events that wait for it
-}
-
 // openRun is a run whose end has not come.
 type openRun struct {
 	row   *run.Run // as it was at its first record, until the projection has it; nil then, and when it was deleted
 	whole *whole   // nil: nothing can be missing
-}
-
-// A client that has started a run opens a stream, and for each subscription a wider one in place of it. Events that both send come by the narrow one first, and
-// so before earlier ones that only the wide one has. For a run that began up to recentRun before its stream was opened, the stream waits until rotation has
-// passed since it, or the last stream of the thread, was opened: if it is to be replaced, it is closed by then. The wider one does not wait.
-const (
-	recentRun = time.Second
-	rotation  = 100 * time.Millisecond
-)
-
-// rotations are the streams of events that are open on this server, by thread.
-type rotations struct {
-	mu   sync.Mutex
-	open map[id.Thread][]*eventFollower
-}
-
-// add notes a stream. It replaces those that are waiting, which continue to wait.
-func (r *rotations) add(ef *eventFollower) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	until := ef.opened.Add(rotation)
-	ef.until.Store(until.UnixNano())
-	for _, other := range r.open[ef.thread] {
-		if ef.opened.UnixNano() < other.until.Load() && until.Sub(other.opened) < recentRun {
-			other.until.Store(until.UnixNano())
-			ef.waited = true
-		}
-	}
-	if r.open == nil {
-		r.open = map[id.Thread][]*eventFollower{}
-	}
-	r.open[ef.thread] = append(r.open[ef.thread], ef)
-}
-
-func (r *rotations) remove(ef *eventFollower) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	left := slices.DeleteFunc(r.open[ef.thread], func(other *eventFollower) bool { return other == ef })
-	if r.open[ef.thread] = left; len(left) == 0 {
-		delete(r.open, ef.thread)
-	}
-}
-
-// Close implements Follower.
-func (ef *eventFollower) Close(left bool) {
-	ef.f.rotations.remove(ef)
-	ef.threadFollower.Close(left)
 }
 
 // Close implements protocol.Follower.
@@ -180,42 +121,6 @@ func (er *eventReader) Tree() []byte { return er.projection.Tree() }
 // Asked implements protocol.Follower.
 func (er *eventReader) Asked(interrupt string) ([]string, bool) {
 	return er.projection.Asked(interrupt)
-}
-
-// Next implements Follower.
-func (ef *eventFollower) Next(ctx context.Context) ([]*bridge.Record, error) {
-	if ef.held == nil {
-		events, err := ef.eventReader.Next(ctx)
-		for len(events) == 0 && err == nil { // at the end of the replay
-			events, err = ef.eventReader.Next(ctx)
-		}
-		if err != nil || ef.waited || !ef.recent(events) {
-			return framed(events), err
-		}
-		ef.waited, ef.held = true, framed(events)
-	}
-	for wait := ef.waits(); wait > 0; wait = ef.waits() {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	out := ef.held
-	ef.held = nil
-	return out, nil
-}
-
-// waits is how long the stream has to wait.
-func (ef *eventFollower) waits() time.Duration { return time.Until(time.Unix(0, ef.until.Load())) }
-
-// recent reports whether events are of a run that began shortly before the stream was opened.
-func (ef *eventFollower) recent(events []protocol.Event) bool {
-	if ef.waited = ef.waits() <= 0; ef.waited || len(events) == 0 {
-		return false
-	}
-	began := ef.projection.Began()
-	return began.Before(ef.opened) && ef.opened.Sub(began) < recentRun
 }
 
 // Next implements protocol.Follower.

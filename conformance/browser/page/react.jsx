@@ -46,7 +46,8 @@ function Chat() {
           {chat.messages.map((message, i) => <Message key={message.id ?? i} message={message} busy={chat.isLoading} />)}
         </ol>
         {Object.keys(rest).length > 0 && <pre id="values">{JSON.stringify(rest, null, 2)}</pre>}
-        {chat.interrupt && <Question interrupt={chat.interrupt} onAnswer={(response) => chat.respond(response)} />}
+        {/* By its id: after a reload the state has the question before the stream has it, and without an id only that of the stream is found. */}
+        {chat.interrupt && <Question interrupt={chat.interrupt} onAnswer={(response) => chat.respond(response, { interruptId: chat.interrupt.id })} />}
         {chat.error != null && <p role="alert">{String(chat.error?.message ?? chat.error)}</p>}
       </main>
       <Composer busy={chat.isLoading} onSend={send} onStop={() => chat.stop()} />
