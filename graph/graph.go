@@ -94,7 +94,10 @@ type Invocation struct {
 	// Called is called for every finished model call of the run, by any goroutine, before the Save with its result. It does not block. nil:
 	// model calls are not counted.
 	Called func(ModelCall)
-	Log    *slog.Logger // what happens in the run, with its IDs; nil: slog.Default
+	// Noted is called for rows that the graph adds to the log of the thread, by any goroutine. They are written when the attempt ends, also when it is cancelled; those
+	// of an attempt whose server dies are lost. It does not block. nil: there is no log.
+	Noted func(Note)
+	Log   *slog.Logger // what happens in the run, with its IDs; nil: slog.Default
 }
 
 // ModeIDs is a stream mode for event streaming: {"id", "parent_id"?, "step", "source"} of each checkpoint that is saved while the run continues, before the values

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/tidwall/gjson"
 
 	domain "understudy/deerflow"
 	"understudy/eventstore"
@@ -40,6 +41,7 @@ func (s gateway) feedRoutes() {
 		return s.runMessages(c, who, string(x.Thread), string(x.ID))
 	}))
 	s.handle("GET", "/threads/{thread_id}/runs/{run_id}/events", members, s.ownThread(s.runEvents))
+	s.handle("GET", "/threads/{thread_id}/runs/{run_id}/workspace-changes", members, s.ownThread(s.workspaceChanges))
 	s.handle("GET", "/threads/{thread_id}/token-usage", members, s.ownThread(s.tokenUsage))
 }
 
@@ -214,10 +216,11 @@ func (s gateway) complement(ctx context.Context, who *gatewayCaller, t id.Thread
 
 const maxRunEvents = 2000
 
-// runEvents returns all rows of a run, of every category.
+// runEvents returns all rows of a run, of every category, or those about the task of a subagent.
 func (s gateway) runEvents(c *fiber.Ctx, who *gatewayCaller, t string) error {
 	f := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "limit", "after_seq")
-	q := eventstore.PageQuery{Thread: id.Thread(t), Limit: f.Int("limit", 500, 1, maxRunEvents), After: eventstore.Seq(f.Int("after_seq", 0, 0, math.MaxInt)), Bytes: wholeBytes}
+	limit := f.Int("limit", 500, 1, maxRunEvents)
+	q := eventstore.PageQuery{Thread: id.Thread(t), Run: id.Run(param(c, "run_id")), After: eventstore.Seq(f.Int("after_seq", 0, 1, math.MaxInt)), Bytes: wholeBytes}
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -226,28 +229,63 @@ func (s gateway) runEvents(c *fiber.Ctx, who *gatewayCaller, t string) error {
 			q.Types = append(q.Types, name)
 		}
 	}
-	r := param(c, "run_id")
-	if id.Canonical(r) != r {
-		return sendJSON(c, []byte("[]"))
-	}
-	q.Run = id.Run(r)
-	ctx := c.UserContext()
-	page, err := s.opts.Events.Events(ctx, q)
-	if fault.Is(err, fault.NotFound) {
-		return sendJSON(c, []byte("[]"))
-	} else if err != nil {
+	task := c.Query("task_id")
+	rows := []*deerflow.Row{}
+	err := s.eachEvent(c.UserContext(), q, limit, func(e *eventstore.Event) bool {
+		if task == "" || gjson.GetBytes(e.Metadata, "task_id").String() == task {
+			rows = append(rows, &deerflow.Row{Event: e, Thread: q.Thread, User: who.id})
+		}
+		return len(rows) < limit
+	})
+	if err != nil {
 		return err
 	}
-	var rows []*deerflow.Row
-	for {
-		e, err := page.Next(ctx, wholeBytes)
-		if errors.Is(err, io.EOF) {
-			return sendJSON(c, deerflow.Rows(nil, rows))
+	return sendJSON(c, deerflow.Rows(nil, rows))
+}
+
+// eachEvent calls fn with the events of a run, until it returns false. They are read in pages of this many rows. Of an unknown run there are none.
+func (s gateway) eachEvent(ctx context.Context, q eventstore.PageQuery, size int, fn func(*eventstore.Event) bool) error {
+	if id.Canonical(string(q.Run)) != string(q.Run) {
+		return nil
+	}
+	for q.Limit = size; ; {
+		page, err := s.opts.Events.Events(ctx, q)
+		if fault.Is(err, fault.NotFound) {
+			return nil
 		} else if err != nil {
 			return err
 		}
-		rows = append(rows, &deerflow.Row{Event: e, Thread: q.Thread, User: who.id})
+		for {
+			e, err := page.Next(ctx, wholeBytes)
+			if errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return err
+			}
+			if !fn(e) {
+				return nil
+			}
+			q.After = e.Seq
+		}
+		if !page.More {
+			return nil
+		}
 	}
+}
+
+// workspaceChanges returns which files a run changed.
+func (s gateway) workspaceChanges(c *fiber.Ctx, _ *gatewayCaller, t string) error {
+	f := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "include_files", "include_diff")
+	files, diff := f.Bool("include_files", true), f.Bool("include_diff", true)
+	if err := f.Err(); err != nil {
+		return err
+	}
+	var last *eventstore.Event
+	q := eventstore.PageQuery{Thread: id.Thread(t), Run: id.Run(param(c, "run_id")), Types: []string{deerflow.TypeWorkspaceChanges}, Bytes: wholeBytes}
+	if err := s.eachEvent(c.UserContext(), q, 10, func(e *eventstore.Event) bool { last = e; return true }); err != nil {
+		return err
+	}
+	return sendJSON(c, deerflow.WorkspaceChanges(last, files, diff))
 }
 
 // tokenUsage sums up what the runs of a thread used.

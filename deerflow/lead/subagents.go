@@ -116,22 +116,38 @@ func (s *subagents) tool() agent.Tool {
 	})
 }
 
-// watch is how a subagent reports its answers to the run that it works for.
+// watch is how a subagent reports its answers, and the results of its calls, to the run that it works for.
 type watch func(m message.Message)
 
 type watchKey struct{}
 
-// announce reports each answer of a subagent.
+// announce reports each answer of a subagent, and each result of a call.
 func announce() agent.Middleware {
 	return agent.Middleware{
 		Name: "SubagentEventsMiddleware",
-		AfterModel: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
+		BeforeModel: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
 			list := agent.Messages(state)
-			if tell, ok := ctx.Value(watchKey{}).(watch); ok && len(list) > 0 && list[len(list)-1].Type == message.TypeAI {
-				tell(list[len(list)-1])
+			first := len(list)
+			for first > 0 && list[first-1].Type == message.TypeTool {
+				first--
+			}
+			report(ctx, list[first:])
+			return nil, nil
+		}},
+		AfterModel: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
+			if list := agent.Messages(state); len(list) > 0 && list[len(list)-1].Type == message.TypeAI {
+				report(ctx, list[len(list)-1:])
 			}
 			return nil, nil
 		}},
+	}
+}
+
+func report(ctx context.Context, list []message.Message) {
+	if tell, ok := ctx.Value(watchKey{}).(watch); ok {
+		for _, m := range list {
+			tell(m)
+		}
 	}
 }
 
@@ -151,12 +167,12 @@ func (s *subagents) work(ctx context.Context, kind *agent.Agent, description, pr
 		return "", context.Cause(ctx)
 	}
 	emit(map[string]any{"type": "task_started", "description": description})
-	answers := 0
+	said := 0
 	limited, cancel := context.WithTimeout(ctx, s.after)
 	defer cancel()
 	limited = context.WithValue(limited, watchKey{}, watch(func(m message.Message) {
-		answers++
-		emit(map[string]any{"type": "task_running", "message": m, "message_index": answers, "total_messages": answers})
+		said++
+		emit(map[string]any{"type": "task_running", "message": m, "message_index": said, "total_messages": said})
 	}))
 	result, err := pregel.Invoke[pregel.Values](limited, kind.Graph, pregel.Values{"messages": []message.Message{message.Human(prompt)}})
 	usage := map[string]int64{"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}

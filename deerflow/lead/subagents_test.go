@@ -45,14 +45,14 @@ func (w *world) delegate(ctx context.Context, t *testing.T, prompt, kind, contex
 
 const delegating = `{"user_id":"u","subagent_enabled":true}`
 
-// A subagent works with the tools and files of the run, and reports each of its answers.
+// A subagent works with the tools and files of the run, and reports each of its answers and results.
 func TestSubagent(t *testing.T) {
 	t.Parallel()
 	w := setup(t, config)
 	result, events, err := w.delegate(t.Context(), t, `write_file {"path":"/mnt/user-data/workspace/a.txt","content":"by a subagent"}`, "general-purpose", delegating)
 	require.NoError(t, err)
 	require.Equal(t, "Task Succeeded. Result: done", result)
-	require.Equal(t, []string{"task_started", "task_running", "task_running", "task_completed"}, events)
+	require.Equal(t, []string{"task_started", "task_running", "task_running", "task_running", "task_completed"}, events)
 	_, got := w.say(t, `read_file {"path":"/mnt/user-data/workspace/a.txt"}`, `{"user_id":"u"}`, nil)
 	require.Equal(t, "by a subagent", got)
 

@@ -10,6 +10,7 @@ import (
 	"github.com/tmc/langchaingo/llms"
 
 	"understudy/deerflow"
+	"understudy/deerflow/journal"
 	"understudy/deerflow/lead"
 	"understudy/deerflow/markdown"
 	"understudy/deerflow/settings"
@@ -42,10 +43,10 @@ func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
 		return nil, fmt.Errorf("deerflow: %w", err)
 	}
 	s.lead = lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Servers: s.leadServers(d), Memory: s.leadMemory(d), Log: s.log})
-	if _, named := s.graphs.Graph(lead.Name); !named { // langgraph.json does not name DeerFlow's own
-		if err := s.graphs.Add(lead.Name, "DeerFlow's agent", s.lead); err != nil {
-			return nil, fmt.Errorf("deerflow: %w", err)
-		}
+	if own, named := s.graphs.Graph(lead.Name); named { // langgraph.json names DeerFlow's own
+		s.graphs.Put(lead.Name, s.graphs.Description(lead.Name), journal.Of(own, d.Home.ThreadDir))
+	} else {
+		s.graphs.Put(lead.Name, "DeerFlow's agent", journal.Of(s.lead, d.Home.ThreadDir))
 	}
 	out := &server.DeerFlow{DeerFlow: d, Condense: s.condense(s.lead)}
 	if out.Trusted, err = prefixes(env("AUTH_TRUSTED_PROXIES")); err != nil {

@@ -21,6 +21,7 @@ import (
 type Execution struct {
 	*stream.Attempt
 	calls  *completion.Calls       // model calls that are not stored yet; nil: they are not counted
+	notes  *completion.Notes       // rows of the graph for the log; nil: there are none
 	waits  bool                    // the run ended at an interrupt, which waits for an answer. Set by finish, or without a thread by its records
 	said   *partial.Tokens         // what it streams of answers; nil: not kept
 	Cancel context.CancelCauseFunc // stops it; the cause is one of those below

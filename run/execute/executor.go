@@ -373,7 +373,8 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 			}
 		}
 		ex.calls = completion.NewCalls(x.Log.With("run_id", r.ID))
-		inv.Called = ex.calls.Add
+		ex.notes = completion.NewNotes(inv.Log)
+		inv.Called, inv.Noted = ex.calls.Add, ex.notes.Add
 		fence := func(tx run.Tx) error {
 			if err := x.fence(tx, r); err != nil {
 				return err

@@ -253,6 +253,9 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 		if err := completion.RecordRetry(tx, row, reason, cause, now); err != nil {
 			return ending{}, err
 		}
+		if err := ex.notes.Record(tx, row); err != nil {
+			return ending{}, err
+		}
 		return ending{row: row}, ex.calls.Put(tx, row.ID)
 	}
 	rolledBack := row.Status == run.Interrupted && row.Cancel == run.CancelRollback
@@ -293,6 +296,9 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 		return e, err
 	}
 	if e.partial, err = x.Settler.KeepPartial(tx, row, out.said, read, now); err != nil {
+		return e, err
+	}
+	if err := ex.notes.Record(tx, row); err != nil {
 		return e, err
 	}
 	return e, completion.RecordEnd(tx, row, ex.calls, now)

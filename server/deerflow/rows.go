@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"understudy/deerflow"
 	"understudy/eventstore"
 	"understudy/id"
@@ -112,4 +114,41 @@ func Tally(r string, t deerflow.Tally) json.RawMessage {
 		Positive int    `json:"positive"`
 		Negative int    `json:"negative"`
 	}{r, t.Total, t.Positive, t.Negative})
+}
+
+// TypeWorkspaceChanges is the type of the row that says which files a run changed.
+const TypeWorkspaceChanges = "workspace_changes"
+
+// WorkspaceChanges are the changes in the row of a run; nil: nothing was changed. files and diff say whether each file is shown, and how its text differs.
+func WorkspaceChanges(e *eventstore.Event, files, diff bool) json.RawMessage {
+	o := &jsonobj.Object{}
+	if e != nil {
+		o = jsonobj.Of(jsonobj.Of(e.Metadata).Get(TypeWorkspaceChanges))
+		if o.Len() == 0 { // of another writer
+			o = jsonobj.Of(e.Content)
+		}
+	}
+	found := o.Len() > 0
+	for _, d := range []struct{ key, value string }{
+		{"version", "1"}, {"summary", `{"created":0,"modified":0,"deleted":0,"symlink_created":0,"additions":0,"deletions":0,"truncated":false}`}, {"files", "[]"}, {"limits", "{}"},
+	} {
+		if o.Get(d.key) == nil {
+			o.Set(d.key, json.RawMessage(d.value))
+		}
+	}
+	switch {
+	case !files:
+		o.Set("files", json.RawMessage("[]"))
+	case !diff:
+		list := []json.RawMessage{}
+		gjson.ParseBytes(o.Get("files")).ForEach(func(_, file gjson.Result) bool {
+			one := jsonobj.Of(json.RawMessage(file.Raw))
+			one.SetText("diff", "")
+			list = append(list, one.JSON())
+			return true
+		})
+		o.Set("files", encode(list))
+	}
+	o.Set("available", encode(found))
+	return o.JSON()
 }

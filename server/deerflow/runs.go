@@ -11,6 +11,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/compat"
+	"understudy/deerflow/journal"
 	"understudy/deerflow/settings"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -277,6 +278,9 @@ func (s *Stream) Append(dst []byte, r *bridge.Record) []byte {
 		}{string(s.Run.ID), string(s.Run.Thread)})
 		return compat.AppendRecord(dst, &o, true)
 	case "error":
+		if gjson.GetBytes(r.Data, "error").String() == journal.Undelivered { // the answer stands; the run says what is missing
+			return dst
+		}
 		o := *r
 		o.Frame = nil
 		o.Data = encode(struct {
