@@ -11,6 +11,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 GO ?= go
+# What is compiled does not depend on the folder: all clones share Go's cache of builds and of tests that passed.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 PORT ?= 2024
 FUZZTIME ?= 1m
 PYTHON ?= python3
@@ -44,7 +46,7 @@ dev: build ## serve the example graphs (PORT=0: on a free port); makes .venv whe
 .PHONY: build
 build: ## build bin/understudy, static
 	@[ -x bin/understudy ] || echo "building bin/understudy; the first time takes a minute or two"
-	@CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -o bin/understudy ./cmd/understudy
+	@CGO_ENABLED=0 $(GO) build -buildvcs=auto -o bin/understudy ./cmd/understudy
 
 .PHONY: ui
 ui: ## build the pages of the studio from ui/ into studio/dist, which is committed; needs Node.js
@@ -62,7 +64,7 @@ docs: ## write the documentation as a web site that needs no server to bin/docs;
 
 .PHONY: test
 test: ## install what the tests need, then run everything that has to pass before a change lands
-	@.ci/phases setup check check-ui race 'killloop-short chaos-short conformance-server conformance-proxy-short conformance-cluster-short conformance-go-short conformance-deerflow'
+	@.ci/phases setup check check-ui race 'suites: conformance-python conformance-javascript killloop-short conformance-proxy-short chaos-short conformance-deployments conformance-cluster-short conformance-deerflow conformance-go-short'
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
@@ -92,16 +94,16 @@ cross: ## build everything for other systems, and the tests for one of them
 	@for target in $(CROSS); do GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) build ./... || { echo "it does not build for $$target" >&2; exit 1; }; done
 	@GOOS=windows CGO_ENABLED=0 $(GO) vet ./... || { echo "its tests do not build for windows" >&2; exit 1; }
 
-# What tests with these names measure, memory and time, the race detector multiplies.
-MEASURE := MemoryOf|Linear|IsQuadratic
+# The race detector multiplies what some tests measure, memory and time; and finds nothing more in variants of a storage (TestSuiteEncrypted).
+PLAIN := MemoryOf|Linear|IsQuadratic|^TestSuite[A-Z]
 
 .PHONY: race
-race: ## Go tests, with the race detector except for those that measure; fuzz targets run their seeds
+race: ## Go tests, with the race detector except for those that measure, and variants of storages; fuzz targets run their seeds
 	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
 	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
 	@$(find-helm); export UNDERSTUDY_TEST_HELM="$$tool" UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp); \
-		$(GO) run ./internal/retest -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m '-skip=$(MEASURE)' ./... && \
-		$(GO) run ./internal/retest -vet=off -timeout=30m '-run=$(MEASURE)' $$(grep -rlE '^func Test\w*($(MEASURE))' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
+		$(GO) run ./internal/retest -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m '-skip=$(PLAIN)' ./... && \
+		$(GO) run ./internal/retest -vet=off -timeout=30m '-run=$(PLAIN)' $$(grep -rlE '^func (Test\w*(MemoryOf|Linear|IsQuadratic)|TestSuite[A-Z])' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
 
 find-helm = tool=$$(command -v helm) || { $(call tool,helm,$(HELM),helm.sh/helm/v4/cmd/helm); }
 
@@ -161,9 +163,16 @@ conformance-postgres: build
 conformance-deerflow: build
 	@conformance/run --deerflow
 
-.PHONY: conformance-server
+# One server, in the parts that run side by side before a landing.
+.PHONY: conformance-server conformance-python conformance-javascript conformance-deployments
 conformance-server: build
 	@conformance/run
+	@conformance/run --deployments
+conformance-python: build
+	@conformance/run --part python
+conformance-javascript: build
+	@conformance/run --part javascript
+conformance-deployments: build
 	@conformance/run --deployments
 
 .PHONY: conformance-cluster
@@ -228,7 +237,7 @@ VERSION ?= $(shell git describe --tags 2>/dev/null)
 .PHONY: wheel
 wheel: ## a Python wheel with the program inside, for `pip install`; GOOS and GOARCH choose another system
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
-	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags "-s -w -X main.release=$(VERSION)" -o "$$dir/understudy" ./cmd/understudy; \
+	CGO_ENABLED=0 $(GO) build -buildvcs=auto -ldflags "-s -w -X main.release=$(VERSION)" -o "$$dir/understudy" ./cmd/understudy; \
 	$(PYTHON) deploy/wheel/build "$$dir/understudy" "$$($(GO) env GOOS)" "$$($(GO) env GOARCH)" "$(or $(VERSION),$(shell git rev-parse --short HEAD))" "$(DIST)" >"$$dir/wheel"; \
 	wheel=$$(cat "$$dir/wheel"); echo "$$wheel"; echo "install it into the environment of your graphs: .venv/bin/python -m pip install $$wheel"
 

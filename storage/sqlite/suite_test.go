@@ -16,13 +16,17 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	for _, layout := range []string{layoutCompact, layoutLangGraph} {
-		t.Run(layout, func(t *testing.T) {
-			storagetest.Run(t, func(t *testing.T) storagetest.Backend {
-				return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", Layout: layout})
-			})
-		})
+	storagetest.Run(t, func(t *testing.T) storagetest.Backend {
+		return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", Layout: layoutCompact})
+	})
+}
+
+// Variants of the storage (TestSuite…) run without the race detector: their goroutines are those of TestSuite.
+func TestSuiteLangGraph(t *testing.T) {
+	open := func(t *testing.T) storagetest.Backend {
+		return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", Layout: layoutLangGraph})
 	}
+	storagetest.Run(t, open, storagetest.AnyLayout...)
 }
 
 // With encryption everything is as without.

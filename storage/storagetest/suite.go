@@ -60,6 +60,9 @@ func (b Backend) reopen(t *testing.T) Backend {
 // Loads is the group about limits in bytes, which takes long.
 const Loads = "Loads"
 
+// AnyLayout are the groups that do not depend on how checkpoints are stored: one layout shows them all.
+var AnyLayout = []string{"Assistants", "Search", "Runs", "Queue", "Crons", "Deliveries", "Records", "Items", "Vectors", "Reach", "Idempotency", "Keys"}
+
 // Run runs the suite. open returns an empty storage for the exclusive use of the test, and closes it
 // when the test ends. Groups named in seldom run in make test-all only: another run of the suite has nearly the same.
 func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
