@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -449,6 +450,54 @@ func TestStartOnAnInterruptedThread(t *testing.T) {
 	require.NoError(t, err)
 	next(t, calls)
 	require.Contains(t, string(r.Kwargs.Config), `"`+run.EventStreamingKey+`":true`)
+}
+
+// endsMeanwhile is a storage in which something happens once between the read of a thread and its answer.
+type endsMeanwhile struct {
+	run.Store
+	end atomic.Pointer[func()] // nil: nothing
+}
+
+func (s *endsMeanwhile) Thread(ctx context.Context, t id.Thread) (*thread.Thread, error) {
+	row, err := s.Store.Thread(ctx, t)
+	if end := s.end.Swap(nil); end != nil {
+		(*end)()
+	}
+	return row, err
+}
+
+// A run that has shown an interrupt may end, and its end be committed, between any two reads of a command: its input is the answer all the same.
+func TestStartWhileTheInterruptedRunEnds(t *testing.T) {
+	t.Parallel()
+	storage := &endsMeanwhile{}
+	calls, release := make(chan string, 2), make(chan struct{})
+	w := newWorldOn(t, func(s run.Store) run.Store {
+		storage.Store = s
+		return storage
+	}, map[string]script{"g": {stream: func(_ context.Context, inv graph.Invocation, emit func(string, string)) error {
+		if calls <- string(inv.Command); inv.Command == nil {
+			emit("values", `{"__interrupt__":[{"id":"x","value":1}]}`)
+			<-release
+		}
+		return nil
+	}}}, nil)
+	th := w.thread()
+	first, err := w.runs.StartOrResume(t.Context(), th, started("g"))
+	require.NoError(t, err)
+	require.Empty(t, next(t, calls))
+	f := w.follow(th, protocol.Filter{Channels: []string{"input"}})
+	records, err := f.Next(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, string(records[0].Frame), `"interrupt_id":"x"`)
+	end := func() {
+		close(release)
+		w.wait(th, first.ID)
+		w.interruptedAt(th, "g", "x") // the script has no state
+	}
+	storage.end.Store(&end)
+	_, err = w.runs.StartOrResume(t.Context(), th, started("g"))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"resume":{"n":1}}`, next(t, calls))
 }
 
 // Who resumes at an event that is kept reads on without a hole. Where events are gone the first thing that the reader sees says so, and the rest follows.

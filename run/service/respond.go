@@ -153,8 +153,10 @@ func (s *Service) settled(ctx context.Context, t id.Thread) (*thread.Thread, err
 		if err != nil || row.Status != thread.Busy || time.Since(began) > settlePatience {
 			return row, err
 		}
-		if asks, _, err := s.asks(ctx, t); err != nil || len(asks) == 0 {
-			return row, err
+		if asks, _, err := s.asks(ctx, t); err != nil {
+			return nil, err
+		} else if len(asks) == 0 {
+			return s.Store.Thread(ctx, t) // again: the run may have shown an interrupt and ended after the row was read
 		}
 		select {
 		case <-time.After(wait):
