@@ -15,24 +15,24 @@ import (
 const changesChannel = "understudy_changes"
 
 const (
-	// namedChanges is how many changes fit into one notification, which has less than 8,000 bytes.
-	namedChanges = 90
-	tellChanges  = "SELECT pg_notify($1, current_schema() || ' ' || word) FROM unnest($2::text[]) word"
+	// notice bounds a notification, in bytes: Postgres takes less than 8,000, the schema included.
+	notice      = 7_000
+	tellChanges = "SELECT pg_notify($1, current_schema() || ' ' || word) FROM unnest($2::text[]) word"
 )
 
 // TellChanges notifies the other servers of what was changed here; nil: anything. Notifications
 // may be lost.
 func (s *Store) TellChanges(ctx context.Context, list []changes.Change) error {
 	words := []string{s.self}
-	for n, c := range list {
-		if n > 0 && n%namedChanges == 0 {
+	for _, c := range list {
+		word := string(c.Thread)
+		if c.Run != "" {
+			word += ":" + string(c.Run)
+		}
+		if len(words[len(words)-1])+1+len(word) > notice {
 			words = append(words, s.self)
 		}
-		word := &words[len(words)-1]
-		*word += " " + string(c.Thread)
-		if c.Run != "" {
-			*word += ":" + string(c.Run)
-		}
+		words[len(words)-1] += " " + word
 	}
 	return s.read(ctx, func(q *reader) error { return q.query(tellChanges, nil, changesChannel, words) })
 }

@@ -38,8 +38,8 @@ func TestChangesBetweenServers(t *testing.T) {
 		require.Nil(t, <-heard[name], "at the beginning anything may have changed")
 	}
 	var many []changes.Change
-	for n := range 250 {
-		many = append(many, changes.Change{Thread: id.Thread(fmt.Sprintf("00000000-0000-4000-8000-%012d", n)), Run: id.NewRun()})
+	for n := range 250 { // some as long as IDs of DeerFlow may be
+		many = append(many, changes.Change{Thread: id.Thread(fmt.Sprintf("%0*d", 36+n%29, n)), Run: id.NewRun()})
 	}
 	many[7].Run = ""
 	for _, list := range [][]changes.Change{nil, many, {{Thread: "t"}}} {

@@ -141,6 +141,9 @@ func (h *Hub) Run(ctx context.Context, tell Tell) error {
 		h.mu.Lock()
 		out := h.out.take()
 		h.mu.Unlock()
+		if out.empty() { // the batch before had it
+			continue
+		}
 		var list []Change
 		for c := range out.named {
 			list = append(list, c)
