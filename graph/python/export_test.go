@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"maps"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -140,6 +142,28 @@ func (p *Pool) Made() int { return int(p.made.Load()) }
 
 // SetSlowStart sets how long an interpreter may take before the log says so. Call it before Run.
 func (p *Pool) SetSlowStart(d time.Duration) { p.slowStart = d }
+
+// Begun reports whether the interpreter of a worker runs the worker's code, and whether one has imported langgraph.
+func (p *Pool) Begun() (begun, spoke bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.workers {
+		w.mu.Lock()
+		begun, spoke = begun || w.begun, spoke || w.spoke
+		w.mu.Unlock()
+	}
+	return begun, spoke
+}
+
+// Tick looks at all workers as it is done now and then, at another time.
+func (p *Pool) Tick(now time.Time) {
+	p.mu.Lock()
+	workers := slices.Collect(maps.Keys(p.workers))
+	p.mu.Unlock()
+	for _, w := range workers {
+		w.tick(now)
+	}
+}
 
 // Shortage is shortage.
 var Shortage = shortage

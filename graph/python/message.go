@@ -26,6 +26,8 @@ import (
 //	[loaded, graph, error type, text, detail]                            it was imported, or was not: an error type
 //	[called, call, id, message, node, nested, source, tags, model, [input, output, total] | nil]   a model call ended
 //
+// An empty frame comes first: the worker's code runs, and imports langgraph next.
+//
 // To the worker: first one frame with its modules in JSON (see embed.go and internal/child/boot.py), then
 //
 //	[run, call, {…}]   [cancel, call]   [answer, number, ok, value | text]

@@ -40,7 +40,14 @@ func (w *worker) print(line logLine) {
 	}
 }
 
-// speaks is called when the worker's own code runs.
+// begins is called when the interpreter runs the worker's code. What it writes is still held: langgraph may not import.
+func (w *worker) begins() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun = true
+}
+
+// speaks is called with the first message: langgraph is imported.
 func (w *worker) speaks() {
 	w.mu.Lock()
 	held := w.held

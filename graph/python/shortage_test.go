@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,4 +168,23 @@ func TestProgramsThatHang(t *testing.T) {
 	require.Contains(t, log.String(), "name another one with --python")
 	require.ErrorContains(t, p.Ready(t.Context()), "it was not ready after 3s")
 	require.Equal(t, 1, strings.Count(log.String(), "does not run the worker's code yet"), "once")
+}
+
+// An interpreter that takes long to import langgraph does not hang: nothing is logged that questions it, however long it takes.
+func TestSlowImportOfLanggraph(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	end := filepath.Join(dir, "go")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "langgraph.py"), []byte("import os, time\nwhile not os.path.exists("+strconv.Quote(end)+"):\n    time.sleep(0.01)\nraise ImportError('now')\n"), 0o600))
+	o, log := harmful(t), &logtest.Buffer{}
+	o.Env, o.Workers, o.Logger = append(o.Env, "PYTHONPATH="+dir), 1, slog.New(slog.NewTextHandler(log, nil))
+	p := run(t, o, func(p *python.Pool) { p.SetSlowStart(time.Hour); p.SetStartWithin(3 * time.Hour) })
+	await(t, "the worker's code", func() bool { begun, _ := p.Begun(); return begun })
+	_, spoke := p.Begun()
+	require.False(t, spoke)
+	p.Tick(time.Now().Add(2 * time.Hour))
+	require.NotContains(t, log.String(), "does not run the worker's code")
+	require.NoError(t, os.WriteFile(end, nil, 0o600))
+	await(t, "the failure", func() bool { return strings.Contains(log.String(), "ImportError: now") })
+	require.NotContains(t, log.String(), "Traceback", "what is written before langgraph is imported belongs to the failure")
 }

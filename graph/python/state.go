@@ -59,7 +59,7 @@ func (w *worker) tick(now time.Time) bool {
 	kill := forced || w.state == leaving && len(w.calls) == 0
 	served := w.state < leaving
 	slow := w.state == starting && importing != "" && took >= slowImport && !kill
-	hangs := w.state == starting && !w.spoke && took >= w.pool.slowStart && !kill
+	hangs := w.state == starting && !w.begun && took >= w.pool.slowStart && !kill
 	if kill {
 		w.state = killed
 		if w.exit.reason == "" {

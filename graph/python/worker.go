@@ -51,7 +51,8 @@ type worker struct {
 	calls    map[uint64]*call
 	next     uint64
 	greeting hello
-	spoke    bool      // it has sent a message: its own code runs
+	begun    bool      // the interpreter runs the worker's code, which may still import langgraph
+	spoke    bool      // it has sent a message: langgraph is imported
 	held     []logLine // what it wrote before
 	state    state
 	exit     exit
@@ -357,6 +358,10 @@ func (w *worker) read(conn net.Conn) error {
 		body, err := child.ReadFrame(r)
 		if err != nil {
 			return err
+		}
+		if len(body) == 0 {
+			w.begins()
+			continue
 		}
 		if !spoke {
 			spoke = true

@@ -31,6 +31,8 @@ def work(sock: socket.socket) -> None:
     # Graphs start processes of their own: those need neither the setting nor the socket.
     options = json.loads(os.environ.pop(CONFIG))
     sock.set_inheritable(False)
+    # An empty frame: this code runs. Importing langgraph may take seconds on a busy machine, and is no interpreter that hangs.
+    sock.sendall(bytes(4))
     # A forked child must not keep it open: its end tells the server that this process has ended.
     if hasattr(os, "register_at_fork"):
         fd = sock.fileno()
