@@ -40,6 +40,9 @@ func (s *Server) assemble(c Config) error {
 	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: changed, Changes: s.changes}); err != nil {
 		return err
 	}
+	if err := backend.Saves(context.Background(), cfg, s.rows); err != nil {
+		return err
+	}
 	s.changes.Rows = s.rows.Threads()
 	if logs != nil {
 		s.mirror = mirror.New(mirror.Options{

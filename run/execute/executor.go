@@ -78,11 +78,12 @@ type Options struct {
 type Executor struct {
 	Options
 	metrics *metrics
+	outage  outage
 }
 
 // New makes an executor.
 func New(o Options) *Executor {
-	return &Executor{Options: o, metrics: newMetrics(o.Registry)}
+	return &Executor{Options: o, metrics: newMetrics(o.Registry), outage: outage{log: o.Log, after: outageAfter}}
 }
 
 // outcome is how an execution ended.
@@ -193,7 +194,7 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 	}
 	at := position{said: ex.said, passed: ex.yield}
 	if x.Shared {
-		at.storage = &patient{Store: x.Store, end: 3 * x.Lease, quit: x.Quit, done: ctx.Done()}
+		at.storage = &patient{Store: x.Store, end: 3 * x.Lease, quit: x.Quit, done: ctx.Done(), outage: &x.outage}
 	}
 	inv, err := x.invocation(ctx, ex, &at)
 	if err != nil {

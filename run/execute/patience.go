@@ -2,6 +2,8 @@ package execute
 
 import (
 	"context"
+	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,10 +22,48 @@ type patient struct {
 	quit <-chan struct{} // closed when the server ends
 	done <-chan struct{} // closed when the execution is to stop
 	away atomic.Bool     // it has given up
+
+	outage *outage // what the log says of it
+}
+
+// outageAfter is how long an operation fails before the log says that runs wait: shorter failures are those of every failover.
+const outageAfter = time.Second
+
+// outage logs when the runs of a server begin to wait for the database, and when the last of them stops: once each, however many there are.
+type outage struct {
+	log   *slog.Logger
+	after time.Duration // how long an operation fails before it counts
+
+	mu      sync.Mutex
+	waiting int
+	since   time.Time
+}
+
+func (o *outage) begins(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.waiting++; o.waiting == 1 {
+		o.since = time.Now()
+		o.log.Warn("runs wait for the database; they continue when it is back, or return to the queue", "error", err)
+	}
+}
+
+func (o *outage) ends() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.waiting--; o.waiting == 0 {
+		o.log.Info("runs do not wait for the database any more", "after", time.Since(o.since).Round(time.Millisecond).String())
+	}
 }
 
 func (p *patient) try(ctx context.Context, what func() error) error {
-	end := time.Now().Add(p.end)
+	began, waits := time.Now(), false
+	end := began.Add(p.end)
+	defer func() {
+		if waits {
+			p.outage.ends()
+		}
+	}()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := what()
 		if !fault.Is(err, fault.Unavailable) {
@@ -32,6 +72,10 @@ func (p *patient) try(ctx context.Context, what func() error) error {
 		if time.Now().After(end) {
 			p.away.Store(true)
 			return err
+		}
+		if !waits && time.Since(began) >= p.outage.after {
+			waits = true
+			p.outage.begins(err)
 		}
 		select {
 		case <-time.After(wait):

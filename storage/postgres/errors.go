@@ -29,7 +29,7 @@ func classify(err error) error {
 		switch pg.Code {
 		case "23505":
 			return fault.Wrap(fault.Conflict, "already exists", err)
-		case "53100":
+		case codeDiskFull:
 			return unavailable("the disk of the database is full: nothing can be saved until there is room")
 		case "53200":
 			return unavailable("the database is out of memory or lock slots")
@@ -37,7 +37,7 @@ func classify(err error) error {
 			return unavailable("the database accepts no more connections: raise max_connections, or lower --database-connections of each server")
 		case "57P01", "57P02", "57P03", "25P03":
 			return unavailable("the database has ended the connection: it is shutting down or starting, or the transaction was idle")
-		case "25006":
+		case codeReadOnly:
 			return unavailable("the database is read-only: nothing can be saved")
 		case "40001", "40P01", "55P03":
 			return unavailable("concurrent changes collided; try again")

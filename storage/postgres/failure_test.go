@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/url"
@@ -21,9 +22,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 	"understudy/internal/postgrestest"
 	"understudy/thread"
 )
@@ -114,6 +117,100 @@ func TestReadOnly(t *testing.T) {
 	_, err = s.Thread(t.Context(), someThread(1).ID)
 	require.NoError(t, err)
 	isUnavailable(t, insert(s, 2), "the database is read-only")
+	isUnavailable(t, s.Ping(t.Context()), "the database is read-only")
+}
+
+// TestPingOfADatabaseThatRefuses: a database that answers and saves nothing is not ready, whoever notices first; it is ready when it saves again, without a
+// write from a client. The log has the beginning with a fix, and the end, once each.
+func TestPingOfADatabaseThatRefuses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refuse, accept []string
+		text, fix      string
+		written        bool // only a write can notice it
+	}{
+		"read-only": {
+			refuse: []string{"ALTER DATABASE %s SET default_transaction_read_only = on"},
+			accept: []string{"SET default_transaction_read_only = off", "ALTER DATABASE %s RESET default_transaction_read_only"},
+			text:   "the database is read-only", fix: "name the primary",
+		},
+		"full": {
+			refuse: []string{
+				`CREATE FUNCTION room() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$`,
+				`CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM room(); RETURN NULL; END $$`,
+				"CREATE TRIGGER fails BEFORE INSERT ON threads EXECUTE FUNCTION fails()",
+			},
+			accept: []string{"DROP TRIGGER fails ON threads", "DROP FUNCTION room", "CREATE FUNCTION room() RETURNS int LANGUAGE sql AS 'SELECT 1'"},
+			text:   "the disk of the database is full", fix: "free space on the disk of Postgres", written: true,
+		},
+	} {
+		for _, write := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, noticed by a write: %v", name, write), func(t *testing.T) {
+				t.Parallel()
+				address, log := postgrestest.Database(t), &logtest.Buffer{}
+				s, admin := open(t, Options{URL: address, Logger: slog.New(slog.NewTextHandler(log, nil))}), connect(t, address)
+				s.refusal.tryRoom, s.refusal.askAgain = "SELECT room()", 0
+				run := func(texts []string) {
+					for _, text := range texts {
+						if strings.Contains(text, "%s") {
+							text = fmt.Sprintf(text, pgx.Identifier{admin.Config().Database}.Sanitize())
+						}
+						execAll(t, admin, text)
+					}
+					s.pool.Reset() // settings of a database are those of new connections
+				}
+				require.NoError(t, s.Ping(t.Context()))
+				run(c.refuse)
+				if write {
+					isUnavailable(t, insert(s, 1), c.text)
+				}
+				for range 3 {
+					if err := s.Ping(t.Context()); c.written && !write {
+						require.NoError(t, err)
+					} else {
+						isUnavailable(t, err, c.text)
+					}
+				}
+				in, err := Inspect(t.Context(), Options{URL: address})
+				require.NoError(t, err)
+				require.Equal(t, !c.written, in.Refused != "", "what a write alone can notice is not simulated for others: %s", in.Refused)
+				run(c.accept)
+				require.NoError(t, s.Ping(t.Context()))
+				require.NoError(t, insert(s, 1))
+				times := 1
+				if c.written && !write {
+					times = 0
+				}
+				require.Equal(t, times, strings.Count(log.String(), "the database refuses writes"), log.String())
+				require.Equal(t, times, strings.Count(log.String(), c.fix), log.String())
+				require.Equal(t, times, strings.Count(log.String(), "the database accepts writes again"), log.String())
+			})
+		}
+	}
+}
+
+// TestRefusalEndsWithoutPing: where nothing asks for readiness, writes that succeed end a refusal: of a read-only database the first, of a full disk, where a
+// small write may find room, one long after the last that failed.
+func TestRefusalEndsWithoutPing(t *testing.T) {
+	t.Parallel()
+	log := &logtest.Buffer{}
+	s := open(t, Options{URL: postgrestest.Database(t), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	require.NoError(t, s.Ping(t.Context()))
+	full := &pgconn.PgError{Code: codeDiskFull}
+	s.refused(errReadOnly)
+	require.NoError(t, insert(s, 1))
+	require.Equal(t, 1, strings.Count(log.String(), "accepts writes again"))
+	s.refused(full)
+	require.NoError(t, insert(s, 2))
+	require.Equal(t, 1, strings.Count(log.String(), "accepts writes again"))
+	s.refusal.last = s.refusal.last.Add(-2 * forgotten)
+	require.NoError(t, insert(s, 3))
+	require.Equal(t, 2, strings.Count(log.String(), "accepts writes again"))
+	// What asks for room runs in Postgres, and is not repeated within the interval.
+	s.refused(full)
+	isUnavailable(t, s.Ping(t.Context()), "the disk of the database is full")
+	s.refusal.tried = s.refusal.tried.Add(-2 * askAgain)
+	require.NoError(t, s.Ping(t.Context()))
 }
 
 // TestRightsAreNamed: a role that may not create tables gets an error that says so; once they

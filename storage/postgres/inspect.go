@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"understudy/internal/fault"
 )
 
 // Inspection is what Inspect finds in a database.
@@ -18,6 +21,8 @@ type Inspection struct {
 	// is how many are available.
 	Connections int
 	Room        Room
+	// Refused is why the database would save nothing, because it is read-only or its disk is full, and Fix what ends that. "": neither.
+	Refused, Fix string
 }
 
 // Inspect examines a database without changing it, also while servers use it. A database of
@@ -43,6 +48,15 @@ func Inspect(ctx context.Context, opts Options) (in Inspection, err error) {
 	}
 	if err == nil {
 		in.Room, err = room(ctx, conn)
+	}
+	if err == nil {
+		err = tries(ctx, conn)
+	}
+	var refused *fault.Error
+	if lasting(err) && errors.As(classify(err), &refused) {
+		in.Refused = refused.Message
+		in.Fix, _ = fixOf(err)
+		return in, nil
 	}
 	if err != nil {
 		return in, fmt.Errorf("look into the database: %w", classify(ended(ctx, err)))

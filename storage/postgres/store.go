@@ -101,6 +101,8 @@ type Store struct {
 	vector atomic.Pointer[pgvector] // nil until UseVectors
 	ring   *seal.Ring               // encrypts; nil does not
 
+	refusal refusal
+
 	mu    sync.Mutex                // guards known
 	known map[id.Assistant]*stamped // cached assistants
 }
@@ -166,7 +168,7 @@ func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 		copies:  make(chan struct{}, max(1, min(copiesAtOnce, int(pool.Config().MaxConns)/4))),
 		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, lists: newLists(layout == layoutLangGraph), now: opts.Now,
 		changed: opts.Changed, touched: opts.Touched, heard: opts.Heard, self: string(id.NewRun()),
-		patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
+		refusal: refusal{tryRoom: tryRoom, askAgain: askAgain}, patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}
 	s.Store = relational.NewStore(database{s}, opts.Now)
 	s.Unindexed = opts.Unindexed
@@ -299,11 +301,4 @@ func configure(opts *Options) (*pgxpool.Config, error) {
 func (s *Store) Close() error {
 	s.pool.Close()
 	return nil
-}
-
-// Ping returns an error if the database does not respond.
-func (s *Store) Ping(ctx context.Context) error {
-	limited, cancel := s.patient(ctx)
-	defer cancel()
-	return classify(ended(ctx, s.pool.Ping(limited)))
 }

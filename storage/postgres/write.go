@@ -91,6 +91,7 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	for n := range attempts {
 		var again bool
 		if again, err = s.writeOnce(ctx, fn); !again || ctx.Err() != nil {
+			s.note(err)
 			return classify(err)
 		}
 		s.metrics.Retried.Inc()

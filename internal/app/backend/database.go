@@ -104,6 +104,12 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	return rows, nil
 }
 
+// Saves returns an error if the database answers and refuses to save, such as a replica.
+func Saves(ctx context.Context, cfg *config.Config, rows Database) error {
+	err := rows.Ping(ctx)
+	return explain(err, advice.Database(cfg.Where("database-url"), cfg.DatabaseURL, err))
+}
+
 // explain returns what a person can do about err, if that is known.
 func explain(err error, p *advice.Problem) error {
 	if p == nil {

@@ -38,6 +38,10 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	if in.Schema < in.Known && !d.mayMigrate(ctx, cfg) {
 		return
 	}
+	if in.Refused != "" {
+		d.say("database", Problem, in.Refused, in.Fix)
+		return
+	}
 	if in.Schema == 0 {
 		d.say("database", Fine, "no tables of this program yet; the first start creates them", "")
 		return

@@ -55,6 +55,7 @@ func TestExamineDatabase(t *testing.T) {
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: owner, Connections: 2})
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
+	require.Contains(t, examine(owner+"&options=-cdefault_transaction_read_only%3Don"), "problem database: the database is read-only: nothing can be saved → name the primary", "with nothing to migrate")
 	exec("GRANT SELECT ON understudy_migrations TO small")
 	require.Contains(t, examine(small), "answers →", "who has nothing to change needs no rights")
 	exec("DELETE FROM understudy_migrations WHERE number = (SELECT max(number) FROM understudy_migrations)")

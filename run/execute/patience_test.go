@@ -1,0 +1,51 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/fault"
+	"understudy/internal/logtest"
+)
+
+// However many runs wait for a database, the log has the beginning with the cause and the end, once each, and nothing of failures that are over at once.
+func TestWaitingRunsAreLoggedOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		away  time.Duration
+		lines int
+	}{{0, 0}, {outageAfter / 2, 0}, {10 * time.Second, 1}, {time.Hour, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &logtest.Buffer{}
+			all := &outage{log: slog.New(slog.NewTextHandler(log, nil)), after: outageAfter}
+			back := time.Now().Add(c.away)
+			var runs sync.WaitGroup
+			for range 20 {
+				p := &patient{end: time.Minute, outage: all}
+				runs.Go(func() {
+					err := p.try(context.Background(), func() error {
+						if time.Now().Before(back) {
+							return fault.Wrap(fault.Unavailable, "the disk of the database is full", errors.New("no space"))
+						}
+						return nil
+					})
+					if (err != nil) != (c.away > p.end) || p.away.Load() != (err != nil) {
+						t.Errorf("away %s: %v", c.away, err)
+					}
+				})
+			}
+			runs.Wait()
+			require.Equal(t, c.lines, strings.Count(log.String(), "runs wait for the database"), log.String())
+			require.Equal(t, c.lines, strings.Count(log.String(), "runs do not wait"), log.String())
+			require.Equal(t, c.lines, strings.Count(log.String(), "the disk of the database is full: no space"), log.String())
+		})
+	}
+}
