@@ -17,6 +17,7 @@ import (
 	"understudy/deerflow/tool"
 	"understudy/graph"
 	"understudy/graph/agent"
+	"understudy/graph/agent/middleware"
 	"understudy/graph/pregel"
 	"understudy/internal/fault"
 )
@@ -92,7 +93,17 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 			yield(graph.Event{}, &graph.Failure{Type: "ConfigurationError", Message: public(err), Detail: err.Error()})
 		}
 	}
-	return a.Stream(ctx, inv)
+	return func(yield func(graph.Event, error) bool) {
+		ctx, failed := middleware.WithFallback(ctx)
+		for event, err := range a.Stream(ctx, inv) {
+			if !yield(event, err) || err != nil {
+				return
+			}
+		}
+		if text := failed(); text != "" { // the conversation has the explanation; the run did not succeed
+			yield(graph.Event{}, &graph.Failure{Type: "LLMError", Message: text, Detail: text})
+		}
+	}
 }
 
 // public is what clients see of an error.
@@ -146,8 +157,19 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if g.o.Tools.Dir != nil {
 		chain = append(chain, uploads(g.o.Tools.Dir))
 	}
-	chain = append(chain, agent.RepairToolCalls(), modelErrors(newBreaker(s.CircuitBreaker, time.Now), time.After), g.character(), models.middleware(g.o.Agent))
-	chain = append(chain, remember(g.o.Memory, s.Memory, time.Now))
+	guards, err := g.guards(s)
+	if err != nil {
+		return nil, err
+	}
+	if g.o.Tools.Sandbox != nil {
+		box, err := g.toolbox(s, models, guards)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, box)
+	}
+	chain = append(append(chain, agent.RepairToolCalls()), guards...)
+	chain = append(chain, g.character(), models.middleware(g.o.Agent), middleware.DynamicContext(middleware.ContextOptions{About: g.about(s.Memory)}))
 	if s.Summarization.Enabled {
 		m, err := g.summarization(s)
 		if err != nil {
@@ -155,21 +177,25 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		}
 		chain = append(chain, m)
 	}
+	chain = append(chain, middleware.Todos(middleware.TodoOptions{Active: planning}))
+	if s.TokenUsage.Enabled {
+		chain = append(chain, middleware.TokenUsage())
+	}
 	if s.Title.Enabled {
 		chain = append(chain, title(s.Title))
 	}
+	chain = append(chain, remember(g.o.Memory, s.Memory), images())
 	if g.o.Tools.Sandbox != nil {
-		box, err := g.toolbox(s, models)
-		if err != nil {
-			return nil, err
-		}
-		chain = append(chain, box, limitSubagents())
+		chain = append(chain, limitSubagents())
 	}
 	if s.LoopDetection.Enabled {
 		chain = append(chain, loops(s.LoopDetection))
 	}
 	return agent.New(agent.Options{Name: Name, Model: first, Prompt: prompt, Sources: g.sourceFor(chain, nil), Middleware: chain, State: state()})
 }
+
+// planning reports whether a run has a plan.
+func planning(ctx context.Context) bool { return wish(ctx, "is_plan_mode").Bool() }
 
 const prompt = `You are a careful research and coding assistant. Think before you act, ask when a request is unclear, and always end with an answer.`
 

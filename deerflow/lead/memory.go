@@ -2,9 +2,7 @@ package lead
 
 import (
 	"context"
-	"slices"
 	"strings"
-	"time"
 
 	"understudy/deerflow/memory"
 	"understudy/deerflow/settings"
@@ -19,47 +17,53 @@ type Memory struct {
 	Learn func(user, thread string, turns []memory.Turn) error
 }
 
-// remember shows the model what is known of the user and which day it is, in requests alone, and queues what was said for the memory.
-func remember(o Memory, set settings.Memory, now func() time.Time) agent.Middleware {
+// about returns what is known of the run's user, for the model; "": nothing.
+func (g *Graph) about(set settings.Memory) func(ctx context.Context) string {
+	return func(ctx context.Context) string {
+		if g.o.Memory.Read == nil || !set.Enabled || !set.Injection {
+			return ""
+		}
+		known, err := g.o.Memory.Read(userOf(ctx))
+		if err != nil { // an answer without a memory is better than none
+			pregel.LogOf(ctx).Warn("the memory of the user cannot be read", "error", err)
+			return ""
+		}
+		block := known.Block(set.MaxTokens)
+		if block != "" {
+			block = "<memory>\n" + block + "\n</memory>"
+		}
+		return block
+	}
+}
+
+// remember queues what was said for the memory of the user.
+func remember(o Memory, set settings.Memory) agent.Middleware {
 	return agent.Middleware{
 		Name: "MemoryMiddleware",
-		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
-			first := slices.IndexFunc(r.Messages, func(m message.Message) bool { return m.Type == message.TypeHuman })
-			if first < 0 {
-				return next(ctx, r)
-			}
-			text := "<current_date>" + now().Format("2006-01-02, Monday") + "</current_date>"
-			if o.Read != nil && set.Enabled && set.Injection {
-				known, err := o.Read(userOf(ctx))
-				if err != nil { // an answer without a memory is better than none
-					pregel.LogOf(ctx).Warn("the memory of the user cannot be read", "error", err)
-				} else if block := known.Block(set.MaxTokens); block != "" {
-					text = "<memory>\n" + block + "\n</memory>\n" + text
-				}
-			}
-			r.Messages = slices.Insert(slices.Clone(r.Messages), first, message.Human("<system-reminder>\n"+text+"\n</system-reminder>"))
-			return next(ctx, r)
-		},
 		AfterAgent: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
 			if o.Learn == nil || !set.Enabled {
 				return nil, nil
 			}
-			var turns []memory.Turn
-			for _, m := range agent.Messages(state) {
-				text := strings.TrimSpace(m.Text())
-				switch {
-				case text == "" || hidden(m) || m.Name == "summary":
-				case m.Type == message.TypeHuman:
-					turns = append(turns, memory.Turn{User: true, Text: text})
-				case m.Type == message.TypeAI && len(m.ToolCalls) == 0 && len(turns) > 0:
-					turns = append(turns, memory.Turn{Text: text})
-				}
-			}
 			info, _ := pregel.Info(ctx)
-			if err := o.Learn(userOf(ctx), string(info.Thread), turns); err != nil {
+			if err := o.Learn(userOf(ctx), string(info.Thread), turns(agent.Messages(state))); err != nil {
 				pregel.LogOf(ctx).Error("the conversation was not queued for the memory", "error", err)
 			}
 			return nil, nil
 		}},
 	}
+}
+
+// turns are what people said, and the answers to it.
+func turns(list []message.Message) (turns []memory.Turn) {
+	for _, m := range list {
+		text := strings.TrimSpace(m.Text())
+		switch {
+		case text == "" || hidden(m) || m.Name == "summary":
+		case m.Type == message.TypeHuman:
+			turns = append(turns, memory.Turn{User: true, Text: text})
+		case m.Type == message.TypeAI && len(m.ToolCalls) == 0 && len(turns) > 0:
+			turns = append(turns, memory.Turn{Text: text})
+		}
+	}
+	return turns
 }

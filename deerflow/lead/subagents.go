@@ -2,6 +2,7 @@ package lead
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"understudy/deerflow/settings"
+	"understudy/deerflow/tool"
 	"understudy/graph/agent"
+	"understudy/graph/agent/middleware"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
 )
@@ -57,7 +60,7 @@ type subagents struct {
 
 // newSubagents builds the types for which there are tools. models chooses the model of a run, and limits holds back tools that the run must not use:
 // what an agent cannot do, it cannot delegate.
-func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Model, tools []agent.Tool, limits agent.Middleware, g *Graph) (*subagents, error) {
+func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Model, tools []agent.Tool, limits agent.Middleware, guards []agent.Middleware, g *Graph) (*subagents, error) {
 	out := &subagents{agents: map[string]*agent.Agent{}, free: g.subagents, after: subagentTimeout * time.Minute}
 	if s.Subagents.Timeout > 0 {
 		out.after = time.Duration(s.Subagents.Timeout * float64(time.Second))
@@ -71,7 +74,8 @@ func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Mod
 		if err != nil {
 			return nil, err
 		}
-		chain := []agent.Middleware{agent.RepairToolCalls(), modelErrors(newBreaker(s.CircuitBreaker, time.Now), time.After), models, limits, limit, announce()}
+		chain := append([]agent.Middleware{agent.RepairToolCalls()}, guards...)
+		chain = append(chain, models, limits, limit, announce(), images())
 		if s.LoopDetection.Enabled {
 			chain = append(chain, loops(s.LoopDetection))
 		}
@@ -81,7 +85,7 @@ func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Mod
 		}
 		a, err := agent.New(agent.Options{
 			Sources: sources,
-			Name:    "subagent_" + strings.ReplaceAll(kind.name, "-", "_"), Model: model, Prompt: kind.prompt, Tools: own, Middleware: chain,
+			Name:    "subagent_" + strings.ReplaceAll(kind.name, "-", "_"), Model: model, Prompt: kind.prompt, Tools: own, Middleware: chain, State: tool.State(),
 			// Each hook of the chain is a step. How often the model is called, limit says.
 			Compile: []pregel.CompileOption{pregel.WithRecursionLimit(kind.turns * (2*len(chain) + 2))},
 		})
@@ -152,7 +156,7 @@ func report(ctx context.Context, list []message.Message) {
 }
 
 // work lets a subagent do a task, and returns the result of the call.
-func (s *subagents) work(ctx context.Context, kind *agent.Agent, description, prompt string) (string, error) {
+func (s *subagents) work(ctx context.Context, kind *agent.Agent, description, prompt string) (any, error) {
 	task := agent.CallOf(ctx).ID
 	emit := func(event map[string]any) { // to subscribers; a run without them loses nothing
 		event["task_id"] = task
@@ -164,48 +168,71 @@ func (s *subagents) work(ctx context.Context, kind *agent.Agent, description, pr
 	case <-s.free:
 		defer func() { s.free <- struct{}{} }()
 	case <-ctx.Done():
-		return "", context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	emit(map[string]any{"type": "task_started", "description": description})
 	said := 0
 	limited, cancel := context.WithTimeout(ctx, s.after)
 	defer cancel()
+	limited, fallback := middleware.WithFallback(limited)
 	limited = context.WithValue(limited, watchKey{}, watch(func(m message.Message) {
 		said++
 		emit(map[string]any{"type": "task_running", "message": m, "message_index": said, "total_messages": said})
 	}))
 	result, err := pregel.Invoke[pregel.Values](limited, kind.Graph, pregel.Values{"messages": []message.Message{message.Human(prompt)}})
-	usage := map[string]int64{"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
-	text := ""
-	for _, m := range agent.Messages(result.State) {
+	text, used := outcome(agent.Messages(result.State))
+	switch {
+	case ctx.Err() != nil: // the run was cancelled
+		emit(map[string]any{"type": "task_cancelled"})
+		return nil, context.Cause(ctx)
+	case errors.Is(limited.Err(), context.DeadlineExceeded):
+		reason := fmt.Sprintf("Execution timed out after %.0f seconds", s.after.Seconds())
+		emit(map[string]any{"type": "task_timed_out", "error": reason, "usage": used})
+		return reported(ctx, "timed_out", "Task timed out. Error: "+reason, used)
+	case err != nil || fallback() != "":
+		reason := fallback()
+		if err != nil {
+			reason = err.Error()
+		}
+		pregel.LogOf(ctx).Warn("a subagent failed", "error", reason)
+		emit(map[string]any{"type": "task_failed", "error": reason, "usage": used})
+		return reported(ctx, "failed", "Task failed. Error: "+reason, used)
+	}
+	emit(map[string]any{"type": "task_completed", "result": text, "usage": used})
+	return reported(ctx, "completed", "Task Succeeded. Result: "+text, used)
+}
+
+// usage counts the tokens of a subagent.
+type usage struct {
+	Input  int64 `json:"input_tokens"`
+	Output int64 `json:"output_tokens"`
+	Total  int64 `json:"total_tokens"`
+}
+
+// outcome returns the last answer of a subagent, and what all of its answers used.
+func outcome(list []message.Message) (text string, used usage) {
+	for _, m := range list {
 		if m.Type != message.TypeAI {
 			continue
 		}
 		if u := m.Usage; u != nil {
-			usage["input_tokens"] += u.InputTokens
-			usage["output_tokens"] += u.OutputTokens
-			usage["total_tokens"] += u.TotalTokens
+			used.Input, used.Output, used.Total = used.Input+u.InputTokens, used.Output+u.OutputTokens, used.Total+u.TotalTokens
 		}
 		text = m.Text()
-	}
-	switch {
-	case ctx.Err() != nil: // the run was cancelled
-		emit(map[string]any{"type": "task_cancelled"})
-		return "", context.Cause(ctx)
-	case errors.Is(limited.Err(), context.DeadlineExceeded):
-		reason := fmt.Sprintf("Execution timed out after %.0f seconds", s.after.Seconds())
-		emit(map[string]any{"type": "task_timed_out", "error": reason})
-		return "Task timed out. Error: " + reason, nil
-	case err != nil:
-		pregel.LogOf(ctx).Warn("a subagent failed", "error", err)
-		emit(map[string]any{"type": "task_failed", "error": err.Error(), "usage": usage})
-		return "Task failed. Error: " + err.Error(), nil
 	}
 	if text == "" {
 		text = "No response generated"
 	}
-	emit(map[string]any{"type": "task_completed", "result": text, "usage": usage})
-	return "Task Succeeded. Result: " + text, nil
+	return text, used
+}
+
+// reported is the result of task, with what the UI and TokenUsageMiddleware read of it.
+func reported(ctx context.Context, status, text string, used usage) (any, error) {
+	call := agent.CallOf(ctx)
+	m := message.Tool(text, call.ID).WithName(call.Name)
+	extra, err := json.Marshal(map[string]any{"subagent_status": status, middleware.SubagentUsageKey: used})
+	m.AdditionalKwargs = extra
+	return m, err
 }
 
 // limitSubagents cuts calls of task from an answer that has more than a run may have at once.
@@ -232,9 +259,7 @@ func limitSubagents() agent.Middleware {
 				return nil, nil
 			}
 			pregel.LogOf(ctx).Info("the model called more subagents than may run at once; the others are left out", "called", tasks, "limit", most)
-			m.ToolCalls = kept
-			m.AdditionalKwargs = withoutRawCalls(m.AdditionalKwargs)
-			return pregel.Values{"messages": []message.Message{m}}, nil
+			return pregel.Values{"messages": []message.Message{middleware.WithCalls(m, kept)}}, nil
 		}},
 	}
 }

@@ -59,15 +59,15 @@ type toolbox struct {
 }
 
 // toolbox makes the middleware with the tools. Its name is DeerFlow's: its nodes acquire and release the sandbox.
-func (g *Graph) toolbox(s *settings.Settings, models *models) (agent.Middleware, error) {
-	t := &toolbox{Tools: g.o.Tools, set: s, groups: map[string][]string{}}
+func (g *Graph) toolbox(s *settings.Settings, models *models, guards []agent.Middleware) (agent.Middleware, error) {
+	t := g.newToolbox(s)
 	tools := t.all(g)
 	first, err := models.get("")
 	if err != nil {
 		return agent.Middleware{}, err
 	}
 	limits := agent.Middleware{Name: "ToolGroupsMiddleware", WrapModelCall: t.offer, WrapToolCall: t.refuse}
-	sub, err := newSubagents(s, models.middleware(g.o.Agent), first, tools, limits, g)
+	sub, err := newSubagents(s, models.middleware(g.o.Agent), first, tools, limits, guards, g)
 	if err != nil {
 		return agent.Middleware{}, fmt.Errorf("build subagents: %w", err)
 	}
@@ -86,6 +86,10 @@ func (g *Graph) toolbox(s *settings.Settings, models *models) (agent.Middleware,
 		WrapModelCall: t.offer,
 		WrapToolCall:  t.refuse,
 	}, nil
+}
+
+func (g *Graph) newToolbox(s *settings.Settings) *toolbox {
+	return &toolbox{Tools: g.o.Tools, set: s, groups: map[string][]string{}}
 }
 
 func (t *toolbox) id(ctx context.Context) string {
@@ -155,7 +159,7 @@ func (t *toolbox) all(g *Graph) []agent.Tool {
 			t.groups[one.Name] = append(t.groups[one.Name], c.Group)
 		}
 	}
-	for _, one := range []agent.Tool{tool.PresentFiles(o), tool.AskClarification(), tool.ViewImage(o), tool.WriteTodos()} {
+	for _, one := range []agent.Tool{tool.PresentFiles(o), tool.AskClarification(), tool.ViewImage(o)} {
 		add(one)
 	}
 	return list
@@ -207,7 +211,7 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 func (t *toolbox) offered(ctx context.Context, name string, allowed []string) bool {
 	switch name {
 	case "write_todos":
-		return wish(ctx, "is_plan_mode").Bool()
+		return planning(ctx)
 	case "task":
 		return wish(ctx, "subagent_enabled").Bool()
 	case "view_image":

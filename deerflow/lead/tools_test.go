@@ -3,10 +3,13 @@ package lead_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +17,7 @@ import (
 	"github.com/tmc/langchaingo/llms"
 
 	"understudy/access"
+	"understudy/checkpointer"
 	"understudy/deerflow/lead"
 	"understudy/deerflow/sandbox"
 	"understudy/deerflow/settings"
@@ -46,13 +50,59 @@ title: {enabled: false}
 type world struct {
 	graph *lead.Graph
 	dir   string
+	saves memory
+
+	mu   sync.Mutex
+	seen [][]llms.MessageContent // requests to the model
 }
 
-func setup(t *testing.T, text string) *world {
+// memory keeps checkpoints in memory.
+type memory struct{ checkpointer.Memory }
+
+func (m *memory) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	return m.LoadCheckpoint(ctx, k)
+}
+
+func (m *memory) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
+	return m.ListCheckpoints(ctx, q)
+}
+
+func (m *memory) Save(_ context.Context, saves ...graph.Save) error {
+	for _, s := range saves {
+		if s.Put != nil {
+			if err := m.PutCheckpoint(s.Put); err != nil {
+				return err
+			}
+		} else if err := m.PutWrites(s.At, s.Writes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// last returns the text of the last request, one message a line: role, then its parts.
+func (w *world) last() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var b strings.Builder
+	for _, m := range w.seen[len(w.seen)-1] {
+		fmt.Fprintf(&b, "%s: ", m.Role)
+		for _, p := range m.Parts {
+			if rich, ok := p.(llm.Part); ok {
+				p = rich.ContentPart
+			}
+			fmt.Fprintf(&b, "%v ", p)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func setup(t *testing.T, text string, first ...scripted.Answer) *world {
 	t.Helper()
 	set, err := settings.Parse([]byte(text), func(string) (string, bool) { return "", false })
 	require.NoError(t, err)
-	var script scripted.Script
+	script := scripted.Script{Answers: first}
 	for _, one := range everything {
 		script.Answers = append(script.Answers, scripted.Answer{
 			When: "^" + one.Function.Name + ` (\{.*\})$`, From: "human", ToolCalls: []scripted.ToolCall{{Name: one.Function.Name, Args: json.RawMessage(`"$1"`)}},
@@ -71,7 +121,7 @@ func setup(t *testing.T, text string) *world {
 	t.Cleanup(local.Close)
 	w.graph = lead.New(lead.Options{
 		Settings: func() (*settings.Settings, error) { return set, nil }, Log: slog.New(slog.DiscardHandler),
-		Open: func(*settings.Model, *int) (agent.Model, error) { return agent.Model{LLM: anyTool{model}}, nil },
+		Open: func(*settings.Model, *int) (agent.Model, error) { return agent.Model{LLM: anyTool{model, w}}, nil },
 		Tools: lead.Tools{
 			Sandbox: local, Dir: func(user, thread string) string { return filepath.Join(w.dir, "users", user, "threads", thread) },
 			Skills: func(user string) (string, string, error) {
@@ -182,14 +232,29 @@ func TestWhatIsOffered(t *testing.T) {
 }
 
 // anyTool is a scripted model that calls tools whether they are offered or not.
-type anyTool struct{ *scripted.Model }
+type anyTool struct {
+	*scripted.Model
+	w *world
+}
 
 func (m anyTool) GenerateContent(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) (*llms.ContentResponse, error) {
 	return m.Model.GenerateContent(ctx, messages, append(options, llms.WithTools(everything))...)
 }
 
 func (m anyTool) StreamChunks(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[llm.Chunk, error] {
-	return m.Model.StreamChunks(ctx, messages, append(options, llms.WithTools(everything))...)
+	m.w.mu.Lock()
+	m.w.seen = append(m.w.seen, messages)
+	m.w.mu.Unlock()
+	return func(yield func(llm.Chunk, error) bool) {
+		for chunk, err := range m.Model.StreamChunks(ctx, messages, append(options, llms.WithTools(everything))...) {
+			if err != nil { // as of a provider
+				err = &llm.Error{Status: 400, Message: err.Error()}
+			}
+			if !yield(chunk, err) {
+				return
+			}
+		}
+	}
 }
 
 var everything = func() (list []llms.Tool) {

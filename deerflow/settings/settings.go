@@ -36,6 +36,8 @@ type Settings struct {
 	Title             Title          `yaml:"title"`
 	Summarization     Summarization  `yaml:"summarization"`
 	LoopDetection     LoopDetection  `yaml:"loop_detection"`
+	Guardrails        Guardrails     `yaml:"guardrails"`
+	ToolOutput        ToolOutput     `yaml:"tool_output"`
 	CircuitBreaker    CircuitBreaker `yaml:"circuit_breaker"`
 	Subagents         Subagents      `yaml:"subagents"`
 	MaxRecursionLimit int            `yaml:"max_recursion_limit"`
@@ -161,6 +163,11 @@ type LoopDetection struct {
 	Hard     int  `yaml:"hard_limit"`     // equal answers that end the run
 	FreqWarn int  `yaml:"tool_freq_warn"` // calls of one tool before a warning
 	FreqHard int  `yaml:"tool_freq_hard_limit"`
+	// Tools are limits of single tools in place of these.
+	Tools map[string]struct {
+		Warn int `yaml:"warn"`
+		Hard int `yaml:"hard_limit"`
+	} `yaml:"tool_freq_overrides"`
 }
 
 // Subagents bounds agents that work for the lead agent.
@@ -172,6 +179,32 @@ type Subagents struct {
 type CircuitBreaker struct {
 	Failures int     `yaml:"failure_threshold"` // in a row; 0: never
 	Recovery float64 `yaml:"recovery_timeout_sec"`
+}
+
+// Guardrails decide before each call of a tool whether it may be made.
+type Guardrails struct {
+	Enabled    bool   `yaml:"enabled"`
+	FailClosed bool   `yaml:"fail_closed"`
+	Passport   string `yaml:"passport"`
+	Provider   struct {
+		Use    string `yaml:"use"`
+		Config struct {
+			Allowed []string          `yaml:"allowed_tools"`
+			Denied  []string          `yaml:"denied_tools"`
+			URL     string            `yaml:"url"`
+			Headers map[string]string `yaml:"headers"`
+			Timeout float64           `yaml:"timeout"` // seconds
+		} `yaml:"config"`
+	} `yaml:"provider"`
+}
+
+// ToolOutput bounds results of tools in the conversation, in characters. What is larger is kept in a file.
+type ToolOutput struct {
+	Enabled bool     `yaml:"enabled"`
+	Limit   int      `yaml:"externalize_min_chars"`
+	Head    int      `yaml:"preview_head_chars"`
+	Tail    int      `yaml:"preview_tail_chars"`
+	Exempt  []string `yaml:"exempt_tools"`
 }
 
 // Amount is a number of messages or tokens, or a fraction of the model's context.
@@ -190,6 +223,8 @@ func defaults() Settings {
 	s.InputPolish = InputPolish{Enabled: true, MaxChars: 4000}
 	s.Title = Title{Enabled: true, MaxWords: 6, MaxChars: 60}
 	s.LoopDetection = LoopDetection{Enabled: true, Warn: 3, Hard: 5, FreqWarn: 30, FreqHard: 50}
+	s.Guardrails.FailClosed = true
+	s.ToolOutput = ToolOutput{Enabled: true, Limit: 12_000, Head: 2_000, Tail: 1_000, Exempt: []string{"read_file"}}
 	s.CircuitBreaker = CircuitBreaker{Failures: 5, Recovery: 60}
 	s.Summarization.Keep = Amount{"messages", 20}
 	return s

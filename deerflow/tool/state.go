@@ -11,7 +11,6 @@ import (
 func State() map[string]pregel.Channel {
 	return map[string]pregel.Channel{
 		"sandbox":        pregel.LastValue(),
-		"todos":          pregel.LastValue(),
 		"uploaded_files": pregel.LastValue(),
 		"artifacts":      pregel.Reducer(addArtifacts),
 		"viewed_images":  pregel.Reducer(addImages),

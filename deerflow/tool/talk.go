@@ -17,7 +17,6 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
-	"understudy/internal/pytext"
 )
 
 // answer returns an update of the state with the result of the running call.
@@ -205,35 +204,6 @@ func AskClarification() agent.Tool {
 				return nil, fmt.Errorf("arguments: %w", err)
 			}
 			return message.Tool(q.Text(), call.ID).WithName(call.Name).WithID("clarification:" + call.ID), nil
-		},
-	}
-}
-
-// Todo is one task of a plan.
-type Todo struct {
-	Content string `json:"content"`
-	Status  string `json:"status"` // pending, in_progress or completed
-}
-
-// WriteTodos returns the tool write_todos, which replaces the plan in the state.
-func WriteTodos() agent.Tool {
-	return agent.Tool{
-		Name: "write_todos",
-		Description: "Keeps your plan for a task with three steps or more, and shows it to the user. Each call replaces the whole list. " +
-			"Set a step to in_progress before you begin it, and to completed as soon as it is done. Do not use it for simple requests.",
-		Schema: schema(arg{"todos", `"type":"array","items":{"type":"object","properties":{"content":{"type":"string"},"status":{"type":"string","enum":["pending","in_progress","completed"]}},"required":["content","status"]}`, "The steps.", false}),
-		Run: func(ctx context.Context, call message.ToolCall) (any, error) {
-			var a struct {
-				Todos []Todo `json:"todos"`
-			}
-			if err := json.Unmarshal(call.Args, &a); err != nil {
-				return nil, fmt.Errorf("arguments: %w", err)
-			}
-			raw, err := json.Marshal(a.Todos)
-			if err != nil {
-				return nil, err
-			}
-			return answer(ctx, "Updated todo list to "+pytext.Repr(raw), pregel.Values{"todos": a.Todos}), nil
 		},
 	}
 }

@@ -41,7 +41,7 @@ func setup(t *testing.T, o tool.Options) *box {
 	o.Open = func(context.Context) (tool.Sandbox, error) {
 		return local.Open(sandbox.Place{ID: "local:u:t", Dir: b.dir})
 	}
-	for _, one := range append(tool.Files(o), tool.Bash(o), tool.PresentFiles(o), tool.ViewImage(o), tool.AskClarification(), tool.WriteTodos()) {
+	for _, one := range append(tool.Files(o), tool.Bash(o), tool.PresentFiles(o), tool.ViewImage(o), tool.AskClarification()) {
 		b.tools[one.Name] = one
 	}
 	return b
@@ -168,11 +168,6 @@ func TestStateOfTools(t *testing.T) {
 	require.NoError(t, os.WriteFile(large, png, 0o600))
 	require.NoError(t, os.Truncate(large, 20<<20+1))
 	require.Equal(t, "Error: Image file is too large: 20971521 bytes. Maximum supported size is 20971520 bytes", b.call(t, "view_image", m{"image_path": sandbox.Uploads + "/large.png"}))
-
-	todos := []any{m{"content": "it's first", "status": "completed"}}
-	u = updates(t, b.call(t, "write_todos", m{"todos": todos}))
-	require.Equal(t, []tool.Todo{{Content: "it's first", Status: "completed"}}, u["todos"])
-	require.Equal(t, `Updated todo list to [{'content': "it's first", 'status': 'completed'}]`, u["messages"].([]message.Message)[0].Text())
 }
 
 func TestClarification(t *testing.T) {
@@ -202,7 +197,7 @@ func TestSchemas(t *testing.T) {
 	b := setup(t, tool.Options{})
 	for name, required := range map[string][]string{
 		"bash": {"command"}, "ls": {"path"}, "glob": {"pattern", "path"}, "grep": {"pattern", "path"}, "read_file": {"path"}, "write_file": {"path", "content"},
-		"str_replace": {"path", "old_str", "new_str"}, "present_files": {"filepaths"}, "view_image": {"image_path"}, "ask_clarification": {"question", "clarification_type"}, "write_todos": {"todos"},
+		"str_replace": {"path", "old_str", "new_str"}, "present_files": {"filepaths"}, "view_image": {"image_path"}, "ask_clarification": {"question", "clarification_type"},
 	} {
 		var s struct {
 			Type       string

@@ -9,17 +9,17 @@ import (
 
 // errorRepr returns an error as the repr of an exception.
 func errorRepr(err error) string {
-	return errorName(err) + "(" + string(pytext.AppendQuoted(nil, err.Error())) + ")"
+	return ErrorName(err) + "(" + string(pytext.AppendQuoted(nil, err.Error())) + ")"
 }
 
-// errorName returns the name of an error for clients.
-func errorName(err error) string {
+// ErrorName returns the name of an error as clients of Python know it: RuntimeError unless an error says otherwise, as pregel.Error does.
+func ErrorName(err error) string {
 	if named, ok := err.(interface{ ErrorName() string }); ok {
 		return named.ErrorName()
 	}
 	if wrapped, ok := err.(interface{ Unwrap() error }); ok {
 		if inner := wrapped.Unwrap(); inner != nil {
-			if name := errorName(inner); name != plainError {
+			if name := ErrorName(inner); name != plainError {
 				return name
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"understudy/graph/agent"
 	"understudy/graph/agent/mcp"
+	"understudy/graph/agent/middleware"
 	"understudy/graph/agent/provider"
 	"understudy/internal/jsonobj"
 )
@@ -41,6 +42,17 @@ type AgentMiddleware struct {
 	ToolErrors    *AgentToolErrors
 	ModelLimit    *agent.CallLimits
 	ToolLimits    []AgentToolLimit
+	ModelErrors   *middleware.ModelErrorOptions
+	Guardrails    *AgentGuardrails
+	ToolOutput    *middleware.ToolOutputOptions
+	Loops         *middleware.LoopOptions
+}
+
+// AgentGuardrails decide before each call of a tool: by lists, or by a service.
+type AgentGuardrails struct {
+	middleware.GuardrailOptions
+	List    middleware.ToolList
+	Service middleware.RemoteGuard // in place of List, if its URL is set
 }
 
 // AgentToolErrors is the text that the model gets instead of errors of tools.
@@ -422,6 +434,20 @@ func (f *file) middleware(a *Agent, v value, key string) {
 			mw.ModelLimit = &limit.CallLimits
 		case "tool_call_limit":
 			mw.ToolLimits = f.toolLimits(m.value, at)
+		case "model_errors":
+			mw.ModelErrors = &middleware.ModelErrorOptions{}
+			f.switched(m.value, at, map[string]func(value, string){
+				"failures": f.setInt(&mw.ModelErrors.Failures, 1, 1_000_000),
+				"recovery": f.setDuration(&mw.ModelErrors.Recovery, 24*time.Hour),
+			})
+		case "guardrails":
+			mw.Guardrails = f.guardrails(m.value, at)
+		case "tool_output":
+			mw.ToolOutput = f.toolOutput(m.value, at)
+		case "loop_detection":
+			mw.Loops = f.loops(m.value, at)
+		case "todos", "date", "token_usage", "clarification":
+			f.switched(m.value, at, nil)
 		default:
 			f.wrong(m.value, at, "unknown middleware%s; choose from %s", suggestion(m.key, middlewareKeys), list(middlewareNames))
 			continue
@@ -431,8 +457,11 @@ func (f *file) middleware(a *Agent, v value, key string) {
 }
 
 var (
-	middlewareNames = []string{"summarization", "human_in_the_loop", "title", "tool_errors", "repair_tool_calls", "model_call_limit", "tool_call_limit"}
-	middlewareKeys  = func() map[string]func(value, string) {
+	middlewareNames = []string{
+		"summarization", "human_in_the_loop", "title", "tool_errors", "repair_tool_calls", "model_call_limit", "tool_call_limit",
+		"model_errors", "guardrails", "tool_output", "loop_detection", "todos", "date", "token_usage", "clarification",
+	}
+	middlewareKeys = func() map[string]func(value, string) {
 		keys := map[string]func(value, string){}
 		for _, name := range middlewareNames {
 			keys[name] = nil

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
 	"understudy/graph/agent"
 	"understudy/graph/agent/mcp"
+	"understudy/graph/agent/middleware"
 	"understudy/graph/agent/provider"
 )
 
@@ -33,7 +35,12 @@ const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
     "title": {"key": "name", "max_length": 20, "prompt": "Name {conversation}"},
     "tool_errors": {"message": "It broke.", "tools": ["search"]},
     "model_call_limit": {"run": 5, "thread": 50, "exit": "error"},
-    "tool_call_limit": [{"run": 3}, {"tool": "search", "thread": 9, "exit": "end"}]
+    "tool_call_limit": [{"run": 3}, {"tool": "search", "thread": 9, "exit": "end"}],
+    "model_errors": {"failures": 4, "recovery": "30s"},
+    "guardrails": {"allowed_tools": ["search"], "denied_tools": ["calculator"], "passport": "${TEAM}", "fail_closed": false},
+    "tool_output": {"limit": 900, "head": 200, "tail": 100, "exempt": ["search"]},
+    "loop_detection": {"warn": 2, "stop": 4, "calls": {"warn": 8, "stop": 9}, "tools": {"search": {"warn": 1}}},
+    "todos": true, "date": {}, "token_usage": true, "clarification": true
   },
   "response_format": {"title": "Weather now", "description": "What it is like.", "type": "object", "properties": {"degrees": {"type": "number"}}}
 }}}, "env": {"MY_KEY": "secret", "TEAM": "a", "TZ_NAME": "UTC"}}`
@@ -75,13 +82,25 @@ func TestDeclaredAgent(t *testing.T) {
 			{Kind: "tool_errors", ToolErrors: &AgentToolErrors{Message: "It broke.", Tools: []string{"search"}}},
 			{Kind: "model_call_limit", ModelLimit: &agent.CallLimits{Run: 5, Thread: 50, Exit: "error"}},
 			{Kind: "tool_call_limit", ToolLimits: []AgentToolLimit{{CallLimits: agent.CallLimits{Run: 3}}, {Tool: "search", CallLimits: agent.CallLimits{Thread: 9, Exit: "end"}}}},
+			{Kind: "model_errors", ModelErrors: &middleware.ModelErrorOptions{Failures: 4, Recovery: 30 * time.Second}},
+			{Kind: "guardrails", Guardrails: &AgentGuardrails{
+				GuardrailOptions: middleware.GuardrailOptions{Passport: "a", FailOpen: true}, List: middleware.ToolList{Allowed: []string{"search"}, Denied: []string{"calculator"}},
+			}},
+			{Kind: "tool_output", ToolOutput: &middleware.ToolOutputOptions{Limit: 900, Head: 200, Tail: 100, Exempt: []string{"search"}}},
+			{Kind: "loop_detection", Loops: &middleware.LoopOptions{
+				Warn: 2, Hard: 4, Calls: middleware.Frequency{Warn: 8, Hard: 9}, Tools: map[string]middleware.Frequency{"search": {Warn: 1, Hard: 9}},
+			}},
+			{Kind: "todos"},
+			{Kind: "date"},
+			{Kind: "token_usage"},
+			{Kind: "clarification"},
 		},
 		ResponseFormat: &agent.ResponseFormat{
 			Name: "Weather_now", Description: "What it is like.",
 			Schema: json.RawMessage(`{"title":"Weather now","description":"What it is like.","type":"object","properties":{"degrees":{"type":"number"}}}`),
 		},
 	}}
-	if diff := cmp.Diff([]Graph{want}, c.Graphs); diff != "" {
+	if diff := cmp.Diff([]Graph{want}, c.Graphs, cmpopts.IgnoreUnexported(middleware.ModelErrorOptions{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -129,6 +148,14 @@ func TestMistakesInAgents(t *testing.T) {
 		{"exit", `{"model": "a:b", "middleware": {"model_call_limit": {"run": 1, "exit": "continue"}}}`, `model_call_limit.exit: "continue"; write one of end, error`},
 		{"limits twice", `{"model": "a:b", "middleware": {"tool_call_limit": [{"run": 1}, {"run": 2}]}}`, "tool_call_limit: limits the same tool twice"},
 		{"switch", `{"model": "a:b", "middleware": {"repair_tool_calls": 1}}`, "repair_tool_calls: is a number; write true"},
+		{"guardrails", `{"model": "a:b", "middleware": {"guardrails": {}}}`, "guardrails: says nothing of what is allowed"},
+		{"guards twice", `{"model": "a:b", "middleware": {"guardrails": {"url": "https://x", "denied_tools": ["y"]}}}`, "guardrails: has lists and a url; keep one"},
+		{"address of a guard", `{"model": "a:b", "middleware": {"guardrails": {"url": "x"}}}`, "guardrails.url: is not the address of a service"},
+		{"tool output", `{"model": "a:b", "middleware": {"tool_output": {"limit": 10, "head": 9, "tail": 9}}}`, "tool_output: head and tail must fit into limit"},
+		{"late warning", `{"model": "a:b", "middleware": {"loop_detection": {"warn": 9}}}`, "loop_detection: warns after 9, but stops at 5; warn earlier"},
+		{"late warning of a tool", `{"model": "a:b", "middleware": {"loop_detection": {"tools": {"x": {"warn": 9, "stop": 2}}}}}`, "loop_detection.tools.x: warns after 9, but stops at 2"},
+		{"limits of a tool", `{"model": "a:b", "middleware": {"loop_detection": {"tools": ["x"]}}}`, "loop_detection.tools: is a list"},
+		{"recovery", `{"model": "a:b", "middleware": {"model_errors": {"recovery": 5}}}`, "model_errors.recovery: write a time"},
 		{"tool errors", `{"model": "a:b", "middleware": {"tool_errors": {}}}`, "tool_errors.message: is missing"},
 		{"format", `{"model": "a:b", "response_format": {"type": "string"}}`, "response_format: is not a JSON Schema of an object"},
 	}
@@ -199,7 +226,7 @@ func TestAgentOfTheDocs(t *testing.T) {
 	})
 	require.ElementsMatch(t, known, documented)
 
-	needs := map[string]bool{"summarization": true, "tool_errors": true, "human_in_the_loop": true, "model_call_limit": true, "tool_call_limit": true}
+	needs := map[string]bool{"summarization": true, "tool_errors": true, "human_in_the_loop": true, "model_call_limit": true, "tool_call_limit": true, "guardrails": true}
 	for _, line := range strings.Split(section("| key | node |", "Before-hooks"), "\n") {
 		cell, isRow := strings.CutPrefix(line, "| `")
 		if !isRow {

@@ -14,9 +14,11 @@ import (
 	"sync"
 	"time"
 
+	"understudy/deerflow/tool"
 	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/agent/mcp"
+	"understudy/graph/agent/middleware"
 	"understudy/graph/agent/provider"
 	"understudy/graph/message"
 	"understudy/internal/config"
@@ -324,5 +326,34 @@ func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]a
 		}
 		return all, nil
 	}
-	return one(agent.RepairToolCalls(), nil)
+	return one(d.guarding(m))
+}
+
+// guarding makes the middleware of package middleware.
+func (d *declaration) guarding(m config.AgentMiddleware) (agent.Middleware, error) {
+	switch {
+	case m.ModelErrors != nil:
+		return middleware.ModelErrors(*m.ModelErrors), nil
+	case m.Guardrails != nil:
+		o := m.Guardrails.GuardrailOptions
+		if o.Guard = m.Guardrails.List; m.Guardrails.Service.URL != "" {
+			o.Guard = m.Guardrails.Service
+		}
+		return middleware.Guardrails(o)
+	case m.ToolOutput != nil:
+		return middleware.ToolOutput(*m.ToolOutput)
+	case m.Loops != nil:
+		return middleware.Loops(*m.Loops), nil
+	}
+	switch m.Kind {
+	case "todos":
+		return middleware.Todos(middleware.TodoOptions{}), nil
+	case "date":
+		return middleware.DynamicContext(middleware.ContextOptions{}), nil
+	case "token_usage":
+		return middleware.TokenUsage(), nil
+	case "clarification":
+		return agent.Middleware{Name: "ClarificationMiddleware", Tools: []agent.Tool{tool.AskClarification()}}, nil
+	}
+	return agent.RepairToolCalls(), nil
 }

@@ -1,4 +1,4 @@
-package lead
+package middleware
 
 import (
 	"context"
@@ -6,15 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"understudy/deerflow/settings"
 	"understudy/graph/agent"
 	"understudy/graph/agent/llm"
 	"understudy/graph/message"
@@ -53,9 +49,10 @@ func TestModelErrorsBecomeAnswers(t *testing.T) {
 				c <- time.Time{}
 				return c
 			}
-			m := modelErrors(newBreaker(settings.CircuitBreaker{}, time.Now), after)
+			m := ModelErrors(ModelErrorOptions{after: after})
 			tries := 0
-			got, err := m.WrapModelCall(t.Context(), agent.ModelRequest{}, func(context.Context, agent.ModelRequest) (agent.ModelResponse, error) {
+			ctx, fallback := WithFallback(t.Context())
+			got, err := m.WrapModelCall(ctx, agent.ModelRequest{}, func(context.Context, agent.ModelRequest) (agent.ModelResponse, error) {
 				if tries++; tries <= len(tt.fails) {
 					return agent.ModelResponse{}, tt.fails[tries-1]
 				}
@@ -69,7 +66,8 @@ func TestModelErrorsBecomeAnswers(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, tt.text, got.Messages[0].Text())
-			require.Equal(t, tt.text != "fine", strings.Contains(string(got.Messages[0].AdditionalKwargs), "deerflow_error_fallback"))
+			require.Equal(t, tt.text != "fine", IsFallback(got.Messages[0]))
+			require.Equal(t, tt.text != "fine", fallback() == tt.text)
 		})
 	}
 }
@@ -87,7 +85,7 @@ func TestWaits(t *testing.T) {
 func TestCancelDuringAWait(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	m := modelErrors(newBreaker(settings.CircuitBreaker{}, time.Now), func(time.Duration) <-chan time.Time { cancel(); return nil })
+	m := ModelErrors(ModelErrorOptions{after: func(time.Duration) <-chan time.Time { cancel(); return nil }})
 	_, err := m.WrapModelCall(ctx, agent.ModelRequest{}, func(context.Context, agent.ModelRequest) (agent.ModelResponse, error) {
 		return agent.ModelResponse{}, llm.ErrUnreached
 	})
@@ -100,7 +98,7 @@ func TestBreaker(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		now := time.Unix(0, 0)
-		b := newBreaker(settings.CircuitBreaker{Failures: 1 + random.IntN(4), Recovery: 60}, func() time.Time { return now })
+		b := newBreaker(ModelErrorOptions{Failures: 1 + random.IntN(4), Recovery: time.Minute, now: func() time.Time { return now }})
 		failed, until := 0, time.Time{}
 		for range 60 {
 			now = now.Add(time.Duration(random.IntN(40)) * time.Second)
@@ -159,7 +157,7 @@ func TestLoopsAreStopped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := loops(settings.LoopDetection{Enabled: true, Warn: 3, Hard: 5, FreqWarn: 30, FreqHard: 50})
+			m := Loops(LoopOptions{Warn: 3, Hard: 5, Calls: Frequency{30, 50}})
 			for n := 1; n < 30; n++ {
 				update, err := m.AfterModel.Run(t.Context(), pregel.Values{"messages": turn(n, tt.tool, tt.args)})
 				require.NoError(t, err)
@@ -175,7 +173,7 @@ func TestLoopsAreStopped(t *testing.T) {
 			}
 		})
 	}
-	m := loops(settings.LoopDetection{Enabled: true, Warn: 3, Hard: 5, FreqWarn: 30, FreqHard: 50})
+	m := Loops(LoopOptions{Warn: 3, Hard: 5, Calls: Frequency{30, 50}})
 	many := turn(50, "ls", func(n int) string { return fmt.Sprintf(`{"path":"/%d"}`, n) })
 	update, err := m.AfterModel.Run(t.Context(), pregel.Values{"messages": many})
 	require.NoError(t, err)
@@ -194,7 +192,7 @@ func TestLoopsAreStopped(t *testing.T) {
 // The model is warned once, in the request alone.
 func TestLoopsAreWarned(t *testing.T) {
 	t.Parallel()
-	m := loops(settings.LoopDetection{Enabled: true, Warn: 3, Hard: 5})
+	m := Loops(LoopOptions{Warn: 3, Hard: 5})
 	for n := 1; n < 8; n++ {
 		list := append(turn(n, "ls", func(int) string { return `{"path":"/a"}` }), message.Tool("x", "c"))
 		var seen []message.Message
@@ -211,70 +209,28 @@ func TestLoopsAreWarned(t *testing.T) {
 	}
 }
 
-func withFiles(text string, names ...string) message.Message {
-	m := message.Human(text)
-	list := make([]map[string]any, len(names))
-	for i, n := range names {
-		list[i] = map[string]any{"filename": n, "size": 1, "path": "/etc/" + n}
-	}
-	m.AdditionalKwargs, _ = json.Marshal(map[string]any{"files": list})
-	return m
-}
-
-// Only files that are there are shown, none through a link or in another folder, and the conversation keeps the words of the person.
-func TestUploadsAreShown(t *testing.T) {
+// A tool with limits of its own is judged by those.
+func TestFrequencyOfATool(t *testing.T) {
 	t.Parallel()
-	home := t.TempDir()
-	folder := filepath.Join(home, "user-data", "uploads")
-	require.NoError(t, os.MkdirAll(filepath.Join(folder, "sub"), 0o755))
-	write := func(name, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	m := Loops(LoopOptions{Calls: Frequency{30, 50}, Tools: map[string]Frequency{"bash": {60, 90}, "web_search": {2, 4}}})
+	for tool, limits := range map[string]Frequency{"bash": {60, 90}, "web_search": {2, 4}, "ls": {30, 50}} {
+		var warned, stopped []int
+		for n := 1; n <= 91; n++ {
+			list := turn(n, tool, func(n int) string { return fmt.Sprintf(`{"path":"/%d"}`, n) })
+			update, err := m.AfterModel.Run(t.Context(), pregel.Values{"messages": list})
+			require.NoError(t, err)
+			if update != nil {
+				stopped = append(stopped, n)
+			}
+			_, err = m.WrapModelCall(t.Context(), agent.ModelRequest{Messages: append(list, message.Tool("x", "c"))}, func(_ context.Context, r agent.ModelRequest) (agent.ModelResponse, error) {
+				if len(r.Messages) > len(list)+1 {
+					warned = append(warned, n)
+				}
+				return agent.ModelResponse{}, nil
+			})
+			require.NoError(t, err)
+		}
+		require.Equal(t, []int{limits.Warn}, warned, tool)
+		require.Equal(t, limits.Hard, stopped[0], tool)
 	}
-	write("plan.pdf", strings.Repeat("x", 2048))
-	write("plan.md", "intro\n# One\ntext\n## Two\n"+strings.Repeat("long ", 100)+"\n")
-	write("plain.docx", "x")
-	write("plain.md", "first\n\nsecond\n")
-	write("data.csv", "a,b\n")
-	require.NoError(t, os.WriteFile(filepath.Join(home, "secret.txt"), []byte("secret"), 0o600))
-	require.NoError(t, os.Symlink(filepath.Join(home, "secret.txt"), filepath.Join(folder, "link.txt")))
-
-	m := uploads(func(string, string) string { return home })
-	sent := withFiles("look", "plan.pdf", "plain.docx", "data.csv", "ghost.txt", "../secret.txt", "link.txt", "sub", "..", "", "sub/../data.csv", "a\\b")
-	update, err := m.BeforeAgent.Run(t.Context(), pregel.Values{"messages": []message.Message{sent}})
-	require.NoError(t, err)
-	require.Len(t, update.(map[string]any)["uploaded_files"], 3)
-
-	list := []message.Message{message.Human("before"), sent, message.AI("ok"), withFiles("ghosts", "ghost.txt")}
-	var seen []message.Message
-	_, err = m.WrapModelCall(t.Context(), agent.ModelRequest{Messages: list}, func(_ context.Context, r agent.ModelRequest) (agent.ModelResponse, error) {
-		seen = r.Messages
-		return agent.ModelResponse{}, nil
-	})
-	require.NoError(t, err)
-	text := seen[1].Text()
-	for _, part := range []string{"plan.pdf (2.0 KB)", "/mnt/user-data/uploads/plan.pdf", "L2: One", "L4: Two", "> first", "> second", "data.csv (0.0 KB)"} {
-		require.Contains(t, text, part)
-	}
-	require.True(t, strings.HasSuffix(text, "look"))
-	for _, part := range []string{"ghost", "secret", "link", "sub", "/etc"} {
-		require.NotContains(t, text, part)
-	}
-	require.Equal(t, []string{"before", "ok", "ghosts"}, []string{seen[0].Text(), seen[2].Text(), seen[3].Text()})
-	require.Equal(t, "look", list[1].Text())
-}
-
-// A large document is read up to a bound.
-func TestOutlineOfALargeDocument(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	f, err := os.Create(filepath.Join(folder, "big.md"))
-	require.NoError(t, err)
-	require.NoError(t, f.Truncate(1<<30))
-	_, err = f.WriteAt([]byte("# Title\n"), 0)
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
-	root, err := os.OpenRoot(folder)
-	require.NoError(t, err)
-	defer root.Close()
-	require.Less(t, len(outline(root, upload{"big.md", 1 << 30})), 10_000)
 }

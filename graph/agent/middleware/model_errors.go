@@ -1,4 +1,4 @@
-package lead
+package middleware
 
 import (
 	"context"
@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"understudy/deerflow/settings"
+	"github.com/tidwall/gjson"
+
 	"understudy/graph/agent"
 	"understudy/graph/agent/llm"
 	"understudy/graph/message"
@@ -32,14 +34,34 @@ const (
 	circuitText = "The configured LLM provider is currently unavailable because of repeated failures. Please wait a minute and try again."
 )
 
-// modelErrors calls the model again after errors that pass, and answers in place of an error: a conversation never ends without a word. While a
-// provider fails again and again, b refuses calls for a while.
-func modelErrors(b *breaker, after func(time.Duration) <-chan time.Time) agent.Middleware {
+// ModelErrorOptions control ModelErrors.
+type ModelErrorOptions struct {
+	Failures int           // of the provider in a row that open the circuit breaker; 0: it never opens
+	Recovery time.Duration // how long calls are refused then, before one of them is tried; 0: 60 s
+
+	now   func() time.Time
+	after func(time.Duration) <-chan time.Time
+}
+
+// ModelErrors calls the model again after errors that pass, and answers in place of an error: a conversation never ends without a word. IsFallback recognizes such an
+// answer. Each retry is a custom event {"type": "llm_retry", "attempt", "max_attempts", "wait_ms", "reason", "message"}. While a provider fails again and again, calls
+// are refused for a while, in all runs of the agent. Set the model's own retries to 0.
+func ModelErrors(o ModelErrorOptions) agent.Middleware {
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.after == nil {
+		o.after = time.After
+	}
+	if o.Recovery <= 0 {
+		o.Recovery = time.Minute
+	}
+	b := newBreaker(o)
 	return agent.Middleware{
 		Name: "LLMErrorHandlingMiddleware",
 		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
 			if !b.enter() {
-				return instead(circuitText), nil
+				return note(ctx, instead(circuitText)), nil
 			}
 			passed := false
 			defer func() { b.leave(passed) }()
@@ -47,7 +69,7 @@ func modelErrors(b *breaker, after func(time.Duration) <-chan time.Time) agent.M
 				response, err := next(ctx, r)
 				if err == nil {
 					passed = true
-					return response, nil
+					return note(ctx, response), nil
 				}
 				if ctx.Err() != nil || !ofModel(err) { // cancelled, an interrupt, or a mistake of ours
 					passed = true // which says nothing of the provider
@@ -57,11 +79,11 @@ func modelErrors(b *breaker, after func(time.Duration) <-chan time.Time) agent.M
 				if !again {
 					passed = reason != "transient"
 					pregel.LogOf(ctx).Warn("the model failed; the run ends with an explanation", "error", err)
-					return instead(explanation(reason, err)), nil
+					return note(ctx, instead(explanation(reason, err))), nil
 				}
 				if try == modelTries {
 					pregel.LogOf(ctx).Warn("the model failed; no tries left", "tries", try, "error", err)
-					return instead(explanation(reason, err)), nil
+					return note(ctx, instead(explanation(reason, err))), nil
 				}
 				wait := waitAfter(try, err)
 				pregel.LogOf(ctx).Warn("the model failed; trying again", "try", try, "of", modelTries, "wait", wait, "error", err)
@@ -70,7 +92,7 @@ func modelErrors(b *breaker, after func(time.Duration) <-chan time.Time) agent.M
 					"message": fmt.Sprintf("LLM request retry %d/%d: provider %s, trying again in %d s.", try, modelTries, reason, max(1, int(wait.Round(time.Second)/time.Second))),
 				})
 				select {
-				case <-after(wait):
+				case <-o.after(wait):
 				case <-ctx.Done():
 					return agent.ModelResponse{}, ctx.Err()
 				}
@@ -79,11 +101,44 @@ func modelErrors(b *breaker, after func(time.Duration) <-chan time.Time) agent.M
 	}
 }
 
+// IsFallback reports whether a message is an answer in place of an error of the model.
+func IsFallback(m message.Message) bool {
+	return m.Type == message.TypeAI && gjson.GetBytes(m.AdditionalKwargs, fallbackKey).Bool()
+}
+
+const fallbackKey = "deerflow_error_fallback"
+
+type fallbackContext struct{}
+
+// WithFallback returns a context for a run of an agent with ModelErrors, and a function that returns the answer in place of an error of the model with which the run
+// ended; "" when the model answered in the end. Such a run did not succeed, although it has an answer.
+func WithFallback(ctx context.Context) (context.Context, func() string) {
+	text := &atomic.Pointer[string]{}
+	return context.WithValue(ctx, fallbackContext{}, text), func() string {
+		if t := text.Load(); t != nil {
+			return *t
+		}
+		return ""
+	}
+}
+
+// note records for WithFallback how a call of the model ended.
+func note(ctx context.Context, r agent.ModelResponse) agent.ModelResponse {
+	if to, ok := ctx.Value(fallbackContext{}).(*atomic.Pointer[string]); ok {
+		text := ""
+		if len(r.Messages) > 0 && IsFallback(r.Messages[0]) {
+			text = r.Messages[0].Text()
+		}
+		to.Store(&text)
+	}
+	return r
+}
+
 // instead is an answer in place of an error.
 func instead(text string) agent.ModelResponse {
 	m := message.AI(text)
 	extra := &jsonobj.Object{}
-	extra.Set("deerflow_error_fallback", []byte("true"))
+	extra.Set(fallbackKey, []byte("true"))
 	m.AdditionalKwargs = extra.JSON()
 	return agent.ModelResponse{Messages: []message.Message{m}}
 }
@@ -172,8 +227,8 @@ type breaker struct {
 	probing bool
 }
 
-func newBreaker(c settings.CircuitBreaker, now func() time.Time) *breaker {
-	return &breaker{most: c.Failures, rest: time.Duration(c.Recovery * float64(time.Second)), now: now}
+func newBreaker(o ModelErrorOptions) *breaker {
+	return &breaker{most: o.Failures, rest: o.Recovery, now: o.now}
 }
 
 // enter reports whether a call may be made. leave follows each call that may.

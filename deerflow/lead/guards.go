@@ -1,0 +1,86 @@
+package lead
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"understudy/deerflow/sandbox"
+	"understudy/deerflow/settings"
+	"understudy/graph/agent"
+	"understudy/graph/agent/middleware"
+)
+
+// guards are what protects a run, and those of its subagents, from models and tools that fail or go too far. They are made once: agents share the circuit breaker.
+func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
+	list := []agent.Middleware{middleware.ModelErrors(middleware.ModelErrorOptions{
+		Failures: s.CircuitBreaker.Failures, Recovery: time.Duration(s.CircuitBreaker.Recovery * float64(time.Second)),
+	})}
+	if s.Guardrails.Enabled {
+		guard, err := guardOf(s.Guardrails)
+		if err != nil {
+			return nil, err
+		}
+		m, err := middleware.Guardrails(middleware.GuardrailOptions{Guard: guard, Passport: s.Guardrails.Passport, FailOpen: !s.Guardrails.FailClosed})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	if s.ToolOutput.Enabled {
+		o := middleware.ToolOutputOptions{Limit: s.ToolOutput.Limit, Head: s.ToolOutput.Head, Tail: s.ToolOutput.Tail, Exempt: s.ToolOutput.Exempt}
+		if g.o.Tools.Sandbox != nil {
+			o.Save = g.newToolbox(s).keep
+		}
+		m, err := middleware.ToolOutput(o)
+		if err != nil {
+			return nil, fmt.Errorf("config.yaml: %w", err)
+		}
+		list = append(list, m)
+	}
+	return append(list, middleware.ToolErrors()), nil
+}
+
+// guardOf returns the guard that the settings name. One that is not known here is a mistake: without it calls would be made that it denies.
+func guardOf(s settings.Guardrails) (middleware.Guard, error) {
+	c := s.Provider.Config
+	name := s.Provider.Use[strings.LastIndexByte(s.Provider.Use, ':')+1:]
+	switch {
+	case c.URL != "":
+		remote := middleware.RemoteGuard{URL: c.URL, Headers: c.Headers, Timeout: time.Duration(c.Timeout * float64(time.Second))}
+		return remote, remote.Check()
+	case name == "AllowlistProvider", name == "DenylistProvider":
+		return middleware.ToolList{Allowed: c.Allowed, Denied: c.Denied}, nil
+	}
+	return nil, fmt.Errorf("config.yaml: guardrails.provider.use: %q is not known here; use deerflow.guardrails.builtin:AllowlistProvider, or set config.url to a service that decides", s.Provider.Use)
+}
+
+// keep writes a large result of a tool to a file that the agent can read.
+func (t *toolbox) keep(ctx context.Context, name, call, text string) (string, error) {
+	box, err := t.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer box.Close()
+	sum := sha256.Sum256([]byte(call + "\x00" + text))
+	clean := strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, sandbox.Head(name, 64))
+	path := sandbox.Outputs + "/.tool-results/" + clean + "-" + hex.EncodeToString(sum[:12]) + ".txt"
+	return path, box.Write(path, text, false)
+}
+
+// loops ends runs whose model repeats itself.
+func loops(s settings.LoopDetection) agent.Middleware {
+	o := middleware.LoopOptions{Warn: s.Warn, Hard: s.Hard, Calls: middleware.Frequency{Warn: s.FreqWarn, Hard: s.FreqHard}, Tools: map[string]middleware.Frequency{}}
+	for name, f := range s.Tools {
+		o.Tools[name] = middleware.Frequency(f)
+	}
+	return middleware.Loops(o)
+}
