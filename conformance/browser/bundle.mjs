@@ -3,6 +3,7 @@ import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { compile, compileModule } from "svelte/compiler";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 const options = {
@@ -20,6 +21,20 @@ export async function bundlePage(sdk) {
 /** The page on @langchain/react. */
 export async function bundleReact() {
   return (await build({ ...options, entryPoints: [`${here}page/react.jsx`] })).outputFiles[0].text;
+}
+
+/** The page on @langchain/svelte. */
+export async function bundleSvelte() {
+  const compiled = async (path, by) => ({ contents: by(await readFile(path, "utf8"), { filename: path, generate: "client" }).js.code });
+  const plugins = [{
+    name: "svelte",
+    setup: (to) => {
+      to.onLoad({ filter: /\.svelte$/ }, ({ path }) => compiled(path, compile));
+      to.onLoad({ filter: /\.svelte\.js$/ }, ({ path }) => compiled(path, compileModule));
+    },
+  }];
+  const contents = 'import { mount } from "svelte";\nimport Chat from "./page/Chat.svelte";\nmount(Chat, { target: document.getElementById("root") });\n';
+  return (await build({ ...options, plugins, stdin: { contents, loader: "js", resolveDir: here } })).outputFiles[0].text;
 }
 
 /** The page on assistant-ui. */
