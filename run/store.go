@@ -127,6 +127,9 @@ type QueueTx interface {
 	// DueRun returns the oldest pending run that is due by now and whose thread has no running one, excluding runs of the named graphs.
 	// fault.NotFound when there is none.
 	DueRun(now time.Time, beside ...string) (*Run, error)
+	// RunsOf returns the pending and running runs that AddRunOf has added for an identity. Other transactions that count them wait for this one.
+	RunsOf(identity string) ([]id.Run, error)
+	AddRunOf(identity string, r id.Run) error
 	// MarkPassed notes that the run saved a checkpoint: what it did before does not count against it any more.
 	MarkPassed(r id.Run) error
 	// Fence returns a run's attempt, status and requested cancel, cheaply. fault.NotFound when the run is gone.

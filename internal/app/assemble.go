@@ -98,7 +98,7 @@ func (s *Server) assemble(c Config) error {
 			Disabled:       cfg.HTTP.Disable.Webhooks,
 			Own:            s.ownRoutes(),
 		},
-		Local: cfg.DatabaseURL != "" && cfg.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.GraphConcurrency, Lease: cfg.Lease, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
+		Local: cfg.DatabaseURL != "" && cfg.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.GraphConcurrency, PerIdentity: cfg.ConcurrentRuns, Lease: cfg.Lease, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
 		ThreadTTL: retention.Default,
 		Inside:    s.inside, Admit: s.admitCron(),
 		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,

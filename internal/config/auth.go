@@ -126,6 +126,7 @@ func (f *file) auth(v value, key string) {
 // limits reads how much an identity may use.
 func (f *file) limits(v value, key string) {
 	f.section(v, key, map[string]func(value, string){
+		"concurrent_runs": func(v value, key string) { f.c.ConcurrentRuns = int(f.integer(v, key, 1, 100_000)) },
 		"runs_per_minute": func(v value, key string) { f.c.RunsPerMinute = int(f.integer(v, key, 1, 1_000_000)) },
 	})
 }

@@ -139,6 +139,8 @@ type Config struct {
 
 	// AuditRetention is how long entries of the audit log are kept.
 	AuditRetention time.Duration
+	// ConcurrentRuns is how many runs an identity may have waiting and running on all servers; 0: any number.
+	ConcurrentRuns int
 	// RunsPerMinute is how many runs an identity may create on a server in a minute; 0: any number.
 	RunsPerMinute int
 	// IgnoreAuth starts without the auth and encryption of langgraph.json. Only valid on a loopback

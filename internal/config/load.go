@@ -57,7 +57,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		// Not of a variable: that one may be the image's.
 		warnings = append(warnings, Warning{Key: c.Where("data"), Text: data + " is not used: all data is in the database of " + c.Where("database-url")})
 	}
-	if c.RunsPerMinute > 0 && !c.Authenticates() {
+	if (c.RunsPerMinute > 0 || c.ConcurrentRuns > 0) && !c.Authenticates() {
 		warnings = append(warnings, Warning{Key: "limits", Text: "without an effect: there are no identities without auth"})
 	}
 	if err := c.absolute(); err != nil {

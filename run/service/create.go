@@ -96,7 +96,7 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 			return err
 		}
 		for i := range reqs {
-			c, err := s.insert(tx, read, threads[i], assistants[i], t == "", &reqs[i], left > 0)
+			c, err := s.insert(tx, read, threads[i], assistants[i], t == "", &reqs[i], left > 0, true)
 			done = append(done, c)
 			if err != nil {
 				return err
@@ -142,7 +142,7 @@ func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.
 	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		made = made[:0]
 		return fn(tx, func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error {
-			c, err := s.insert(tx, read, t, a, stateless, req, false)
+			c, err := s.insert(tx, read, t, a, stateless, req, false, false)
 			made = append(made, c)
 			return err
 		})
@@ -186,8 +186,8 @@ func (s *Service) ResolveAssistant(name string) (id.Assistant, error) {
 	return "", fault.Newf(fault.Unprocessable, "Invalid assistant: '%s'. Must be either:\n- A valid assistant UUID, or\n- One of the registered graphs: %s", name, strings.Join(s.Graphs.Names(), ", "))
 }
 
-// insert writes one run, and claims it when it may start at once.
-func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Assistant, stateless bool, req *run.Request, mayClaim bool) (created, error) {
+// insert writes one run, and claims it when it may start at once. limited: it is refused when its identity has as many as it may.
+func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Assistant, stateless bool, req *run.Request, mayClaim, limited bool) (created, error) {
 	var c created
 	run.Expect(tx, func(e run.Expecting) {
 		if stateless { // whose thread is made for it
@@ -275,6 +275,9 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Ass
 		case !other.CreatedAt.After(now):
 			ahead = true
 		}
+	}
+	if err := s.countRun(tx, req, r, &c, limited); err != nil {
+		return c, err
 	}
 
 	shown := *r

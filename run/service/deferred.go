@@ -21,7 +21,7 @@ func (f *deferredFollower) Settle(ctx context.Context) error { return f.deferred
 
 // mayDefer reports whether a request is for a run that need not be written at once.
 func (s *Service) mayDefer(t id.Thread, req *run.Request) bool {
-	return t == "" && req.Key == nil && req.OnCompletion != "keep" && req.Webhook == "" && req.After <= 0 && !req.Resumable && len(req.Command) == 0
+	return s.identityOf(req) == "" && t == "" && req.Key == nil && req.OnCompletion != "keep" && req.Webhook == "" && req.After <= 0 && !req.Resumable && len(req.Command) == 0
 }
 
 // startDeferred starts a run without writing it. ok is false when it cannot start at once and must be queued.

@@ -71,6 +71,8 @@ type Options struct {
 	// Local: other instances work on the Store, but the Bridge carries only what this one executes. Servers then notify each other of ends of runs by signals, and what
 	// a run left is read from the Store.
 	Local bool
+	// PerIdentity is how many runs an identity may have waiting and running, on all instances; 0: any number. Those of crons count, and are not refused.
+	PerIdentity int
 	// Limits are how many runs of a graph this instance executes at once; 0: none. Graphs that are not in it share Jobs alone.
 	Limits map[string]int
 }

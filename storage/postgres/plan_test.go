@@ -51,6 +51,7 @@ func fill(t testing.TB, conn *pgx.Conn, threads int) {
 		`INSERT INTO log_offsets SELECT 'f', 't' || lpad(n::text, 8, '0'), 1, 1, 1 FROM generate_series(1, %d) n`,
 		`INSERT INTO crons (cron_id, assistant_id, schedule, enabled, created_at, updated_at, next_run_date) SELECT 'c' || n, 'a', '', true, n, n, n FROM generate_series(1, %d) n`,
 		`INSERT INTO audit_log (at, event, identity, source, resource, outcome, detail, count) SELECT n, 'access.denied', '', '', '', '', '', 1 FROM generate_series(1, %d) n`,
+		`INSERT INTO runs_of SELECT 'i' || n / 5, 'r' || n FROM generate_series(1, %d) n`,
 		`INSERT INTO outbox (thread_id, run_id, url, origin, due) SELECT 't', 'r', '', 'http://' || n %% 50, n FROM generate_series(1, %d) n`,
 	} {
 		_, err := conn.Exec(context.Background(), fmt.Sprintf(text, threads))
@@ -104,7 +105,7 @@ func TestPlans(t *testing.T) {
 		relational.LastSeq.Postgres, relational.RowOf.Postgres, relational.RowsAndLog.Postgres, relational.ChainsOf.Postgres, relational.RowOfVersion.Postgres, relational.NewestRow.Postgres, relational.ChainOf.Postgres, relational.HeadsIn.Postgres, relational.ClientWrites.Postgres, relational.EventsAfter.Postgres, relational.EventsWithin.Postgres, relational.KnowsRun.Postgres, relational.MessagesOfRun.Postgres, relational.CallsOfRun.Postgres, relational.DropCalls.Postgres, relational.SelectCompletion.Postgres,
 		relational.AllSeqsOfRun.Postgres, relational.Revisions.Postgres, relational.OneCheckpoint.Postgres, relational.LatestCheckpoint.Postgres, checkpointsOfNS.Postgres, checkpointsOfAll.Postgres, checkpointsOfID.Postgres, olderOfNS.Postgres, olderOfAll.Postgres,
 		selectBlobs, someBlobs, selectWrites, someWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, relational.ListsOf.Postgres, relational.UsedByCheckpoints.Postgres, relational.UsedByWrites.Postgres, relational.UsedByChannels.Postgres, relational.SizesOfParts.Postgres, relational.Unrecorded.Postgres, relational.Lineage.Postgres,
-		relational.SelectRecords.Postgres, relational.RecordsOfRun.Postgres, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres, relational.OldAudit.Postgres, relational.ManyAudit.Postgres,
+		relational.SelectRecords.Postgres, relational.RecordsOfRun.Postgres, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres, relational.OldAudit.Postgres, relational.ManyAudit.Postgres, relational.RunsOf.Postgres, relational.ForgetRunsOf.Postgres,
 	}
 	// ordered: those that stop early read an index in its order.
 	ordered := []string{

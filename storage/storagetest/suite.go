@@ -91,6 +91,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
 		{"Keys", keyCases},
 		{"Touched", touchedCases},
 		{"Audit", auditCases},
+		{"Limits", limitCases},
 	} {
 		if slices.Contains(seldom, group.name) && !seedtest.InFull() {
 			continue

@@ -37,10 +37,8 @@ var (
 
 // audit appends entries.
 func (tx *Tx) audit(entries ...audit.Entry) error {
-	if holdAudit.Postgres != "" {
-		if _, err := tx.Affected(holdAudit); err != nil {
-			return fmt.Errorf("audit log: %w", err)
-		}
+	if _, err := tx.Affected(holdAudit); err != nil {
+		return fmt.Errorf("audit log: %w", err)
 	}
 	for i := range entries {
 		e := &entries[i]
