@@ -110,6 +110,8 @@ type Runs struct {
 	Grace time.Duration
 	// Drain is how long requests are still taken when the server is stopped, while /readyz reports that it is not ready. 0: no time.
 	Drain time.Duration
+	// Traces is what is recorded of nodes, model calls and tools: timings, content (also inputs and outputs) or off; "": timings, or history.traces of File.
+	Traces string
 	// Lease is the time after which other servers take over the runs of one that is gone, 1 s to 1 h; 0: 20 s.
 	Lease time.Duration
 }
@@ -192,6 +194,7 @@ func (c Config) flags() (map[string]string, error) {
 	f.text("deerflow", c.HTTP.DeerFlow)
 	f.on("ignore-auth", c.HTTP.IgnoreAuth)
 	f.on("studio", c.HTTP.Studio)
+	f.text("traces", c.Runs.Traces)
 	f.on("no-auth", c.HTTP.NoAuth)
 	f.number("concurrency", max(int64(c.Runs.Concurrency), 0))
 	if c.Runs.Concurrency < 0 {

@@ -97,7 +97,9 @@ type Invocation struct {
 	// Noted is called for rows that the graph adds to the log of the thread, by any goroutine. They are written when the attempt ends, also when it is cancelled; those
 	// of an attempt whose server dies are lost. It does not block. nil: there is no log.
 	Noted func(Note)
-	Log   *slog.Logger // what happens in the run, with its IDs; nil: slog.Default
+	// Tracing receives the spans of the run; nil: none are reported.
+	Tracing *Tracing
+	Log     *slog.Logger // what happens in the run, with its IDs; nil: slog.Default
 }
 
 // ModeIDs is a stream mode for event streaming: {"id", "parent_id"?, "step", "source"} of each checkpoint that is saved while the run continues, before the values

@@ -49,6 +49,9 @@ type Store interface {
 	// Deliveries returns deliveries that are due, and when the next one that is not is due (zero: none).
 	Deliveries(ctx context.Context, q webhook.Query) (due []*webhook.Delivery, next time.Time, err error)
 
+	// SpanBatches returns the stored batches of spans of a run in order; none when it is not there.
+	SpanBatches(ctx context.Context, t id.Thread, r id.Run) ([][]byte, error)
+
 	// Completions returns what was kept of the ends of runs, by run. Some may have nothing.
 	Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*Completion, error)
 }
@@ -102,6 +105,7 @@ type Tx interface {
 	DeliveryTx
 	RecordTx
 	IdempotencyTx
+	SpanTx
 }
 
 // ThreadTx is the part of a Tx for threads and their assistants.
@@ -176,6 +180,22 @@ type RecordTx interface {
 	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)
+}
+
+// SpanTx is the part of a Tx for spans of runs.
+type SpanTx interface {
+	// PutSpans stores a batch. One with its number that has fewer spans is replaced, and one with more stays: what is stored only grows.
+	PutSpans(r id.Run, b *SpanBatch) error
+	// DeleteSpans deletes at most limit batches that were stored before a time.
+	DeleteSpans(before time.Time, limit int) (int, error)
+}
+
+// SpanBatch is a number of spans of a run, encoded by package run/spans.
+type SpanBatch struct {
+	Number int64 // its place among those of the run
+	Spans  int
+	At     time.Time
+	Body   []byte
 }
 
 // IdempotencyTx is the part of a Tx for keys of requests.

@@ -24,6 +24,7 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/protocol"
+	"understudy/run/spans"
 	"understudy/run/webhook"
 	"understudy/store"
 	"understudy/thread"
@@ -257,6 +258,18 @@ func (f fakeRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run,
 
 func (f fakeRuns) Recent(_ context.Context, q run.Recent) ([]*run.Run, id.Run, error) {
 	return []*run.Run{f.one()}, "0190d0f2-7b5a-7b7e-8000-3c7e5b1f5d10", f.note(q)
+}
+
+func (f fakeRuns) Spans(_ context.Context, r id.Run) (*run.Run, []spans.Span, error) {
+	at := time.Unix(0, 0)
+	return f.one(), []spans.Span{
+		{ID: "1", Attempt: 1, Kind: graph.AttemptSpan, Name: "g", Start: at, Status: graph.SpanRunning},
+		{
+			ID: "1.1", Parent: "1", Attempt: 1, Kind: graph.ModelSpan, Name: "m", NS: "n:1", Node: "n", Step: 1, Start: at, First: at.Add(time.Second), End: at.Add(2 * time.Second),
+			Status: graph.SpanError, Error: &graph.Failure{Type: "E", Message: "t", Detail: "s"}, Model: "x", Message: "id", Usage: &graph.SpanUsage{Input: 1, Output: 2, Total: 3, Cached: 1},
+			Input: &graph.SpanContent{JSON: []byte(`["in"]`), Cut: true}, Output: &graph.SpanContent{JSON: []byte(`"out"`)},
+		},
+	}, f.note(r)
 }
 
 // Newest has one run of each thread.

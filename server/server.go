@@ -232,6 +232,7 @@ func (s *Server) routes() {
 	if !d.Runs {
 		(&cronHandlers{s.transport, s.completer, s.opts.Crons}).routes(s.route)
 		(&runHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
+		(&spanHandlers{s.opts.Runs}).routes(s.route)
 	}
 	if !d.Threads && !d.Runs && !d.EventStreaming {
 		(&protocolHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Threads, s.opts.Assistants, s.allows}).routes(s.route)

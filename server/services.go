@@ -12,6 +12,7 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/protocol"
+	"understudy/run/spans"
 	"understudy/run/webhook"
 	"understudy/store"
 	"understudy/thread"
@@ -92,6 +93,8 @@ type Runs interface {
 	Completions(ctx context.Context, runs ...*run.Run) (map[id.Run]*run.Completion, error)
 	// Recent returns runs of all threads, newest first and without arguments, and where the next page begins; "": there is none. A page may be short.
 	Recent(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error)
+	// Spans returns a run of any thread with its spans in the order of their begins. fault.NotFound when there is none.
+	Spans(ctx context.Context, r id.Run) (*run.Run, []spans.Span, error)
 	// Newest calls fn with the newest runs of threads that a search has found, newest first and without arguments.
 	Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error
 	Delete(ctx context.Context, t id.Thread, r id.Run) error

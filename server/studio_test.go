@@ -120,3 +120,37 @@ func TestRecentRuns(t *testing.T) {
 		require.Contains(t, body, "Invalid")
 	}
 }
+
+func TestSpansOfARun(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	path := "/understudy/runs/0190d0f2-7b5a-7b7e-8000-3c7e5b1f5d10/spans"
+	model := `{
+		"id": "1.1", "parent_id": "1", "attempt": 1, "kind": "model", "name": "m", "status": "error",
+		"start_time": "1970-01-01T00:00:00+00:00", "end_time": "1970-01-01T00:00:02+00:00", "first_token_time": "1970-01-01T00:00:01+00:00",
+		"namespace": "n:1", "node": "n", "step": 1, "model": "x", "message_id": "id",
+		"usage": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3, "cached_tokens": 1}, "error": {"error": "E", "message": "t", "stack": "s"}, `
+	attempt := `{"id": "1", "parent_id": null, "attempt": 1, "kind": "attempt", "name": "g", "status": "running", "start_time": "1970-01-01T00:00:00+00:00", "end_time": null}`
+	content := `"input": ["in"], "input_cut": true, "output": "out", "output_cut": false}`
+	for query, want := range map[string]string{
+		"":                       "[" + attempt + "," + model + `"has_content": true}]`,
+		"?content=true&after=1":  "[" + model + content + "]",
+		"?content=true&id=1.1":   "[" + model + content + "]",
+		"?id=2":                  "[]",
+		"?after=1.1":             "[]",
+		"?limit=1&content=false": "[" + attempt + "]",
+	} {
+		res, body := w.ask(t, "GET", path+query, "")
+		require.Equal(t, 200, res.StatusCode, body)
+		require.JSONEq(t, want, gjson.Get(body, "spans").Raw, query)
+		require.True(t, gjson.Get(body, "run.run_id").Exists())
+		require.Equal(t, map[bool]string{true: "1"}[query == "?limit=1&content=false"], gjson.Get(body, "next").String(), query)
+	}
+	for _, query := range []string{"limit=0", "limit=20001", "limit=x", "content=maybe", "content="} {
+		res, body := w.ask(t, "GET", path+"?"+query, "")
+		require.Equal(t, 422, res.StatusCode, query)
+		require.Contains(t, body, "Invalid")
+	}
+	res, _ := w.ask(t, "GET", "/understudy/runs/x/spans", "")
+	require.Equal(t, 422, res.StatusCode)
+}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/tmc/langchaingo/llms"
@@ -56,11 +57,17 @@ func (m Model) Ask(ctx context.Context, messages []message.Message, metadata map
 }
 
 func (m Model) ask(ctx context.Context, messages []llms.MessageContent, options []llms.CallOption, metadata map[string]any, tags []string) (message.Message, error) {
-	call := pregel.StartModel(ctx, pregel.ModelInfo{Metadata: m.metadata(metadata), Tags: tags})
+	call := pregel.StartModel(ctx, pregel.ModelInfo{Metadata: m.metadata(metadata), Tags: tags, Input: func() []json.RawMessage {
+		shown := make([]json.RawMessage, len(messages))
+		for i := range messages {
+			shown[i], _ = json.Marshal(messages[i]) // nil is left out
+		}
+		return slices.DeleteFunc(shown, func(raw json.RawMessage) bool { return raw == nil })
+	}})
 	t := teller{call: call, wanted: call.Wanted(), provider: m.Provider}
 	for chunk, err := range llm.Stream(ctx, m.LLM, messages, options...) {
 		if err != nil {
-			call.Fail()
+			call.Fail(err)
 			if m.Source.Name != "" && ctx.Err() == nil {
 				err = &llm.CallError{Source: m.Source, Err: err}
 			}
@@ -90,6 +97,7 @@ func (t *teller) chunk(c llm.Chunk) {
 	if c.Empty() {
 		return // only the name of the model; sent with the finish reason
 	}
+	t.call.Token()
 	m := message.AIChunk(clean(c.Content))
 	if t.blocks {
 		m.Content = message.Content{Blocks: []json.RawMessage{}}

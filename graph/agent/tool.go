@@ -280,6 +280,14 @@ func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) 
 		return ToolResult{Message: toolError(r.Call, unknownTool(r.Call.Name)+strings.Join(r.tools.names, ", ")+"].")}, nil
 	}
 	ctx = context.WithValue(context.WithValue(ctx, callKey, r.Call), stateKey, r.State)
+	ctx, span := pregel.StartTool(ctx, r.Call.Name, r.Call.Args)
+	result, err := a.runKnown(ctx, tool, r)
+	span.End(result.spanOutput, result.Message != nil && result.Message.Status == message.StatusError, err)
+	return result, err
+}
+
+// runKnown executes a call of a tool that exists.
+func (a *build) runKnown(ctx context.Context, tool *boundTool, r ToolRequest) (ToolResult, error) {
 	shown := startShowing(ctx, r.Call)
 	err := tool.check(r.Call.Args)
 	var out any
@@ -303,6 +311,14 @@ func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) 
 	}
 	shown.finished(ctx, &result)
 	return result, nil
+}
+
+// spanOutput is what traces show of a result; nil: nothing.
+func (r ToolResult) spanOutput() json.RawMessage {
+	if r.Message == nil {
+		return nil
+	}
+	return r.Message.AppendJSON(nil)
 }
 
 // panicError is a panic of a tool. It wraps a *pregel.PanicError.

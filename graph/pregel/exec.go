@@ -17,18 +17,20 @@ import (
 
 // exec is one run, with all graphs nested in it.
 type exec struct {
-	ctx    context.Context //nolint:containedctx // of the run
-	cancel context.CancelCauseFunc
-	log    *slog.Logger
-	thread id.Thread
-	run    id.Run
-	at     id.Checkpoint // checkpoint that the run addresses; "": the newest
-	saver  graph.Saver   // nil: checkpoints are not kept
-	saves  *saves        // nil: checkpoints are not kept
-	store  graph.Store
-	called func(graph.ModelCall) // nil: model calls are not counted
-	out    *stream               // nil: events are not read
-	modes  modes
+	ctx     context.Context //nolint:containedctx // of the run
+	cancel  context.CancelCauseFunc
+	log     *slog.Logger
+	thread  id.Thread
+	run     id.Run
+	at      id.Checkpoint // checkpoint that the run addresses; "": the newest
+	saver   graph.Saver   // nil: checkpoints are not kept
+	saves   *saves        // nil: checkpoints are not kept
+	store   graph.Store
+	called  func(graph.ModelCall) // nil: model calls are not counted
+	tracing *graph.Tracing        // nil: no spans are reported
+	spans   atomic.Uint64         // that were reported
+	out     *stream               // nil: events are not read
+	modes   modes
 
 	config     json.RawMessage
 	context    json.RawMessage

@@ -49,6 +49,7 @@ type Future[O any] struct {
 
 type callRequest struct {
 	parent *task
+	under  uint64 // span of the caller; 0: none
 	index  int
 	fn     *taskFunc
 	input  *value
@@ -83,7 +84,7 @@ func (t *Task[I, O]) Start(ctx context.Context, input I) *Future[O] {
 	if r == nil || tc.closed.Load() {
 		return &Future[O]{err: errGivenUp}
 	}
-	reply, err := r.ask(ctx, &callRequest{parent: tc.t, index: index, fn: t.fn, input: v, reply: make(chan callReply, 1)})
+	reply, err := r.ask(ctx, &callRequest{parent: tc.t, under: spanOf(ctx), index: index, fn: t.fn, input: v, reply: make(chan callReply, 1)})
 	return &Future[O]{ctx: ctx, t: reply.t, r: r, err: errors.Join(err, reply.err)}
 }
 
@@ -154,7 +155,7 @@ func (r *runner) accept(c *callRequest) {
 	l := r.l
 	t := &task{
 		name: c.fn.name, path: taskPath{kind: push, index: c.index, parent: &c.parent.path}, triggers: pushTrigger, timeout: c.fn.timeout,
-		input: argsOf(c.input), call: &call{fn: c.fn, input: c.input, done: make(chan struct{})}, parent: c.parent,
+		input: argsOf(c.input), call: &call{fn: c.fn, input: c.input, done: make(chan struct{})}, parent: c.parent, under: c.under,
 	}
 	ns := t.name
 	if c.parent.ns != "" {

@@ -165,7 +165,7 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input,
 	x := &exec{
 		log: slog.Default(), thread: inv.Thread, run: inv.Run, store: inv.Store, modes: modesOf(inv.Modes, inv.Subgraphs), config: inv.Config.Config,
 		context: inv.Context, durability: inv.Durability, attempt: inv.Attempt, grace: g.limits.CancelGrace, at: inv.At.ID,
-		called: inv.Called,
+		called: inv.Called, tracing: inv.Tracing,
 	}
 	if inv.Log != nil {
 		x.log = inv.Log

@@ -14,10 +14,11 @@ import (
 
 // loop executes one graph of a run, from its start to its end: LangGraph's PregelLoop.
 type loop struct {
-	g    *Graph
-	x    *exec
-	ctx  context.Context //nolint:containedctx // of the task that the graph runs in, or of the run
-	task *task           // that the graph runs in; nil at the root
+	g     *Graph
+	x     *exec
+	ctx   context.Context //nolint:containedctx // of the task that the graph runs in, or of the run
+	task  *task           // that the graph runs in; nil at the root
+	under uint64          // span that the graph runs in; 0: none
 	// taskStep is the step of that task.
 	taskStep int
 	// inherited is the metadata of the nodes around this graph.

@@ -1,7 +1,6 @@
 package pregel
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -225,6 +224,8 @@ type ModelInfo struct {
 	Metadata json.RawMessage
 	// Tags of the call. With "nostream" its tokens are not streamed.
 	Tags []string
+	// Input returns the messages of the call in JSON. It is called only for traces with content; nil: they show none.
+	Input func() []json.RawMessage
 }
 
 // ModelCall is one call of a chat model within a node. Its methods are for one goroutine.
@@ -234,6 +235,7 @@ type ModelCall struct {
 	id       string
 	metadata []byte
 	span     *span
+	traced   graph.SpanEnd // its ID is 0 without a span, or after its end
 	wanted   bool
 	shown    bool
 	streamed bool
@@ -249,6 +251,7 @@ func StartModel(ctx context.Context, info ModelInfo) *ModelCall {
 	// As in LangChain, a model streams as soon as the run subscribes to messages, even if its own tokens are not emitted.
 	c.wanted = c.tc != nil && c.tc.l.x.out != nil && (c.tc.l.x.modes.anyMessages() || c.tc.l.x.modes.events) && !slices.Contains(info.Tags, noStream)
 	defer c.startSpan(info)
+	c.traceModel(ctx)
 	if c.tc == nil || !c.tc.showsMessages() || slices.Contains(info.Tags, noStream) {
 		return c
 	}
@@ -282,6 +285,7 @@ func (c *ModelCall) Chunk(chunk message.Message) {
 		chunk.ID = c.id
 	}
 	c.streamed = true
+	c.Token()
 	c.tell("on_chat_model_stream", "chunk", chunk)
 	if c.shown && !c.tc.closed.Load() {
 		c.tc.l.x.messages.emit(c.tc, c.metadata, chunk, false)
@@ -298,6 +302,7 @@ func (c *ModelCall) End(msg message.Message) message.Message {
 	}
 	c.tell("on_chat_model_end", "output", msg)
 	c.count(msg)
+	c.traceEnd(&msg, nil)
 	if c.shown && !c.tc.closed.Load() {
 		c.tc.l.x.messages.flush(c.tc)
 		c.tc.l.x.messages.emit(c.tc, c.metadata, msg, true)
@@ -314,7 +319,7 @@ func (c *ModelCall) count(msg message.Message) {
 		ID: c.id, Message: msg.ID,
 		Caller: graph.CallerOf(c.tc.t.name, c.tc.messageNS() != "", gjson.GetBytes(c.info.Metadata, "lc_source").String(),
 			slices.Concat(c.tc.l.x.tags, c.info.Tags)...),
-		Model: cmp.Or(gjson.GetBytes(msg.ResponseMetadata, "model_name").String(), gjson.GetBytes(c.info.Metadata, "ls_model_name").String()),
+		Model: c.model(&msg),
 	}
 	if u := msg.Usage; u != nil {
 		call.Usage = &graph.Usage{Input: u.InputTokens, Output: u.OutputTokens, Total: u.TotalTokens}
@@ -322,8 +327,9 @@ func (c *ModelCall) count(msg message.Message) {
 	c.tc.l.x.called(call)
 }
 
-// Fail ends a call that returned no message.
-func (c *ModelCall) Fail() {
+// Fail ends a call that returned an error in place of a message.
+func (c *ModelCall) Fail(err error) {
+	c.traceEnd(nil, err)
 	if c.shown {
 		c.tc.l.x.messages.flush(c.tc)
 	}

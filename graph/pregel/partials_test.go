@@ -2,6 +2,7 @@ package pregel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -146,7 +147,7 @@ func TestPartialsAreComplete(t *testing.T) {
 					}
 					for _, c := range calls {
 						if fails {
-							c.Fail()
+							c.Fail(errors.New("cut off"))
 							continue
 						}
 						if last {

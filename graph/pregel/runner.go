@@ -401,6 +401,12 @@ func (l *loop) handleCommand(ctx context.Context, t *task, pc *parentCommand) (b
 func (l *loop) attempt(ctx context.Context, r *runner, t *task, attempt int) error {
 	tc := &taskContext{l: l, r: r, t: t, attempt: attempt}
 	ctx = context.WithValue(ctx, taskKey{}, tc)
+	return tc.traced(ctx, func(ctx context.Context) error { return l.once(ctx, tc) })
+}
+
+// once runs a task within its timeout.
+func (l *loop) once(ctx context.Context, tc *taskContext) error {
+	t := tc.t
 	timeout := t.timeout
 	if timeout <= 0 {
 		return l.guarded(ctx, tc)
@@ -519,7 +525,7 @@ func (l *loop) subgraph(ctx context.Context, tc *taskContext, g *Graph, in *valu
 	sub := &loop{
 		g: g, x: l.x, ctx: ctx, ns: ns, nested: true, keeps: l.x.saver != nil && g.mode != Never, outKeys: g.result,
 		above: setField(l.above, l.ns, l.cp.id), scratch: t.scratch, resuming: l.resuming, before: g.before, after: g.after, limit: cmp.Or(g.steps, l.limit),
-		task: t, taskStep: l.step,
+		task: t, taskStep: l.step, under: spanOf(ctx),
 	}
 	sub.inherited = l.inherited
 	if t.node != nil && len(t.node.metadata) > 0 {

@@ -28,8 +28,9 @@ type task struct {
 
 	mu     sync.Mutex // guards writes while the task runs
 	writes []write
-	parent *task // whose function called this one
-	span   *span // nil: events are not read
+	parent *task  // whose function called this one
+	under  uint64 // span of that call; 0: none
+	span   *span  // nil: events are not read
 	meta   []byte
 }
 

@@ -49,6 +49,8 @@ type backend struct {
 	store graph.Store
 	// called receives the model calls of a run; nil: they are not counted.
 	called func(graph.ModelCall)
+	// tracing receives the spans of a run; nil: none are reported.
+	tracing *graph.Tracing
 }
 
 // answer executes an ask and appends the value of its answer to b.

@@ -70,6 +70,8 @@ func (nothing) loading(string)                 {}
 func (nothing) loaded(string, *graph.Failure)  {}
 func (nothing) called(uint64, graph.ModelCall) {}
 func (nothing) node(uint64, string, bool)      {}
+func (nothing) begin(uint64, graph.SpanBegin)  {}
+func (nothing) end(uint64, graph.SpanEnd)      {}
 
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 3, 0x92, 6, 1})

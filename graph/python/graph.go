@@ -39,7 +39,7 @@ func (g *pyGraph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[gr
 
 // stream yields events and returns the error with which the iterator ends; nil also when the consumer stopped.
 func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
-	c := newCall(ctx, g.id, backend{run: inv.Run, saver: inv.Saver, store: inv.Store, called: inv.Called})
+	c := newCall(ctx, g.id, backend{run: inv.Run, saver: inv.Saver, store: inv.Store, called: inv.Called, tracing: inv.Tracing})
 	place := g.pool.place
 	if inv.Isolated {
 		place = g.pool.placeAlone

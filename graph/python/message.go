@@ -25,6 +25,8 @@ import (
 //	[loading, graph]                                                     before the greeting: a graph is imported now; "": all have been
 //	[loaded, graph, error type, text, detail]                            it was imported, or was not: an error type
 //	[called, call, id, message, node, nested, source, tags, model, [input, output, total] | nil]   a model call ended
+//	[begin, call, id, parent, kind, name, namespace, node, step, provider, µs, content | nil]   a span began; content: [json, cut]
+//	[end, call, id, µs, µs of the first token, status, error type, text, detail, model, message, [input, output, total, cached] | nil, content | nil]
 //
 // An empty frame comes first: the worker's code runs, and imports langgraph next.
 //
@@ -45,6 +47,8 @@ const (
 	fromCalled  = 8
 	fromLoaded  = 9
 	fromNode    = 10
+	fromBegin   = 11
+	fromEnd     = 12
 
 	toRun    = 1
 	toCancel = 2
@@ -107,6 +111,8 @@ type receiver interface {
 	loaded(name string, why *graph.Failure)
 	called(call uint64, c graph.ModelCall)
 	node(call uint64, name string, began bool)
+	begin(call uint64, s graph.SpanBegin)
+	end(call uint64, s graph.SpanEnd)
 }
 
 var errBadMessage = errors.New("malformed message from a worker")
@@ -172,6 +178,16 @@ func decode(body []byte, r receiver) error {
 			call, name, began := d.uint(), d.str(), d.bool()
 			if d.err == nil {
 				r.node(call, name, began)
+			}
+		case kind == fromBegin && n == 12:
+			call, s := d.uint(), d.spanBegin()
+			if d.err == nil {
+				r.begin(call, s)
+			}
+		case kind == fromEnd && n == 13:
+			call, s := d.uint(), d.spanEnd()
+			if d.err == nil {
+				r.end(call, s)
 			}
 		case kind == fromHello && n == 4:
 			m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}}
@@ -317,7 +333,7 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendInt(b, toRun)
 	b = msgp.AppendUint64(b, call)
-	b = msgp.AppendMapHeader(b, commonPairs+14)
+	b = msgp.AppendMapHeader(b, commonPairs+15)
 	b = appendCommon(b, name, inv.Config, inv.At)
 	b = msgp.AppendString(b, "run")
 	b = msgp.AppendString(b, string(inv.Run))
@@ -347,6 +363,12 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendBool(b, inv.Called != nil)
 	b = msgp.AppendString(b, "steps")
 	b = msgp.AppendBool(b, inv.Isolated) // its worker has died before: the next death should name the node
+	b = msgp.AppendString(b, "spans")
+	if inv.Tracing == nil {
+		b = msgp.AppendNil(b)
+	} else {
+		b = msgp.AppendInt(b, inv.Tracing.Content)
+	}
 	b = msgp.AppendString(b, "attempt")
 	return msgp.AppendInt(b, inv.Attempt)
 }

@@ -458,6 +458,18 @@ func (w *worker) called(call uint64, m graph.ModelCall) {
 	}
 }
 
+func (w *worker) begin(call uint64, s graph.SpanBegin) {
+	if c := w.call(call); c != nil && c.backend.tracing != nil {
+		c.backend.tracing.Begin(s)
+	}
+}
+
+func (w *worker) end(call uint64, s graph.SpanEnd) {
+	if c := w.call(call); c != nil && c.backend.tracing != nil {
+		c.backend.tracing.End(s)
+	}
+}
+
 func (w *worker) node(call uint64, name string, began bool) {
 	if c := w.call(call); c != nil {
 		c.node(name, began)

@@ -19,6 +19,7 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/run/service"
+	"understudy/run/spans"
 	"understudy/run/webhook"
 	"understudy/server"
 	"understudy/store"
@@ -102,6 +103,7 @@ func (s *Server) assemble(c Config) error {
 		ThreadTTL: retention.Default,
 		Inside:    s.inside, Admit: s.admitCron(),
 		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
+		Spans: spans.Policy{Level: cfg.Traces, Bytes: int(cfg.TraceBytes), Keep: cfg.TraceAge},
 	})
 	s.threads = thread.NewService(thread.Options{
 		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.runs.ThreadDeleted,

@@ -15,6 +15,7 @@ import (
 	"understudy/access/audit"
 	"understudy/internal/header"
 	"understudy/internal/scan"
+	"understudy/run/spans"
 )
 
 // Mode is how the program was started. It decides some defaults.
@@ -148,6 +149,10 @@ type Config struct {
 	IgnoreAuth bool
 	// Studio serves the pages at /studio/.
 	Studio bool
+	// Traces is what is recorded of the spans of runs, TraceBytes how much of an input or output, and TraceAge for how long; 0: as long as the run.
+	Traces     spans.Level
+	TraceBytes ByteSize
+	TraceAge   time.Duration
 	// NoAuth lets everyone who reaches the address do everything. Without it, or authentication, serve listens on loopback addresses only.
 	NoAuth bool
 
@@ -322,7 +327,7 @@ func (c *Config) Runs() int {
 func Default(mode Mode) *Config {
 	c := &Config{
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
-		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev, AllowBrokenGraphs: mode == Dev, Studio: mode == Dev,
+		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev, AllowBrokenGraphs: mode == Dev, Studio: mode == Dev, Traces: spans.Timings, TraceBytes: spans.DefaultBytes,
 		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
 		Synchronous: Full, SearchTimeout: scan.DefaultBudget, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, GateTimeout: 30 * time.Second, AuditRetention: audit.Retention, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
 		MaxBody: 300 * MiB, MaxRewrite: 64 * MiB,
@@ -332,6 +337,8 @@ func Default(mode Mode) *Config {
 		History:  defaultHistory(),
 	}
 	switch mode {
+	case Dev:
+		c.Traces = spans.Content
 	case Serve:
 		c.Grace = 180 * time.Second
 	case Worker:

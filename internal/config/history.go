@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
+
+	"understudy/run/spans"
 )
 
 // History is the history section: where transcripts replace the messages that summarization left.
@@ -37,6 +40,9 @@ type Overlay struct {
 // markerForms are what markers may be.
 var markerForms = []string{"attached", "off", "summary_marker", "system"}
 
+// traceLevels are what traces may be.
+var traceLevels = []string{string(spans.Content), string(spans.Off), string(spans.Timings)}
+
 func defaultHistory() History {
 	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true, MaxBytes: 16 * MiB}}
 }
@@ -48,6 +54,24 @@ func (f *file) history(v value, key string) {
 	var graphs value
 	fields := f.overlay(&h.Overlay)
 	fields["jsonl"] = f.jsonl
+	fields["traces"] = func(v value, key string) {
+		s, _ := v.data.(string)
+		if !slices.Contains(traceLevels, s) {
+			f.wrong(v, key, `write one of %s`, list(traceLevels))
+			return
+		}
+		f.c.Traces = spans.Level(s)
+	}
+	fields["traces_bytes"] = f.setSize(&f.c.TraceBytes, MiB)
+	fields["traces_days"] = func(v value, key string) {
+		n, _ := v.data.(json.Number)
+		days, err := n.Float64()
+		if err != nil || days <= 0 || days > 36500 {
+			f.wrong(v, key, "write a number of days above 0, or leave it out: spans are kept as long as their run")
+			return
+		}
+		f.c.TraceAge = time.Duration(days * float64(24*time.Hour))
+	}
 	fields["graphs"] = func(v value, _ string) { graphs = v }
 	f.section(v, key, fields)
 	if graphs.data == nil {

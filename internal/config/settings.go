@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"understudy/run/spans"
 )
 
 // Setting is a flag, its environment variable and its words in --help: one row, three places.
@@ -286,10 +288,23 @@ func Settings() []Setting {
 			Help: "serve pages to talk to graphs and look into threads at /studio/", set: boolean(func(c *Config) *bool { return &c.Studio }),
 		},
 		{
+			Flag: "traces", Env: "UNDERSTUDY_TRACES", Value: "off|timings|content", Default: "timings, or history.traces", ByMode: map[Mode]string{Dev: "content, or history.traces"},
+			Help: "what is recorded of nodes, model calls and tools of runs: their times, also inputs and outputs, or nothing", set: setTraces,
+		},
+		{
 			Flag: "no-auth", Env: "UNDERSTUDY_NO_AUTH", In: []Mode{Serve}, Switch: true, Default: "false",
 			Help: "listen on an address that other machines reach, without authentication", set: boolean(func(c *Config) *bool { return &c.NoAuth }),
 		},
 	}
+}
+
+// setTraces sets what is recorded of runs.
+func setTraces(c *Config, s string) error {
+	if !slices.Contains(traceLevels, s) {
+		return fmt.Errorf("write one of %s", list(traceLevels))
+	}
+	c.Traces = spans.Level(s)
+	return nil
 }
 
 // auto is the value of a setting that is looked for.

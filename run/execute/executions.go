@@ -13,6 +13,7 @@ import (
 	"understudy/run"
 	"understudy/run/completion"
 	"understudy/run/slots"
+	"understudy/run/spans"
 	"understudy/run/stream"
 	"understudy/thread/partial"
 )
@@ -20,12 +21,13 @@ import (
 // Execution is one claim of a run that is executed in this process. It is owned by its goroutine; others only cancel it and wait.
 type Execution struct {
 	*stream.Attempt
-	calls  *completion.Calls       // model calls that are not stored yet; nil: they are not counted
-	notes  *completion.Notes       // rows of the graph for the log; nil: there are none
-	waits  bool                    // the run ended at an interrupt, which waits for an answer. Set by finish, or without a thread by its records
-	said   *partial.Tokens         // what it streams of answers; nil: not kept
-	Cancel context.CancelCauseFunc // stops it; the cause is one of those below
-	done   chan struct{}           // closed after everything about the run was committed and published
+	calls  *completion.Calls              // model calls that are not stored yet; nil: they are not counted
+	notes  *completion.Notes              // rows of the graph for the log; nil: there are none
+	spans  atomic.Pointer[spans.Recorder] // records its spans; nil: none are recorded, or the run has not begun
+	waits  bool                           // the run ended at an interrupt, which waits for an answer. Set by finish, or without a thread by its records
+	said   *partial.Tokens                // what it streams of answers; nil: not kept
+	Cancel context.CancelCauseFunc        // stops it; the cause is one of those below
+	done   chan struct{}                  // closed after everything about the run was committed and published
 	// unwritten: the run is not in the database yet, so no other server can know of it.
 	unwritten atomic.Bool
 	ending    atomic.Bool // the graph has stopped, and the end is being written
@@ -110,6 +112,27 @@ func (e *Executions) get(r id.Run) *Execution {
 func (e *Executions) Attempt(r id.Run) *stream.Attempt {
 	if ex := e.get(r); ex != nil {
 		return ex.Attempt
+	}
+	return nil
+}
+
+// NoteSpans has spans that run for long wait to be stored, and returns how many spans there are, for DropSpans.
+func (ex *Execution) NoteSpans() int {
+	r := ex.spans.Load()
+	r.NoteOpen()
+	return r.Waiting()
+}
+
+// PutSpans stores the spans that wait.
+func (ex *Execution) PutSpans(tx run.SpanTx) error { return ex.spans.Load().Put(tx, ex.Run.ID) }
+
+// DropSpans forgets spans that are stored.
+func (ex *Execution) DropSpans(upTo int) { ex.spans.Load().Drop(upTo) }
+
+// Spans returns the spans of a run that are not stored, if this process executes it.
+func (e *Executions) Spans(r id.Run) []spans.Span {
+	if ex := e.get(r); ex != nil {
+		return ex.spans.Load().Now()
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ import (
 	"understudy/run/settle"
 	"understudy/run/signals"
 	"understudy/run/slots"
+	"understudy/run/spans"
 	"understudy/run/stream"
 	"understudy/run/webhook"
 	"understudy/thread"
@@ -59,7 +60,8 @@ type Options struct {
 	URL       string         // of the API, there
 	Inside    *access.Inside // credentials of graphs that call it; nil: it asks for none
 	Log       *slog.Logger
-	Tracer    trace.Tracer          // nil: there are no spans
+	Tracer    trace.Tracer          // nil: spans are not exported
+	Spans     spans.Policy          // what is recorded of spans
 	Registry  prometheus.Registerer // nil: metrics are not exported
 	Quit      <-chan struct{}       // closed when the grace period is over
 
@@ -117,6 +119,8 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, errTimeout)
 	defer cancel()
 	ctx, ended := x.span(ctx, r)
+	recorder := x.recorder(ctx, r)
+	ex.spans.Store(recorder)
 	var out outcome
 	if refused != nil {
 		out = x.outcomeOf(ctx, refused)
@@ -126,7 +130,10 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	out.said = ex.said
 	ex.yield()
 	ex.ending.Store(true)
-	defer func() { ended(out) }()
+	defer func() {
+		recorder.Close(out.kind.span())
+		ended(out)
+	}()
 	// From here on things are written whatever happened to ctx.
 	after := context.WithoutCancel(ctx)
 	ends := time.Now()
@@ -345,7 +352,7 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 		Isolated:  r.Failures > 0,
 		Log:       x.Log.With("run_id", r.ID, "thread_id", r.Thread),
 	}
-	inv.Command = commandOf(&k)
+	inv.Command, inv.Tracing = commandOf(&k), ex.spans.Load().Tracing()
 	if r.Attempt > 1 && r.Passed && k.Durability != "exit" && !k.Temporary {
 		inv.Input, inv.Command = nil, nil
 		inv.At, inv.CheckpointMap = checkpointer.Key{Thread: r.Thread}, nil
@@ -380,7 +387,10 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 			if err := x.fence(tx, r); err != nil {
 				return err
 			}
-			return ex.calls.Put(tx, r.ID)
+			if err := ex.calls.Put(tx, r.ID); err != nil || !ex.spans.Load().Due() {
+				return err
+			}
+			return ex.PutSpans(tx)
 		}
 		saves := saver.New(storage, fence, func(tx run.Tx, _ *checkpointer.Put) error {
 			if passed.Load() {
@@ -390,7 +400,7 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 		})
 		saves.Keys = x.Overlay.Key
 		saves.NoteDeleted(deleted)
-		inv.Saver = positioned{saves, ex.calls, at, passed, x, trace.SpanFromContext(ctx)}
+		inv.Saver = positioned{saves, ex.calls, ex.spans.Load(), at, passed, x, trace.SpanFromContext(ctx)}
 	}
 	return inv, nil
 }

@@ -256,7 +256,10 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 		if err := ex.notes.Record(tx, row); err != nil {
 			return ending{}, err
 		}
-		return ending{row: row}, ex.calls.Put(tx, row.ID)
+		if err := ex.calls.Put(tx, row.ID); err != nil {
+			return ending{}, err
+		}
+		return ending{row: row}, ex.spans.Load().PutEnd(tx, row.ID, out.kind.span(), out.failure)
 	}
 	rolledBack := row.Status == run.Interrupted && row.Cancel == run.CancelRollback
 	e := ending{row: row}
@@ -290,6 +293,9 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 		e.unsettled, e.failure, err = true, failure, nil
 	}
 	if err != nil || rolledBack {
+		return e, err
+	}
+	if err := ex.spans.Load().PutEnd(tx, row.ID, out.kind.span(), out.failure); err != nil {
 		return e, err
 	}
 	if err := x.Settler.Push(tx, row, now); err != nil {

@@ -16,6 +16,7 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/completion"
+	"understudy/run/spans"
 	"understudy/thread/partial"
 )
 
@@ -48,6 +49,7 @@ func (p *position) set(at id.Checkpoint) {
 type positioned struct {
 	*saver.Saver[run.Tx]
 	calls  *completion.Calls
+	spans  *spans.Recorder
 	at     *position
 	passed *atomic.Bool
 	x      *Executor
@@ -63,13 +65,18 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 		}
 	}
 	_, made := p.calls.Waiting()
+	began, traced, due := p.x.Now(), p.spans.Waiting(), p.spans.Due()
 	err := p.Saver.Save(ctx, saves...)
 	saved(puts, err)
+	p.spans.Saved(began, puts, err)
 	if err != nil {
 		p.x.fenced(ctx, err)
 		return err
 	}
 	p.calls.Drop(made)
+	if due {
+		p.spans.Drop(traced)
+	}
 	for _, sv := range saves {
 		if sv.Put == nil {
 			continue

@@ -10,8 +10,10 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"understudy/graph"
 	"understudy/internal/logctx"
 	"understudy/run"
+	"understudy/run/spans"
 )
 
 // about returns a context in which log lines say which run they are about.
@@ -64,5 +66,31 @@ func (x *Executor) saving(ctx context.Context, of trace.Span) (context.Context, 
 			span.SetStatus(codes.Error, "not saved")
 		}
 		span.End()
+	}
+}
+
+// recorder returns what records the spans of an attempt; nil: nothing does. A temporary run leaves nothing, so its spans are exported only.
+func (x *Executor) recorder(ctx context.Context, r *run.Run) *spans.Recorder {
+	began := r.StartedAt
+	if r.Attempt > 1 {
+		began = x.Now()
+	}
+	return spans.NewRecorder(spans.Options{
+		Attempt: r.Attempt, Began: began, Graph: r.Graph, Policy: x.Spans, Store: !r.Kwargs.Temporary, Now: x.Now, Log: x.Log.With("run_id", r.ID),
+		Tracer: x.Tracer, Context: ctx, Thread: r.Thread,
+	})
+}
+
+// span is the status of the span of an attempt.
+func (k outcomeKind) span() graph.SpanStatus {
+	switch k {
+	case succeeded:
+		return graph.SpanSuccess
+	case interrupted:
+		return graph.SpanCancelled
+	case died, handedBack, dropped:
+		return graph.SpanLost
+	default:
+		return graph.SpanError
 	}
 }

@@ -44,6 +44,7 @@ type Options struct {
 	Instance     string
 	Lease        time.Duration
 	ResumableTTL time.Duration
+	KeepSpans    time.Duration // 0: as long as their run
 	Log          *slog.Logger
 	Registry     prometheus.Registerer // nil: metrics are not exported
 
@@ -336,7 +337,10 @@ func (q *Queue) Renew(ctx context.Context) error {
 
 // renewAll is renew of some executions, sorted by their threads, in one transaction.
 func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
-	stop := map[*execute.Execution]error{}
+	stop, waiting := map[*execute.Execution]error{}, make([]int, len(mine))
+	for i, ex := range mine {
+		waiting[i] = ex.NoteSpans()
+	}
 	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		clear(stop)
 		now := q.Clock.Now()
@@ -361,6 +365,9 @@ func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
 			if err := tx.UpdateRun(r); err != nil {
 				return err
 			}
+			if err := ex.PutSpans(tx); err != nil {
+				return err
+			}
 			t, err := tx.Thread(r.Thread)
 			if err != nil {
 				return err
@@ -375,6 +382,11 @@ func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
 	if err != nil {
 		return fmt.Errorf("renew leases: %w", err)
 	}
+	for i, ex := range mine {
+		if stop[ex] == nil {
+			ex.DropSpans(waiting[i])
+		}
+	}
 	for ex, cause := range stop {
 		ex.Cancel(cause)
 	}
@@ -384,7 +396,7 @@ func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
 // renewNow is renew as a step of a loop.
 func (q *Queue) renewNow(ctx context.Context) (time.Time, error) { return time.Time{}, q.Renew(ctx) }
 
-// sweep drops kept records and keys of requests whose time is over.
+// sweep drops kept records, spans, and keys of requests whose time is over.
 func (q *Queue) sweep(ctx context.Context) error {
 	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		_, err := tx.DeleteRecords(q.Clock.Now().Add(-q.ResumableTTL))
@@ -397,8 +409,18 @@ func (q *Queue) sweep(ctx context.Context) error {
 			return err
 		})
 	}
+	for full := q.KeepSpans > 0; full && err == nil; {
+		err = q.Store.Write(ctx, func(tx run.Tx) error {
+			n, err := tx.DeleteSpans(q.Clock.Now().Add(-q.KeepSpans), spansAtOnce)
+			full = n == spansAtOnce
+			return err
+		})
+	}
 	return err
 }
+
+// spansAtOnce bounds the batches of spans that one transaction deletes.
+const spansAtOnce = 200
 
 // keysAtOnce bounds the keys of requests that one transaction deletes.
 const keysAtOnce = 1000

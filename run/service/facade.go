@@ -8,6 +8,7 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/cron"
+	"understudy/run/spans"
 )
 
 // What the parts of a Service do for its callers.
@@ -41,6 +42,22 @@ func (s *Service) Newest(ctx context.Context, threads []id.Thread, limit int, fn
 // Recent returns runs of all threads, newest first and without arguments, and where the next page begins.
 func (s *Service) Recent(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error) {
 	return s.Store.RecentRuns(ctx, q)
+}
+
+// Spans returns the spans of a run in the order of their begins. While it runs they are those that its server knows, or, on another one, has stored.
+func (s *Service) Spans(ctx context.Context, r id.Run) (*run.Run, []spans.Span, error) {
+	// What its server knows comes first: it drops only what is stored.
+	live := s.executions.Spans(r)
+	row, err := s.Get(ctx, "", r)
+	if err != nil {
+		return nil, nil, err
+	}
+	bodies, err := s.Store.SpanBatches(ctx, row.Thread, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := spans.Of(row, bodies, live)
+	return row, list, err
 }
 
 // Crons are the schedules that make runs.

@@ -30,6 +30,7 @@ import (
 	"understudy/run/settle"
 	"understudy/run/signals"
 	"understudy/run/slots"
+	"understudy/run/spans"
 	"understudy/run/stream"
 	"understudy/run/webhook"
 	"understudy/thread"
@@ -60,7 +61,8 @@ type Options struct {
 	URL           string        // langgraph_api_url there; "" unknown
 	Logger        *slog.Logger
 	Registry      prometheus.Registerer // registers metrics of runs; nil: they are not exported
-	Tracer        trace.Tracer          // makes spans of runs; nil: there are none
+	Tracer        trace.Tracer          // exports spans of runs; nil: they are not exported
+	Spans         spans.Policy          // which spans of runs are recorded
 	Now           func() time.Time
 
 	// Inside makes the credentials by which graphs call this server; nil: they need none.
@@ -155,13 +157,13 @@ func New(o Options) *Service {
 	s.executor = execute.New(execute.Options{
 		Store: o.Store, Shared: shared != nil, Graphs: o.Graphs, Snapshots: o.Snapshots, Items: o.Items, Backfill: o.Backfill, Overlay: o.Overlay,
 		Wire: o.Wire, Policy: s.Webhooks, Now: s.Now, Instance: o.Instance, Lease: o.Lease, Timeout: o.Timeout, Version: o.ServerVersion, URL: o.URL, Inside: o.Inside,
-		Log: s.log, Tracer: o.Tracer, Registry: o.Registry, Quit: s.quit,
+		Log: s.log, Tracer: o.Tracer, Spans: o.Spans, Registry: o.Registry, Quit: s.quit,
 		Slots: s.slots, Executions: s.executions, Publisher: s.publisher, Followers: s.followers, Settler: s.settler, Signals: s.signals, Webhooks: s.webhooks,
 		Queued: func() { s.queue.Queued() },
 	})
 	s.queue = queue.New(queue.Options{
 		Store: o.Store, Shared: shared, Bridge: o.Bridge, Graphs: o.Graphs, Clock: s.clock, Instance: o.Instance, Lease: o.Lease,
-		ResumableTTL: o.ResumableTTL, Log: s.log, Registry: o.Registry, Slots: s.slots, Executions: s.executions, Executor: s.executor, Settler: s.settler,
+		ResumableTTL: o.ResumableTTL, KeepSpans: o.Spans.Keep, Log: s.log, Registry: o.Registry, Slots: s.slots, Executions: s.executions, Executor: s.executor, Settler: s.settler,
 		Signals: s.signals, Watches: s.watches, Wake: wake,
 		OnHeartbeat: func() {
 			s.crons.Poke()

@@ -13,6 +13,7 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/run/protocol"
+	"understudy/run/spans"
 	"understudy/run/webhook"
 	"understudy/server"
 )
@@ -286,6 +287,15 @@ func (g *runs) Recent(ctx context.Context, q run.Recent) (page []*run.Run, next 
 		return nil, "", err
 	}
 	return g.inner.Recent(ctx, q)
+}
+
+// Spans asks as for reading the run.
+func (g *runs) Spans(ctx context.Context, r id.Run) (*run.Run, []spans.Span, error) {
+	ctx, err := g.read(ctx, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	return g.inner.Spans(ctx, r)
 }
 
 // Newest asks as for the search that has found the threads.

@@ -48,6 +48,7 @@ func fill(t testing.TB, conn *pgx.Conn, threads int) {
 		`INSERT INTO store_items (namespace, key, value, created_at, updated_at) SELECT 'a' || n %% 1000, n::text, '{}', n, n FROM generate_series(1, %d) n`,
 		`INSERT INTO run_completions (run_id) SELECT 'r' || n FROM generate_series(1, %d) n`,
 		`INSERT INTO model_calls (run_id, call_id, message_id, caller, model) SELECT 'r' || n, 'c', '', '', '' FROM generate_series(1, %d) n`,
+		`INSERT INTO run_spans SELECT 'r' || n, 1, 1, n, '' FROM generate_series(1, %d) n`,
 		`INSERT INTO log_offsets SELECT 'f', 't' || lpad(n::text, 8, '0'), 1, 1, 1 FROM generate_series(1, %d) n`,
 		`INSERT INTO crons (cron_id, assistant_id, schedule, enabled, created_at, updated_at, next_run_date) SELECT 'c' || n, 'a', '', true, n, n, n FROM generate_series(1, %d) n`,
 		`INSERT INTO audit_log (at, event, identity, source, resource, outcome, detail, count) SELECT n, 'access.denied', '', '', '', '', '', 1 FROM generate_series(1, %d) n`,
@@ -102,7 +103,7 @@ func TestPlans(t *testing.T) {
 	sorted := []string{
 		relational.QueueStands.Postgres, relational.DueDeliveries.Postgres,
 		relational.SelectThread.Postgres, relational.HasActive.Postgres, relational.RunOfThread.Postgres, relational.RunAlone.Postgres, relational.ActiveOfThread.Postgres, relational.ActiveThreads.Postgres, relational.Fence.Postgres, lockByRun, settleHead,
-		relational.LastSeq.Postgres, relational.RowOf.Postgres, relational.RowsAndLog.Postgres, relational.ChainsOf.Postgres, relational.RowOfVersion.Postgres, relational.NewestRow.Postgres, relational.ChainOf.Postgres, relational.HeadsIn.Postgres, relational.ClientWrites.Postgres, relational.EventsAfter.Postgres, relational.EventsWithin.Postgres, relational.KnowsRun.Postgres, relational.MessagesOfRun.Postgres, relational.CallsOfRun.Postgres, relational.DropCalls.Postgres, relational.SelectCompletion.Postgres,
+		relational.LastSeq.Postgres, relational.RowOf.Postgres, relational.RowsAndLog.Postgres, relational.ChainsOf.Postgres, relational.RowOfVersion.Postgres, relational.NewestRow.Postgres, relational.ChainOf.Postgres, relational.HeadsIn.Postgres, relational.ClientWrites.Postgres, relational.EventsAfter.Postgres, relational.EventsWithin.Postgres, relational.KnowsRun.Postgres, relational.MessagesOfRun.Postgres, relational.CallsOfRun.Postgres, relational.DropCalls.Postgres, relational.SpansOfRun.Postgres, relational.SelectCompletion.Postgres,
 		relational.AllSeqsOfRun.Postgres, relational.Revisions.Postgres, relational.OneCheckpoint.Postgres, relational.LatestCheckpoint.Postgres, checkpointsOfNS.Postgres, checkpointsOfAll.Postgres, checkpointsOfID.Postgres, olderOfNS.Postgres, olderOfAll.Postgres,
 		selectBlobs, someBlobs, selectWrites, someWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, relational.ListsOf.Postgres, relational.UsedByCheckpoints.Postgres, relational.UsedByWrites.Postgres, relational.UsedByChannels.Postgres, relational.SizesOfParts.Postgres, relational.Unrecorded.Postgres, relational.Lineage.Postgres,
 		relational.SelectRecords.Postgres, relational.RecordsOfRun.Postgres, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres, relational.OldAudit.Postgres, relational.ManyAudit.Postgres, relational.RunsOf.Postgres, relational.ForgetRunsOf.Postgres,
@@ -112,7 +113,7 @@ func TestPlans(t *testing.T) {
 		relational.RunsOfThread.Postgres, relational.NextDue.Postgres, relational.NextDelivery.Postgres, relational.NextCron.Postgres,
 		relational.SeqsOfThread[0].Postgres, relational.SeqsOfThread[1].Postgres, relational.SeqsOfType[0].Postgres, relational.SeqsOfType[1].Postgres,
 		relational.SeqsOfRun[0].Postgres, relational.SeqsOfRun[1].Postgres,
-		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentRuns.Postgres,
+		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentRuns.Postgres, relational.SweepSpans.Postgres,
 	}
 	sorted = append(sorted, deletesOfThread...)
 	sorted = append(sorted, relational.PruneRows.Postgres, pruneParents, lacking, relational.LastTurn.Postgres)

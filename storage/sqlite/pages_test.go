@@ -32,7 +32,7 @@ func TestPlansOfPages(t *testing.T) {
 				}
 			}
 		}
-		for _, text := range []string{relational.AllSeqsOfRun.SQLite, relational.Revisions.SQLite, relational.NewestRow.SQLite, relational.KnowsRun.SQLite, relational.SelectCompletion.SQLite, relational.MessagesOfRun.SQLite, relational.CallsOfRun.SQLite, relational.DropCalls.SQLite, relational.SelectOffset.SQLite, relational.NewestData.SQLite} {
+		for _, text := range []string{relational.AllSeqsOfRun.SQLite, relational.Revisions.SQLite, relational.NewestRow.SQLite, relational.KnowsRun.SQLite, relational.SelectCompletion.SQLite, relational.MessagesOfRun.SQLite, relational.CallsOfRun.SQLite, relational.DropCalls.SQLite, relational.SpansOfRun.SQLite, relational.SelectOffset.SQLite, relational.NewestData.SQLite} {
 			for _, step := range plan(t, c, text) {
 				require.NotContains(t, step, "TEMP B-TREE", text)
 				require.NotRegexp(t, fullScan, strings.TrimPrefix(step, "SCAN CONSTANT ROW"), text)

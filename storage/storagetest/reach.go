@@ -179,6 +179,9 @@ func owned(t *testing.T, b Backend, n int, owner string) {
 		if err := tx.PutCheckpoint(put); err != nil {
 			return err
 		}
+		if err := tx.PutSpans(r.ID, &run.SpanBatch{Spans: 1, At: at(1), Body: raw(`{}`)}); err != nil {
+			return err
+		}
 		return tx.InsertRecords(row.ID, []*bridge.Record{{Run: r.ID, Offset: bridge.Offset{MS: 1, N: 1}, Event: "values", Data: raw(`{}`), Kept: true}})
 	})
 }
@@ -225,6 +228,8 @@ func seen(t *testing.T, b Backend, ctx context.Context, n int) map[string]bool {
 	is("records of the run", any, err)
 	usage, err := b.Threads.Usage(ctx, th)
 	is("usage", usage.Checkpoints.Rows > 0, err)
+	spans, err := b.Runs.SpanBatches(ctx, th, r)
+	is("spans", len(spans) > 0, err)
 	steps, err := b.Threads.Tree(ctx, th, "", 10)
 	is("tree", len(steps) > 0, err)
 	recent, _, err := b.Runs.RecentRuns(ctx, run.Recent{Limit: 1000})
@@ -240,7 +245,7 @@ func readsInReach(t *testing.T, b Backend) {
 	owned(t, b, 2, "bob")
 	alice := in(t, access.Threads, `{"owner":"alice"}`)
 	everything := seen(t, b, ctx, 1)
-	require.Len(t, everything, 17)
+	require.Len(t, everything, 18)
 	delete(everything, "active threads")
 	mine := seen(t, b, alice, 1)
 	require.True(t, mine["active threads"])
@@ -248,7 +253,7 @@ func readsInReach(t *testing.T, b Backend) {
 	require.Equal(t, everything, mine)
 	require.Empty(t, seen(t, b, alice, 2))
 	require.Empty(t, seen(t, b, alice, 3))
-	require.Len(t, seen(t, b, access.Everything(alice), 1), 17)
+	require.Len(t, seen(t, b, access.Everything(alice), 1), 18)
 	require.Empty(t, seen(t, b, access.Narrow(alice, access.Threads, must(access.ParseFilter(raw(`{"team":"red"}`)))), 1))
 
 	// A thread that is deleted, and made again by another actor.

@@ -188,6 +188,53 @@ var runCases = map[string]func(*testing.T, Backend){
 		insertRuns(t, b, newRun(3, 2))
 		require.Empty(t, take(runID(3)), "they went with their thread")
 	},
+	"spans": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		insertRuns(t, b, newRun(1, 1), newRun(2, 1), newRun(3, 2))
+		put := func(r id.Run, number int64, spans, seconds int, body string) {
+			write(t, b, func(tx run.Tx) error {
+				return tx.PutSpans(r, &run.SpanBatch{Number: number, Spans: spans, At: at(seconds), Body: []byte(body)})
+			})
+		}
+		stored := func(thread, r int) []string {
+			bodies, err := b.Runs.SpanBatches(ctx, threadID(thread), runID(r))
+			require.NoError(t, err)
+			out := []string{}
+			for _, body := range bodies {
+				out = append(out, string(body))
+			}
+			return out
+		}
+		require.Empty(t, stored(1, 1))
+		put(runID(1), 1<<32|1, 1, 1, "second")
+		put(runID(1), 1<<32, 2, 2, "first")
+		put(runID(1), 1<<32, 1, 3, "fewer")
+		put(runID(1), 1<<32|1, 2, 3, "more")
+		put(runID(2), 0, 1, 3, "other")
+		put(runID(3), 0, 1, 4, "last")
+		require.Equal(t, []string{"first", "more"}, stored(1, 1))
+		require.Empty(t, stored(2, 1), "of another thread")
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRun(threadID(1), runID(2)) })
+		insertRuns(t, b, newRun(2, 1))
+		require.Empty(t, stored(1, 2), "they went with their run")
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(2)) })
+		insertThreads(t, b, newThread(2))
+		insertRuns(t, b, newRun(3, 2))
+		require.Empty(t, stored(2, 3), "they went with their thread")
+		put(runID(3), 0, 1, 5, "new")
+		sweep := func(seconds, limit int) (n int) {
+			write(t, b, func(tx run.Tx) (err error) {
+				n, err = tx.DeleteSpans(at(seconds), limit)
+				return err
+			})
+			return n
+		}
+		require.Zero(t, sweep(1, 10))
+		require.Equal(t, 1, sweep(5, 1), "at most so many")
+		require.Equal(t, 1, sweep(5, 10))
+		require.Empty(t, stored(1, 1))
+		require.Equal(t, []string{"new"}, stored(2, 3))
+	},
 	"conflict and not found": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2))
 		insertRuns(t, b, newRun(1, 1))

@@ -18,11 +18,12 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 from langgraph.config import get_store, get_stream_writer
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.runtime import Runtime
-from langgraph.types import Send, interrupt
+from langgraph.types import RetryPolicy, Send, interrupt
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -341,3 +342,40 @@ async def tasks(x: str) -> str:
 
 
 calling = line(MessagesState, ("in_thread", in_thread), ("twice", twice), ("T.after_agent", hook), ("sub", inner), ("inside", inside), ("by_task", by_task)).compile()
+
+
+@tool
+def lookup(key: str) -> str:
+    """Looks up."""
+    if key == "bad":
+        raise ValueError("secret")
+    return key * 2
+
+
+FLAKED: set[str] = set()
+
+
+async def flaky(state: Items):
+    if state["topic"] not in FLAKED:
+        FLAKED.add(state["topic"])
+        raise ConnectionError("secret")
+    return {}
+
+
+async def use_tools(state: Items):
+    await lookup.ainvoke({"key": "a"})
+    try:
+        await lookup.ainvoke({"key": "bad"})
+    except ValueError:
+        pass
+    return {}
+
+
+_t = StateGraph(Items)
+_t.add_node("flaky", flaky, retry_policy=RetryPolicy(initial_interval=0.01, jitter=False))
+_t.add_node("use", use_tools)
+_t.add_node("child", line(Items, ("ask", ask)).compile())
+_t.add_edge(START, "flaky")
+_t.add_edge("flaky", "use")
+_t.add_edge("use", "child")
+traced = _t.compile()

@@ -35,12 +35,15 @@ class Calls(BaseCallbackHandler):
         self._started.pop(run_id, None)
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        metadata, tags = self._started.pop(run_id, ({}, []))
-        call = _call(str(run_id), response, metadata, tags)
+        call = self._call(response, run_id)
         if threading.get_ident() == self._thread:
             self._report(call)
         else:  # before what the node returns, which takes the same way
             self._loop.call_soon_threadsafe(self._report, call)
+
+    def _call(self, response: Any, run_id: UUID) -> list:
+        metadata, tags = self._started.pop(run_id, ({}, []))
+        return _call(str(run_id), response, metadata, tags)
 
 
 def _call(ident: str, response: Any, metadata: dict, tags: list[str]) -> list:

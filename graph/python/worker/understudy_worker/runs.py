@@ -18,10 +18,11 @@ from .context import Current, current
 from .describe import Describer, tasks_json
 from .graphs import Registry, attach, context_keys
 from .saver import Saver
+from .spans import Spans
 from .steps import Steps
 from .store import Store
 from .streams import IDS, Shaper
-from .wire import ASK, CALLED, DONE, EVENT, NODE, FrameTooLarge, Wire
+from .wire import ASK, BEGIN, CALLED, DONE, END, EVENT, NODE, FrameTooLarge, Wire
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +244,12 @@ class Runner:
             context = _known_context(graph, context, conf, f["context_keys"])
 
             handlers: list[Any] = []
-            if f["calls"]:
+            if f["spans"] is not None:
+                count = (lambda call: self._wire.send([CALLED, number, *call])) if f["calls"] else None
+                handlers.append(Spans(
+                    self._loop, count, lambda span: self._span([BEGIN, number, *span], 9), lambda span: self._span([END, number, *span], 10), f["spans"],
+                ))
+            elif f["calls"]:
                 handlers.append(Calls(self._loop, lambda call: self._wire.send([CALLED, number, *call])))
             if f["steps"]:
                 handlers.append(Steps(self._loop, lambda name, began: self._at_once([NODE, number, name, began])))
@@ -285,6 +291,16 @@ class Runner:
                 shaper.flush()
             if lost:
                 raise lost[0]
+
+    def _span(self, message: list, content: int) -> None:
+        try:
+            self._wire.send(message)
+        except Exception:  # what a provider made does not fit: the times matter more
+            message[2 + content] = None
+            try:
+                self._wire.send(message)
+            except Exception:
+                log.warning("a span of a run is not reported", exc_info=True)
 
     def _at_once(self, message: list) -> None:
         self._wire.send(message)

@@ -1,0 +1,350 @@
+package spans
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"understudy/graph"
+	"understudy/id"
+	"understudy/run"
+)
+
+const (
+	maxSpans   = 20_000   // of an attempt
+	maxContent = 16 << 20 // bytes of inputs and outputs of an attempt
+	// flushEvery is how long spans of an attempt wait for others, flushCount how many do, until a save takes them along. The end of the attempt takes
+	// what is left, so that a short one writes once.
+	flushEvery = time.Second
+	flushCount = 500
+	// longOpen is after which a span that runs is stored without its end.
+	longOpen = 2 * time.Second
+)
+
+// Policy is what is recorded of runs.
+type Policy struct {
+	Level Level // "": Off
+	Bytes int   // of an input or output at most; 0: DefaultBytes
+	// Keep is how long spans are kept; 0: as long as their run.
+	Keep time.Duration
+}
+
+// DefaultBytes is how much of an input or output is kept.
+const DefaultBytes = 8 << 10
+
+// Options are what a recorder is made of.
+type Options struct {
+	Attempt int
+	Began   time.Time // zero: now
+	Graph   string
+	Policy
+	Store bool // spans are stored
+	Now   func() time.Time
+	Log   *slog.Logger
+	// Tracer exports the spans below that of Context, which is the attempt's; nil: they are not exported.
+	Tracer  trace.Tracer
+	Context context.Context //nolint:containedctx // only its span is read
+	Thread  id.Thread
+}
+
+// Recorder collects the spans of one attempt, until transactions store them. A nil Recorder records nothing. It is safe for concurrent use.
+type Recorder struct {
+	opts  Options
+	began time.Time
+	skew  time.Duration // of this machine's clock, by which graphs measure, to Now
+
+	mu      sync.Mutex
+	open    map[uint64]*open
+	early   map[uint64]graph.SpanEnd // ends that came before their begins
+	pending []Span                   // that are not known to be stored
+	stored  int                      // how many left pending
+	batch   int64                    // number of the next batch
+	flushed time.Time                // when the last batch was stored
+	saves   int
+	total   int
+	content int
+	dropped int
+}
+
+// open is a span that has not ended.
+type open struct {
+	Span
+	noted  bool       // it was stored as running
+	export trace.Span // nil: it is not exported
+}
+
+// NewRecorder starts recording an attempt; nil if there is nothing to record for.
+func NewRecorder(o Options) *Recorder {
+	if o.Bytes <= 0 {
+		o.Bytes = DefaultBytes
+	}
+	o.Store = o.Store && (o.Level == Timings || o.Level == Content)
+	if o.Tracer != nil && !trace.SpanFromContext(o.Context).IsRecording() {
+		o.Tracer = nil
+	}
+	if !o.Store && o.Tracer == nil {
+		return nil
+	}
+	now := o.Now()
+	if o.Began.IsZero() {
+		o.Began = now
+	}
+	return &Recorder{opts: o, began: o.Began, skew: time.Until(now), open: map[uint64]*open{}, flushed: now}
+}
+
+// Tracing is what a graph reports to.
+func (r *Recorder) Tracing() *graph.Tracing {
+	if r == nil {
+		return nil
+	}
+	t := &graph.Tracing{Begin: r.begin, End: r.end}
+	if r.opts.Level == Content {
+		t.Content = r.opts.Bytes
+	}
+	return t
+}
+
+// ident returns the ID of a span of the attempt; that of the attempt for 0.
+func (r *Recorder) ident(n uint64) string {
+	if n == 0 {
+		return strconv.Itoa(r.opts.Attempt)
+	}
+	return strconv.Itoa(r.opts.Attempt) + "." + strconv.FormatUint(n, 10)
+}
+
+// kept returns content that the attempt has room for.
+func (r *Recorder) kept(c *graph.SpanContent) *graph.SpanContent {
+	if c == nil || r.opts.Level != Content {
+		return nil
+	}
+	if r.content += len(c.JSON); r.content > maxContent {
+		return &graph.SpanContent{JSON: []byte("null"), Cut: true}
+	}
+	return c
+}
+
+func (r *Recorder) begin(b graph.SpanBegin) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.total >= maxSpans {
+		if r.dropped++; r.dropped == 1 {
+			r.opts.Log.Warn("further spans of a run are not recorded", "limit", maxSpans)
+		}
+		return
+	}
+	r.total++
+	o := &open{Span: Span{
+		ID: r.ident(b.ID), Parent: r.ident(b.Parent), Attempt: r.opts.Attempt, Kind: b.Kind, Name: b.Name, NS: b.NS, Node: b.Node, Step: b.Step,
+		Start: b.At.Add(r.skew), Status: graph.SpanRunning, Provider: b.Provider, Input: r.kept(b.Input),
+	}}
+	if r.opts.Tracer != nil {
+		o.export = r.export(&o.Span, b.Parent)
+	}
+	r.open[b.ID] = o
+	if e, ended := r.early[b.ID]; ended {
+		delete(r.early, b.ID)
+		r.close(o, e)
+	}
+}
+
+func (r *Recorder) end(e graph.SpanEnd) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.open[e.ID]; o != nil {
+		r.close(o, e)
+	} else if r.dropped == 0 && len(r.early) < maxSpans {
+		if r.early == nil {
+			r.early = map[uint64]graph.SpanEnd{}
+		}
+		r.early[e.ID] = e
+	}
+}
+
+// close moves a span to those that wait. The caller holds r.mu.
+func (r *Recorder) close(o *open, e graph.SpanEnd) {
+	delete(r.open, e.ID)
+	s := o.Span
+	s.End, s.Status, s.Error, s.Model, s.Message, s.Usage = e.At.Add(r.skew), e.Status, e.Error, e.Model, e.Message, e.Usage
+	if !e.First.IsZero() {
+		s.First = e.First.Add(r.skew)
+	}
+	s.Output = r.kept(e.Output)
+	if o.export != nil {
+		exportEnd(o.export, &s)
+	}
+	r.wait(s)
+}
+
+// wait has a span stored with the next batch. The caller holds r.mu.
+func (r *Recorder) wait(s Span) {
+	if r.opts.Store {
+		r.pending = append(r.pending, s)
+	}
+}
+
+// Saved records a save of checkpoints. It is exported by its own span.
+func (r *Recorder) Saved(began time.Time, checkpoints int, err error) {
+	if r == nil || !r.opts.Store {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.total >= maxSpans {
+		r.dropped++
+		return
+	}
+	r.total++
+	r.saves++
+	s := Span{
+		ID: r.ident(0) + ".s" + strconv.Itoa(r.saves), Parent: r.ident(0), Attempt: r.opts.Attempt, Kind: graph.SaveSpan, Name: "save",
+		Start: began, End: r.opts.Now(), Status: graph.SpanSuccess, Checkpoints: checkpoints,
+	}
+	if err != nil {
+		s.Status, s.Error = graph.SpanError, &graph.Failure{Type: "SaveError"}
+	}
+	r.wait(s)
+}
+
+// Waiting returns how many spans there were up to the last one that waits to be stored: pass it to Drop after the commit.
+func (r *Recorder) Waiting() int {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stored + len(r.pending)
+}
+
+// Drop forgets the spans up to one that is stored.
+func (r *Recorder) Drop(upTo int) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := upTo - r.stored; n > 0 {
+		r.pending, r.stored = append([]Span(nil), r.pending[n:]...), upTo
+		r.batch++
+		r.flushed = r.opts.Now()
+	}
+}
+
+// Due reports whether enough spans wait that a save should take them along.
+func (r *Recorder) Due() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pending) > 0 && (len(r.pending) >= flushCount || r.opts.Now().Sub(r.flushed) >= flushEvery)
+}
+
+// NoteOpen has spans that have been running for long stored as they are, for readers on other servers, and for what remains if this one dies.
+func (r *Recorder) NoteOpen() {
+	if r == nil || !r.opts.Store {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.opts.Now().Add(-longOpen)
+	for _, o := range r.open {
+		if !o.noted && o.Start.Before(before) {
+			o.noted = true
+			r.pending = append(r.pending, o.Span)
+		}
+	}
+}
+
+// Put stores the spans that wait. The transaction may be repeated.
+func (r *Recorder) Put(tx run.SpanTx, of id.Run) error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	list, number := r.pending[:len(r.pending):len(r.pending)], r.batch
+	r.mu.Unlock()
+	return r.put(tx, of, number, list)
+}
+
+// PutEnd stores what is left of an attempt that has ended: open spans end with it.
+func (r *Recorder) PutEnd(tx run.SpanTx, of id.Run, status graph.SpanStatus, failure *graph.Failure) error {
+	if r == nil || !r.opts.Store {
+		return nil
+	}
+	now := r.opts.Now()
+	r.mu.Lock()
+	list, number := append([]Span(nil), r.pending...), r.batch
+	for _, o := range r.open {
+		s := o.Span
+		s.End, s.Status = now, openStatus(status)
+		list = append(list, s)
+	}
+	attempt := Span{
+		ID: r.ident(0), Attempt: r.opts.Attempt, Kind: graph.AttemptSpan, Name: r.opts.Graph, Start: r.began, End: now, Status: status, Dropped: r.dropped,
+	}
+	if failure != nil {
+		attempt.Error = &graph.Failure{Type: failure.Type}
+		if r.opts.Level == Content {
+			attempt.Error.Message, attempt.Error.Detail = failure.Message, failure.Detail
+		}
+	}
+	list = append(list, attempt)
+	r.mu.Unlock()
+	return r.put(tx, of, number, list)
+}
+
+// openStatus is the status of spans that had not ended when their attempt did.
+func openStatus(attempt graph.SpanStatus) graph.SpanStatus {
+	if attempt == graph.SpanLost {
+		return graph.SpanLost
+	}
+	return graph.SpanCancelled
+}
+
+func (r *Recorder) put(tx run.SpanTx, of id.Run, number int64, list []Span) error {
+	if len(list) == 0 {
+		return nil
+	}
+	body, err := encode(r.opts.Attempt, r.began, list)
+	if err != nil {
+		return err
+	}
+	return tx.PutSpans(of, &run.SpanBatch{Number: int64(r.opts.Attempt)<<32 | number, Spans: len(list), At: r.opts.Now(), Body: body})
+}
+
+// Close ends exported spans that are open when the attempt is over.
+func (r *Recorder) Close(status graph.SpanStatus) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.open {
+		if o.export != nil {
+			s := o.Span
+			s.End, s.Status = r.opts.Now(), openStatus(status)
+			exportEnd(o.export, &s)
+			o.export = nil
+		}
+	}
+}
+
+// Now returns the spans of the attempt that are not stored, those that run included.
+func (r *Recorder) Now() []Span {
+	if r == nil || !r.opts.Store {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := append([]Span(nil), r.pending...)
+	for _, o := range r.open {
+		list = append(list, o.Span)
+	}
+	return append(list, Span{
+		ID: r.ident(0), Attempt: r.opts.Attempt, Kind: graph.AttemptSpan, Name: r.opts.Graph, Start: r.began, Status: graph.SpanRunning, Dropped: r.dropped,
+	})
+}

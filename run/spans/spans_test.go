@@ -1,0 +1,313 @@
+package spans
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/seedtest"
+	"understudy/run"
+)
+
+// table is what a database does with batches.
+type table map[int64]*run.SpanBatch
+
+func (t table) PutSpans(_ id.Run, b *run.SpanBatch) error {
+	if had := t[b.Number]; had == nil || b.Spans >= had.Spans {
+		t[b.Number] = b
+	}
+	return nil
+}
+
+func (table) DeleteSpans(time.Time, int) (int, error) { return 0, nil }
+
+func (t table) bodies() (out [][]byte) {
+	for _, b := range slices.SortedFunc(func(yield func(*run.SpanBatch) bool) {
+		for _, b := range t {
+			if !yield(b) {
+				return
+			}
+		}
+	}, func(a, b *run.SpanBatch) int { return cmp.Compare(a.Number, b.Number) }) {
+		out = append(out, b.Body)
+	}
+	return out
+}
+
+// testClock is a clock that ticks with each look.
+type testClock struct{ at time.Time }
+
+func (c *testClock) now() time.Time {
+	c.at = c.at.Add(time.Millisecond)
+	return c.at
+}
+
+func newTestRecorder(c *testClock, o Options) *Recorder {
+	o.Now, o.Log, o.Store = c.now, slog.New(slog.DiscardHandler), true
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	r := NewRecorder(o)
+	r.skew = 0
+	return r
+}
+
+// Whatever spans there are, and whenever they are stored, with transactions that are repeated, that overtake each other or whose commit is not noticed: a reader finds
+// each span once, as it ended, and before that as it is.
+func TestSpansAreKeptOnce(t *testing.T) {
+	t.Parallel()
+	for seed := range seedtest.Seeds(200) {
+		keptOnce(t, rand.New(rand.NewPCG(seed, 1)))
+	}
+}
+
+func keptOnce(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	c := &testClock{time.UnixMicro(1_000_000_000).UTC()}
+	row := &run.Run{ID: "r", Graph: "g", Status: run.Running, CreatedAt: c.now(), StartedAt: c.now(), Attempt: 1}
+	rec := newTestRecorder(c, Options{Attempt: 1, Began: row.StartedAt, Graph: "g", Policy: Policy{Level: Content}})
+	stored, want := table{}, map[string]Span{}
+	var open []uint64
+	last := uint64(0)
+	var late []func()
+	for range r.IntN(60) {
+		switch r.IntN(6) {
+		case 0, 1:
+			last++
+			parent := uint64(0)
+			if len(open) > 0 && r.IntN(2) == 0 {
+				parent = open[r.IntN(len(open))]
+			}
+			b := graph.SpanBegin{ID: last, Parent: parent, Kind: []graph.SpanKind{graph.NodeSpan, graph.ModelSpan, graph.ToolSpan}[r.IntN(3)], Name: fmt.Sprint("n", r.IntN(3)), NS: "ns", Node: "n1", Step: r.IntN(3), At: c.now()}
+			if r.IntN(2) == 0 {
+				b.Input = &graph.SpanContent{JSON: json.RawMessage(`{"a":1}`), Cut: r.IntN(2) == 0}
+			}
+			open = append(open, last)
+			rec.begin(b)
+			want[rec.ident(last)] = Span{ID: rec.ident(last), Parent: rec.ident(parent), Attempt: 1, Kind: b.Kind, Name: b.Name, NS: "ns", Node: "n1", Step: b.Step, Start: b.At, Status: graph.SpanRunning, Input: b.Input}
+		case 2:
+			if len(open) == 0 {
+				continue
+			}
+			i := r.IntN(len(open))
+			e := graph.SpanEnd{ID: open[i], At: c.now(), Status: graph.SpanSuccess}
+			if r.IntN(2) == 0 {
+				e.Status, e.Error = graph.SpanError, &graph.Failure{Type: "E", Message: "m", Detail: "d"}
+			}
+			if r.IntN(2) == 0 {
+				e.Model, e.Message, e.Usage, e.First = "m", "id", &graph.SpanUsage{Input: 1, Output: 2, Total: 3, Cached: 4}, e.At
+				e.Output = &graph.SpanContent{JSON: json.RawMessage(`"x"`)}
+			}
+			open = slices.Delete(open, i, i+1)
+			rec.end(e)
+			s := want[rec.ident(e.ID)]
+			s.End, s.First, s.Status, s.Error, s.Model, s.Message, s.Usage, s.Output = e.At, e.First, e.Status, e.Error, e.Model, e.Message, e.Usage, e.Output
+			want[s.ID] = s
+		case 3: // a save
+			upTo := rec.Waiting()
+			if r.IntN(2) == 0 {
+				require.NoError(t, rec.Put(stored, "r"))
+			} else {
+				late = append(late, func() { _ = rec.Put(stored, "r") })
+				continue
+			}
+			if r.IntN(3) > 0 { // else the commit is not noticed
+				rec.Drop(upTo)
+			}
+		case 4:
+			c.at = c.at.Add(time.Minute)
+			rec.NoteOpen()
+		case 5:
+			for _, fn := range late {
+				fn()
+			}
+			late = nil
+		}
+		got := graphSpans(t, row, stored, rec.Now())
+		require.Equal(t, want, got, "while it runs")
+	}
+	require.NoError(t, rec.PutEnd(stored, "r", graph.SpanSuccess, nil))
+	row.Status, row.EndedAt = run.Success, c.now()
+	for ident, s := range want {
+		if s.End.IsZero() {
+			s.Status = graph.SpanCancelled
+			want[ident] = s
+		}
+	}
+	got := graphSpans(t, row, stored, nil)
+	for ident, s := range got {
+		if want[ident].End.IsZero() {
+			s.End = time.Time{}
+			got[ident] = s
+		}
+	}
+	require.Equal(t, want, got)
+}
+
+// graphSpans are the spans that a graph reported, by ID.
+func graphSpans(t *testing.T, row *run.Run, stored table, live []Span) map[string]Span {
+	t.Helper()
+	list, err := Of(row, stored.bodies(), live)
+	require.NoError(t, err)
+	require.True(t, slices.IsSortedFunc(list, func(a, b Span) int { return a.Start.Compare(b.Start) }))
+	out := map[string]Span{}
+	for _, s := range list {
+		if s.Kind != graph.QueueSpan && s.Kind != graph.AttemptSpan {
+			out[s.ID] = s
+		}
+	}
+	return out
+}
+
+func TestAttemptsAndQueue(t *testing.T) {
+	t.Parallel()
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0).UTC() }
+	shown := func(r *run.Run, bodies ...[]byte) (out []string) {
+		list, err := Of(r, bodies, nil)
+		require.NoError(t, err)
+		for _, s := range list {
+			end := "…"
+			if !s.End.IsZero() {
+				end = fmt.Sprint(s.End.Unix())
+			}
+			out = append(out, fmt.Sprintf("%s %s %d-%s %s", s.ID, s.Kind, s.Start.Unix(), end, s.Status))
+		}
+		return out
+	}
+	body := func(attempt, began int, list ...Span) []byte {
+		b, err := encode(attempt, at(began), list)
+		require.NoError(t, err)
+		return b
+	}
+	require.Equal(t, []string{"q1 queue 1-… running"}, shown(&run.Run{Status: run.Pending, CreatedAt: at(1)}))
+	require.Equal(t, []string{"q1 queue 1-4 cancelled"}, shown(&run.Run{Status: run.Interrupted, CreatedAt: at(1), EndedAt: at(4)}))
+	require.Equal(t, []string{"q1 queue 1-2 success", "1 attempt 2-5 error"},
+		shown(&run.Run{Status: run.Timeout, Attempt: 1, CreatedAt: at(1), StartedAt: at(2), EndedAt: at(5)}), "not recorded")
+	open := Span{ID: "1.1", Parent: "1", Attempt: 1, Kind: graph.NodeSpan, Name: "n", Start: at(3), Status: graph.SpanRunning}
+	require.Equal(t, []string{"q1 queue 1-2 success", "1 attempt 2-… running", "1.1 node 3-… running"},
+		shown(&run.Run{Status: run.Running, Attempt: 1, CreatedAt: at(1), StartedAt: at(2)}, body(1, 2, open)), "as another server sees it")
+	// Its server died, and the next one continues.
+	require.Equal(t, []string{"q1 queue 1-2 success", "1 attempt 2-3 lost", "1.1 node 3-3 lost", "2 attempt 9-… running"},
+		shown(&run.Run{Status: run.Running, Attempt: 2, CreatedAt: at(1), StartedAt: at(2)}, body(1, 2, open), body(2, 9)))
+	// Its worker died, so the attempt has an end, and the run waits again.
+	ended := Span{ID: "1", Attempt: 1, Kind: graph.AttemptSpan, Name: "g", Start: at(2), End: at(4), Status: graph.SpanLost}
+	require.Equal(t, []string{"q1 queue 1-2 success", "1 attempt 2-4 lost", "q2 queue 4-… running"},
+		shown(&run.Run{Status: run.Pending, Attempt: 1, CreatedAt: at(1), StartedAt: at(2)}, body(1, 2, ended)))
+	_, err := Of(&run.Run{}, [][]byte{[]byte("{")}, nil)
+	require.Error(t, err)
+}
+
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	c := &testClock{time.Unix(1000, 0).UTC()}
+	rec := newTestRecorder(c, Options{Attempt: 1, Policy: Policy{Level: Content}})
+	big := &graph.SpanContent{JSON: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}
+	for n := range uint64(maxSpans + 10) {
+		b := graph.SpanBegin{ID: n + 1, Kind: graph.ToolSpan, Name: "t", At: c.now()}
+		if n < 20 {
+			b.Input = big
+		}
+		rec.begin(b)
+		rec.end(graph.SpanEnd{ID: n + 1, At: c.now(), Status: graph.SpanSuccess})
+	}
+	rec.Saved(c.now(), 1, nil)
+	stored := table{}
+	require.NoError(t, rec.PutEnd(stored, "r", graph.SpanSuccess, nil))
+	list, err := Of(&run.Run{Status: run.Success, Attempt: 1}, stored.bodies(), nil)
+	require.NoError(t, err)
+	require.Len(t, list, maxSpans+1)
+	bytes := 0
+	for _, s := range list {
+		if s.Kind == graph.AttemptSpan {
+			require.Equal(t, 11, s.Dropped)
+		}
+		if s.Input != nil {
+			bytes += len(s.Input.JSON)
+		}
+	}
+	require.LessOrEqual(t, bytes, maxContent+100)
+}
+
+func TestLevels(t *testing.T) {
+	t.Parallel()
+	now := time.Now
+	require.Nil(t, NewRecorder(Options{Policy: Policy{Level: Off}, Store: true, Now: now}))
+	require.Nil(t, NewRecorder(Options{Policy: Policy{Level: Content}, Now: now}), "a temporary run, not exported")
+	var none *Recorder
+	require.Nil(t, none.Tracing())
+	none.NoteOpen()
+	none.Saved(time.Time{}, 1, nil)
+	none.Close(graph.SpanSuccess)
+	require.Empty(t, none.Now())
+	require.Equal(t, 0, NewRecorder(Options{Policy: Policy{Level: Timings}, Store: true, Now: now}).Tracing().Content)
+	require.Equal(t, DefaultBytes, NewRecorder(Options{Policy: Policy{Level: Content}, Store: true, Now: now}).Tracing().Content)
+}
+
+// Exported spans have the parents that the graph reported, and content only when it is wanted.
+func TestExport(t *testing.T) {
+	t.Parallel()
+	for _, level := range []Level{Off, Timings, Content} {
+		seen := tracetest.NewSpanRecorder()
+		tracer := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test")
+		ctx, attempt := tracer.Start(t.Context(), "run g")
+		c := &testClock{time.Unix(1000, 0).UTC()}
+		rec := newTestRecorder(c, Options{Attempt: 1, Policy: Policy{Level: level}, Tracer: tracer, Context: ctx, Thread: "t"})
+		begin := func(n, parent uint64, kind graph.SpanKind, name, input string) {
+			rec.begin(graph.SpanBegin{ID: n, Parent: parent, Kind: kind, Name: name, Node: "agent", At: c.now(), Provider: "p", Input: &graph.SpanContent{JSON: json.RawMessage(input)}})
+		}
+		begin(1, 0, graph.NodeSpan, "agent", `{}`)
+		begin(2, 1, graph.ModelSpan, "m", `[{"type":"human","content":"secret question"},{"type":"tool","content":"secret result","tool_call_id":"c"}]`)
+		rec.end(graph.SpanEnd{
+			ID: 2, At: c.now(), First: c.now(), Status: graph.SpanSuccess, Model: "m-1", Usage: &graph.SpanUsage{Input: 5, Output: 6, Total: 11, Cached: 4},
+			Output: &graph.SpanContent{JSON: json.RawMessage(`{"type":"ai","content":[{"type":"text","text":"secret answer"}],"tool_calls":[{"name":"f","args":{"x":1},"id":"c"}]}`)},
+		})
+		begin(3, 1, graph.ToolSpan, "f", `{"x":"secret"}`)
+		rec.end(graph.SpanEnd{ID: 3, At: c.now(), Status: graph.SpanError, Error: &graph.Failure{Type: "ValueError"}})
+		rec.Close(graph.SpanLost)
+		attempt.End()
+		byName, parents := map[string]sdk.ReadOnlySpan{}, map[string]string{}
+		for _, s := range seen.Ended() {
+			byName[s.Name()] = s
+			parents[s.SpanContext().SpanID().String()] = s.Name()
+		}
+		require.Len(t, byName, 4)
+		for name, parent := range map[string]string{"node agent": "run g", "chat m": "node agent", "execute_tool f": "node agent"} {
+			require.Equal(t, parent, parents[byName[name].Parent().SpanID().String()], name)
+		}
+		attributes := func(name string) map[string]string {
+			out := map[string]string{}
+			for _, a := range byName[name].Attributes() {
+				out[string(a.Key)] = a.Value.String()
+			}
+			return out
+		}
+		model := attributes("chat m")
+		for key, want := range map[string]string{
+			"operation.name": "chat", "response.model": "m-1", "usage.input_tokens": "5", "usage.output_tokens": "6", "usage.cache_read.input_tokens": "4",
+			"provider.name": "p", "conversation.id": "t",
+		} {
+			require.Equal(t, want, model["gen_ai."+key], key)
+		}
+		require.Equal(t, "ValueError", attributes("execute_tool f")["error.type"])
+		all := fmt.Sprint(model, attributes("execute_tool f"), attributes("node agent"))
+		require.Equal(t, level == Content, strings.Contains(all, "secret"), "%s: %s", level, all)
+		if level == Content {
+			require.JSONEq(t, `[{"role":"user","parts":[{"type":"text","content":"secret question"}]},{"role":"tool","parts":[{"type":"tool_call_response","id":"c","response":"secret result"}]}]`,
+				model["gen_ai.input.messages"])
+			require.JSONEq(t, `[{"role":"assistant","parts":[{"type":"text","content":"secret answer"},{"type":"tool_call","id":"c","name":"f","arguments":{"x":1}}]}]`, model["gen_ai.output.messages"])
+		}
+	}
+}

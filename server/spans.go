@@ -1,0 +1,39 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+	"understudy/run"
+	"understudy/run/spans"
+)
+
+// spanHandlers serve the spans of runs.
+type spanHandlers struct{ runs Runs }
+
+func (h *spanHandlers) routes(route register) {
+	route("GET", "/understudy/runs/{run_id}/spans", h.list)
+}
+
+// list answers with a page of the spans of a run, and the run.
+func (h *spanHandlers) list(c *fiber.Ctx) error {
+	r, err := compat.RunID(param(c, "run_id"))
+	if err != nil {
+		return err
+	}
+	q, err := compat.NewSpanQuery(func(name string) []string { return queries(c, name) })
+	if err != nil {
+		return err
+	}
+	var of *run.Run
+	list, err := reading(c, func(ctx context.Context) (list []spans.Span, err error) {
+		of, list, err = h.runs.Spans(ctx, r)
+		return list, err
+	})
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, q.Append(nil, of, list))
+}
