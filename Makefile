@@ -236,7 +236,8 @@ VERSION ?= $(shell git describe --tags 2>/dev/null)
 
 .PHONY: wheel
 wheel: ## a Python wheel with the program inside, for `pip install`; GOOS and GOARCH choose another system
-	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	@echo "building a wheel in $(DIST)/; the first time takes a minute or two"; \
+	dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	CGO_ENABLED=0 $(GO) build -buildvcs=auto -ldflags "-s -w -X main.release=$(VERSION)" -o "$$dir/understudy" ./cmd/understudy; \
 	$(PYTHON) deploy/wheel/build "$$dir/understudy" "$$($(GO) env GOOS)" "$$($(GO) env GOARCH)" "$(or $(VERSION),$(shell git rev-parse --short HEAD))" "$(DIST)" >"$$dir/wheel"; \
 	wheel=$$(cat "$$dir/wheel"); echo "$$wheel"; echo "install it into the environment of your graphs: .venv/bin/python -m pip install $$wheel"

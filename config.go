@@ -1,6 +1,7 @@
 package understudy
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -19,7 +20,7 @@ import (
 // Config says how a Server works. The zero value of each field is its default, and the zero Config is a server on 127.0.0.1:2024 with its data
 // in the folder .understudy. docs/configuration.md explains each setting under the flag that it has in `understudy serve`.
 type Config struct {
-	// Addr is the host and port to listen on; "" is 127.0.0.1:2024. Port 0 takes a free one. The API has no authentication of its own.
+	// Addr is the host and port to listen on; "" is 127.0.0.1:2024. Port 0 takes a free one. Requests need no credentials unless File has auth.
 	Addr string
 	// File is a langgraph.json, relative to the working directory. Its graphs are served next to registered ones, and its sections (http, store,
 	// checkpointer, webhooks, history) apply. "": none.
@@ -144,10 +145,7 @@ type Python struct {
 // load reads the configuration as `understudy serve` does, with the fields that are set as its flags: so that there is one place for defaults
 // and checks.
 func (c Config) load() (*config.Config, []config.Warning, error) {
-	flags, err := c.flags()
-	if err != nil {
-		return nil, nil, err
-	}
+	flags, mistake := c.flags()
 	environ := make(map[string]string, len(c.Environ))
 	for _, pair := range c.Environ {
 		name, value, _ := strings.Cut(pair, "=")
@@ -157,19 +155,19 @@ func (c Config) load() (*config.Config, []config.Warning, error) {
 		Mode: config.Serve, File: c.File, Flags: flags,
 		Lookup: func(name string) (string, bool) { value, ok := environ[name]; return value, ok },
 	})
-	if err == nil && len(c.Storage.Keys) > 0 {
+	if err = errors.Join(mistake, err); err == nil && len(c.Storage.Keys) > 0 {
 		cfg.Keys = c.Storage.Keys
 	}
 	return cfg, warnings, err
 }
 
-// flags returns the fields that are set, by the names of the flags.
-func (c Config) flags() (map[string]string, error) {
+// flags returns the fields that are set, by the names of the flags; mistake is what cannot be a flag.
+func (c Config) flags() (given map[string]string, mistake error) {
 	f := flags{}
 	if c.Addr != "" {
 		host, port, err := net.SplitHostPort(c.Addr)
 		if err != nil {
-			return nil, fmt.Errorf("Config.Addr: %w", err)
+			mistake = fmt.Errorf("Config.Addr: %w; write HOST:PORT, such as 127.0.0.1:2024", err)
 		}
 		f.text("host", host)
 		f.text("port", port)
@@ -220,7 +218,7 @@ func (c Config) flags() (map[string]string, error) {
 	f.duration("gate-timeout", c.Python.GateTimeout)
 	f.duration("audit-retention", c.Storage.AuditRetention)
 	f.on("allow-broken-graphs", c.Python.AllowBroken)
-	return f, nil
+	return f, mistake
 }
 
 // flags are values by the names of flags. Zero values are left out.

@@ -1,7 +1,9 @@
 package understudy
 
 import (
+	"context"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/config"
+	"understudy/internal/sockerr"
 )
 
 // full is a Config of which every field that is a setting differs from its default.
@@ -88,8 +91,31 @@ func TestVariablesAreReadWhenGiven(t *testing.T) {
 func TestConfigNamesAllMistakes(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Addr: "here"})
+	require.ErrorContains(t, err, "Config.Addr: address here: missing port in address; write HOST:PORT")
+	_, err = New(Config{Addr: "here", Streams: Streams{Records: 1}})
 	require.ErrorContains(t, err, "Config.Addr")
+	require.ErrorContains(t, err, `--stream-records: "1": write 100 or more`, "the others too")
 	_, err = New(Config{Runs: Runs{Lease: time.Millisecond}, Streams: Streams{Records: 1}})
 	require.ErrorContains(t, err, `--lease: "1ms": write 1s to 1h`)
 	require.ErrorContains(t, err, `--stream-records: "1": write 100 or more`)
+}
+
+// What goes wrong around the life of a Server names the next step.
+func TestServerMisused(t *testing.T) {
+	t.Parallel()
+	first, err := New(Config{Addr: "127.0.0.1:0", Storage: Storage{Dir: ":memory:"}})
+	require.NoError(t, err)
+	_, err = New(Config{Addr: first.Addr().String(), Storage: Storage{Dir: ":memory:"}})
+	require.ErrorIs(t, err, sockerr.InUse)
+	require.ErrorContains(t, err, "set Config.Addr to another")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- first.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		res, err := http.Get("http://" + first.Addr().String() + "/ok")
+		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+	}, time.Minute, 5*time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	require.ErrorContains(t, first.Run(ctx), "make another one with New")
 }

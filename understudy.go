@@ -14,11 +14,14 @@ package understudy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 
 	"understudy/graph"
 	"understudy/internal/app"
+	"understudy/internal/sockerr"
 )
 
 // APIVersion is the version of LangGraph Server whose API is served.
@@ -49,6 +52,9 @@ func New(c Config) (*Server, error) {
 	s, err := app.New(app.Config{
 		Settings: settings, Log: c.Log, Tracing: c.Tracing, Version: c.Version, Tools: c.Tools, GraphLoaded: c.GraphLoaded,
 	})
+	if errors.Is(err, sockerr.InUse) {
+		return nil, fmt.Errorf("%w: stop the program that has this port, perhaps another server of yours, or set Config.Addr to another (port 0 takes a free one)", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +71,7 @@ func (s *Server) Register(name, description string, g graph.Graph) error {
 func (s *Server) Addr() net.Addr { return s.app.Addr() }
 
 // Run serves until ctx ends. Then streams end with an id to resume from, no more runs are claimed, running ones get Runs.Grace, and those that
-// are left are handed back to be resumed at the next start. It closes the Server, and returns nil after an orderly stop.
+// are left are handed back to be resumed at the next start. It closes the Server, and returns nil after an orderly stop. Call it once.
 func (s *Server) Run(ctx context.Context) error { return s.app.Run(ctx) }
 
 // Close releases the port and the data folder of a Server that was not run. Run does it too. It may be called twice.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/tidwall/gjson"
 
 	"understudy/access"
 	"understudy/bridge"
@@ -66,6 +67,14 @@ func explain(err error) (status int, text string, worth bool) {
 	return http.StatusInternalServerError, http.StatusText(http.StatusInternalServerError), true
 }
 
+// plainReason returns the text of a body {"detail": "…"}, or any other body as it is.
+func plainReason(body []byte) string {
+	if detail := gjson.GetBytes(body, "detail"); gjson.ValidBytes(body) && detail.Type == gjson.String {
+		return detail.Str
+	}
+	return string(body)
+}
+
 // fail writes the answer to a request that failed.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	status, text, worth := explain(err)
@@ -77,7 +86,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	}
 	if a := answerer(nil); errors.As(err, &a) {
 		status, header, body := a.Answer()
-		requestOf(c).reason = bounded(string(body), maxReason)
+		requestOf(c).reason = bounded(plainReason(body), maxReason)
 		if r := (*access.Refusal)(nil); errors.As(err, &r) && r.Close {
 			c.Context().SetConnectionClose()
 		}

@@ -78,3 +78,13 @@ func TestLogReasons(t *testing.T) {
 		require.Less(t, len(line), 3000)
 	}
 }
+
+// The reason of an answer that other code has written is its text too, and not the JSON around it.
+func TestReasonsArePlain(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"detail":"Invalid \"key\""}`: `Invalid "key"`, `{"detail":{"a":1}}`: `{"detail":{"a":1}}`, "plain": "plain", "": "", `{"detail":"cut o`: `{"detail":"cut o`, `["detail"]`: `["detail"]`,
+	} {
+		require.Equal(t, want, plainReason([]byte(body)), body)
+	}
+}

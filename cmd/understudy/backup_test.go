@@ -154,6 +154,7 @@ func TestRestoreRefuses(t *testing.T) {
 			require.NoError(t, f.Close())
 		}, "is not the one that was backed up"},
 		"cut off":    {func(dir string) { require.NoError(t, os.Truncate(filepath.Join(dir, "understudy.db"), 4096)) }, "is not the one that was backed up"},
+		"not there":  {func(dir string) { require.NoError(t, os.RemoveAll(dir)) }, "does not exist; name the folder of a backup"},
 		"unfinished": {func(dir string) { require.NoError(t, os.Remove(filepath.Join(dir, "backup.json"))) }, "is no backup"},
 		"a file": {func(dir string) {
 			require.NoError(t, os.RemoveAll(dir))

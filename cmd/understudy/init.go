@@ -133,7 +133,7 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return fmt.Errorf("%w; name a folder in which this user may write", err)
 	}
 	var there []string
 	for _, name := range sortedKeys(files) {

@@ -94,7 +94,7 @@ Clients send it as x-api-key, which is what api_key of LangGraph's SDKs does, or
 		case strings.TrimSpace(name) == "":
 			return misused(cmd, "needs --name, such as the client that gets the key")
 		case !ok:
-			return misused(cmd, "--scope %q is none; write read, write or admin", scope)
+			return misused(cmd, "does not know --scope %q; the scopes are read, write and admin", scope)
 		case len(name) > maxName || len(identity) > maxName:
 			return misused(cmd, "--name and --identity have at most %d bytes", maxName)
 		}

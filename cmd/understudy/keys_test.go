@@ -124,14 +124,14 @@ func TestKeys(t *testing.T) {
 	}
 
 	for problem, args := range map[string][]string{
-		"needs --name":         {"create"},
-		"read, write or admin": {"create", "--name", "x", "--scope", "root"},
-		"12h or 90d":           {"create", "--name", "x", "--expires", "tomorrow"},
-		"at most 200":          {"create", "--name", strings.Repeat("x", 201)},
-		"there is no key":      {"revoke", "none"},
-		"no key":               {"rotate", "none"},
-		"was revoked":          {"rotate", id(keys[0])},
-		"ID of one key":        {"revoke"},
+		"needs --name":                         {"create"},
+		"the scopes are read, write and admin": {"create", "--name", "x", "--scope", "root"},
+		"12h or 90d":                           {"create", "--name", "x", "--expires", "tomorrow"},
+		"at most 200":                          {"create", "--name", strings.Repeat("x", 201)},
+		"there is no key":                      {"revoke", "none"},
+		"no key":                               {"rotate", "none"},
+		"was revoked":                          {"rotate", id(keys[0])},
+		"ID of one key":                        {"revoke"},
 	} {
 		_, err := run(args...)
 		require.ErrorContains(t, err, problem)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -197,4 +198,18 @@ func TestConsole(t *testing.T) {
 	require.Len(t, lines, 2)
 	require.Regexp(t, `^\d\d:\d\d:\d\d run ended run_id=r1 status=success g.time=1$`, lines[0])
 	require.Regexp(t, `^\d\d:\d\d:\d\d WARN  alone run_id=r1$`, lines[1])
+}
+
+// Every command is in the table of docs/configuration.md.
+func TestCommandsAreDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(page), "## Commands\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, cmd := range newRoot(io.Discard, io.Discard).Commands() {
+		if name := cmd.Name(); name != "help" {
+			require.Regexp(t, "(?m)^\\|[^|]*`(understudy )?"+name+"\\b", table, "understudy %s", name)
+		}
+	}
 }

@@ -53,9 +53,9 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		return explain(err, cfg)
 	}
 	addr := srv.Addr()
-	if exposed(cfg.Mode, addr) && cfg.TLSClientCA == "" {
+	if exposed(cfg.Mode, addr) && !cfg.Authenticates() {
 		log.Warn("NO AUTHENTICATION: anyone who reaches this address can read, change and delete every conversation. "+
-			"Use --host 127.0.0.1, or put a proxy that authenticates in front and block direct access.", "address", addr.String())
+			`Use --host 127.0.0.1, or write {"auth": {"api_keys": true}} in langgraph.json, or put a proxy that authenticates in front and block direct access.`, "address", addr.String())
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -81,7 +81,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 				list.whole = func(graphs []string) {
 					watching.Go(func() {
 						list.tryFactories(watch, graphs, srv.BuildGraph)
-						tryNext(watch, stdout, url+cfg.HTTP.MountPrefix, graphs, srv.InputSchema)
+						tryNext(watch, stdout, url+cfg.HTTP.MountPrefix, credentialsFor(cfg), graphs, srv.InputSchema)
 					})
 				}
 			}
@@ -124,7 +124,7 @@ func limitMemory(cfg *config.Config, log *slog.Logger) {
 	}
 }
 
-// exposed reports whether the API, which has no authentication of its own, is served to other machines. The proxy leaves authentication
+// exposed reports whether the API is served to other machines. The proxy leaves authentication
 // to its upstream, and a worker serves health and metrics alone.
 func exposed(mode config.Mode, addr net.Addr) bool {
 	if mode != config.Serve && mode != config.Dev {

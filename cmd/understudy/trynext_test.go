@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/config"
 )
 
 // dev suggests calls of the first graph, and of the first one that takes messages: that one can be talked to.
@@ -28,7 +31,7 @@ func TestTryNext(t *testing.T) {
 		{[]string{"broken", "json"}, "broken", [][2]string{{"broken", "{}"}}},
 	} {
 		var out strings.Builder
-		tryNext(t.Context(), &out, "http://x", tt.graphs, func(_ context.Context, name string) (json.RawMessage, error) {
+		tryNext(t.Context(), &out, "http://x", credentials{}, tt.graphs, func(_ context.Context, name string) (json.RawMessage, error) {
 			if schema, ok := schemas[name]; ok {
 				return json.RawMessage(schema), nil
 			}
@@ -41,5 +44,39 @@ func TestTryNext(t *testing.T) {
 			require.Contains(t, got, "/runs/stream -H 'content-type: application/json' -d '{\"assistant_id\": \""+s[0]+"\",\n    \"input\": "+s[1]+", \"stream_mode\": [\"updates\"]}'")
 		}
 		require.Contains(t, got, `/runs/wait -H 'content-type: application/json' -d '{"assistant_id": "`+tt.talk+`"`)
+	}
+}
+
+// On a server that authenticates, every suggested call has credentials, and the first line says where they come from.
+func TestTryNextWithCredentials(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		cfg                config.Config
+		note, curl, python string
+	}{
+		"keys":                  {config.Config{Auth: config.Auth{Keys: true}, Data: "/p/.understudy"}, "understudy keys create --name me)\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
+		"keys in another place": {config.Config{Auth: config.Auth{Keys: true, JWT: &config.JWT{}}, Data: "/d e"}, "--name me --data '/d e')\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
+		"keys in Postgres":      {config.Config{Auth: config.Auth{Keys: true}, DatabaseURL: "postgres://u:secret@h/d"}, "--database-url URL)\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
+		"tokens":                {config.Config{Auth: config.Auth{JWT: &config.JWT{}}}, "export TOKEN=", `-H "Authorization: Bearer $TOKEN"`, `, headers=`},
+		"ignored":               {config.Config{Auth: config.Auth{Keys: true}, IgnoreAuth: true}, "", "", ""},
+		"none":                  {config.Config{}, "", "", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			tryNext(t.Context(), &out, "http://x", credentialsFor(&tt.cfg), []string{"json", "chat"}, func(context.Context, string) (json.RawMessage, error) { return nil, nil })
+			got := out.String()
+			require.NotContains(t, got, "secret")
+			require.Contains(t, got, tt.note)
+			require.Contains(t, got, tt.python)
+			calls := strings.Count(got, "curl ")
+			require.GreaterOrEqual(t, calls, 3)
+			require.Equal(t, calls, strings.Count(got, cmp.Or(tt.curl, "curl ")), got)
+			if tt.note == "" {
+				require.NotContains(t, got, "x-api-key")
+				require.NotContains(t, got, "Bearer")
+			}
+		})
 	}
 }

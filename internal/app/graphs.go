@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -111,6 +112,25 @@ func broken(problems map[string]error) error {
 	return errors.New(text)
 }
 
+// fixes returns the commands that most likely repair graphs, each once and on a line of its own.
+func fixes(problems map[string]error) string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		var f *graph.Failure
+		if !errors.As(problems[name], &f) {
+			continue
+		}
+		fix := f.Fix
+		if fix == "" {
+			fix = "correct " + name + "; understudy doctor shows more"
+		}
+		if line := "\n  fix  " + fix; !strings.Contains(text+"\n", line+"\n") {
+			text += line
+		}
+	}
+	return text
+}
+
 // ErrNoGraphs ends a server of which no graph loads, unless Settings.AllowBrokenGraphs.
 var ErrNoGraphs = errors.New("no graph loads")
 
@@ -143,7 +163,7 @@ func (s *Server) watchGraphs(ctx context.Context) error {
 		if langgraph, _ := s.pool.Versions(); langgraph != "" {
 			tick.Stop()
 			if problems := s.pool.Problems(); len(problems) == len(s.graphs.Names()) {
-				return fmt.Errorf("%w: %w", ErrNoGraphs, broken(problems))
+				return fmt.Errorf("%w: %w%s", ErrNoGraphs, broken(problems), fixes(problems))
 			}
 			return nil
 		}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,6 +79,7 @@ type Server struct {
 	tracer   trace.Tracer // nil: there are no spans
 	listener net.Listener // nil for a worker without a port
 	certs    port
+	ran      atomic.Bool
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
 	gate     *gate.Gate   // nil when nothing needs one
@@ -168,6 +170,9 @@ func (s *Server) url() string {
 // Run serves until ctx ends: then streams end with an id to resume from, nothing more is claimed, running runs get the grace period, and
 // what is left is handed back. It closes the Server.
 func (s *Server) Run(ctx context.Context) (err error) {
+	if s.ran.Swap(true) {
+		return errors.New("Run was called before, and has closed this server: make another one with New")
+	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	// Workers, bridge and storage live until the last run has ended. Workers start before the takeover, which may ask a graph about a head.
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))

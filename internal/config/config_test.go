@@ -401,6 +401,10 @@ func TestFindPython(t *testing.T) {
 	got, err := FindPython("", dir, func(string) (string, bool) { return active, true })
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(active, "bin/python"), got)
+	closed := filepath.Join(t.TempDir(), "python")
+	require.NoError(t, os.WriteFile(closed, nil, 0o644))
+	_, err = FindPython(closed, dir, none)
+	require.ErrorContains(t, err, "let this user read and execute it")
 	_, err = FindPython(filepath.Join(dir, "none"), dir, none)
 	require.ErrorContains(t, err, "cannot be started")
 }

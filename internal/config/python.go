@@ -17,6 +17,10 @@ import (
 func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, error) {
 	if asked != "" {
 		path, err := exec.LookPath(asked)
+		if errors.Is(err, fs.ErrPermission) {
+			return "", fmt.Errorf("%q: cannot be started (%w): let this user read and execute it, and search the folders above it and above what it links to "+
+				"(an interpreter in the home folder of another user is out of reach), or name another one, such as /usr/bin/python3", asked, err)
+		}
 		if err != nil {
 			return "", fmt.Errorf("%q: cannot be started (%w): write the path of an interpreter, such as .venv/bin/python", asked, err)
 		}

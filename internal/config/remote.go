@@ -62,7 +62,7 @@ func (f *file) variableValue(name string, v value, key string) (string, bool) {
 	}
 	s, ok := f.lookup(name)
 	if !ok {
-		text := "variable " + name + " is not set"
+		text := "variable " + name + " is not set; set it in the environment of the server, or in the env section or file of langgraph.json"
 		if missing := f.c.MissingEnv; missing != "" {
 			text += ", and there is no file " + missing + ", which env names"
 		}

@@ -289,6 +289,9 @@ func readManifest(from string) (*Manifest, error) {
 	if info, statErr := os.Stat(from); statErr == nil && !info.IsDir() {
 		return nil, fmt.Errorf("%s is a file; name the folder of a backup, which has a %s", from, manifestName)
 	}
+	if _, statErr := os.Stat(from); errors.Is(statErr, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s does not exist; name the folder of a backup, which has a %s", from, manifestName)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is no backup: it has no %s, which is written last", from, manifestName)
 	}
