@@ -225,6 +225,14 @@ async def test_responses_continue_and_branch(ai):
         assert (stored.output_text, stored.status, stored.model) == (response.output_text, "completed", "agent")
 
 
+@pytest.mark.parametrize("subgraphs", [True, False])
+async def test_tokens_of_subgraphs(ai, subgraphs):
+    """The answer of a model in a subgraph comes as tokens if the client asks for them, else as a whole."""
+    texts, reasons, usage, _ = await follow(ai, "parent", said("say 8"), extra_body={"stream_subgraphs": subgraphs})
+    assert ("".join(texts), reasons, usage.completion_tokens) == (words(8), ["stop"], 8)
+    assert (len(texts) > 1) == subgraphs
+
+
 async def test_streams_of_responses(ai):
     events = [e async for e in await ai.responses.create(model="agent", input='call search {"q": "x"}', stream=True)]
     assert [e.sequence_number for e in events] == list(range(len(events)))

@@ -29,6 +29,7 @@ const maxWaiting = 1 << 20
 // write to `messages`; a stream shows their tokens as they come. Not safe for concurrent use. Its work for a record does not depend on those before it.
 type Answer struct {
 	live      bool
+	subgraphs bool // tokens of models in subgraphs are shown
 	resumable bool // questions can be answered
 	speaks    bool // a node wrote `messages`, or it need not
 
@@ -83,6 +84,7 @@ func (f failure) String() string {
 
 // stream is a message of a model whose tokens come.
 type stream struct {
+	graph  string // namespace of the graph whose node calls the model
 	node   string
 	hidden bool
 	number int // of the message; -1: nothing was shown
@@ -96,6 +98,7 @@ type stream struct {
 // Options say what a client can do with an answer.
 type Options struct {
 	Live      bool // it is a stream
+	Subgraphs bool // a stream shows tokens of models in subgraphs too, except of those that tools call; its run streams subgraphs
 	Resumable bool // questions can be answered
 	Resumes   bool // the run answers a question, and need not write messages
 	// Had are the messages that the thread had before a run that answers a question, a list: graphs may write them again.
@@ -104,7 +107,7 @@ type Options struct {
 
 // New returns an empty answer.
 func New(o Options) *Answer {
-	a := &Answer{live: o.Live, resumable: o.Resumable, speaks: o.Resumes, streams: map[string]*stream{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
+	a := &Answer{live: o.Live, subgraphs: o.Subgraphs, resumable: o.Resumable, speaks: o.Resumes, streams: map[string]*stream{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
 	gjson.ParseBytes(o.Had).ForEach(func(_, m gjson.Result) bool {
 		if id := m.Get("id").String(); id != "" {
 			a.old[id] = true
@@ -127,7 +130,7 @@ func Stored(messages []json.RawMessage, interrupts json.RawMessage) *Answer {
 // Add adds a record, and returns what the client can be shown now. The pieces are valid until the next call.
 func (a *Answer) Add(r *bridge.Record) []Piece {
 	a.pieces, a.results = a.pieces[:0], a.results[:0]
-	switch r.Event {
+	switch event, ns, _ := strings.Cut(r.Event, "|"); event {
 	case "metadata": // an attempt begins: what the one before has not ended, it says again
 		a.abandon()
 	case "messages":
@@ -135,7 +138,14 @@ func (a *Answer) Add(r *bridge.Record) []Piece {
 			a.token(r.Data)
 		}
 	case "updates":
-		a.update(r.Data)
+		if ns == "" {
+			a.update(r.Data)
+		} else { // what a subgraph writes, the node that it is writes too
+			gjson.ParseBytes(r.Data).ForEach(func(node, _ gjson.Result) bool {
+				a.endOf(ns, node.Str)
+				return true
+			})
+		}
 	case "error":
 		f := failureOf(r.Data)
 		a.failure = &f
@@ -199,7 +209,7 @@ func (a *Answer) token(data []byte) {
 	}
 	s := a.streams[m.ID]
 	if s == nil {
-		s = newStream(pair.Get("1"), a.seed)
+		s = a.newStream(pair.Get("1"))
 		a.streams[m.ID] = s
 	}
 	if s.hidden {
@@ -216,17 +226,25 @@ func (a *Answer) token(data []byte) {
 }
 
 // newStream returns a stream that shows nothing yet, if clients see the model that makes it: models of middleware, such as summarizers, those of subagents, and
-// those that tools call speak to the graph.
-func newStream(metadata gjson.Result, seed maphash.Seed) *stream {
+// those that tools call speak to the graph. So do those of subgraphs, unless the client chose to see them.
+func (a *Answer) newStream(metadata gjson.Result) *stream {
 	s := &stream{node: metadata.Get("langgraph_node").String(), number: -1}
-	s.hash.SetSeed(seed)
+	s.hash.SetSeed(a.seed)
 	var tags []string
 	for _, tag := range metadata.Get("tags").Array() {
 		tags = append(tags, tag.String())
 	}
-	nested := strings.Contains(metadata.Get("langgraph_checkpoint_ns").String(), "|")
+	ns := metadata.Get("langgraph_checkpoint_ns").String()
+	if at := strings.LastIndexByte(ns, '|'); at >= 0 {
+		s.graph = ns[:at]
+	}
+	nested, inTool := false, s.node == "tools"
+	for i, level := range strings.Split(ns, "|") {
+		nested = nested || i > 0 && !a.subgraphs
+		inTool = inTool || strings.HasPrefix(level, "tools:")
+	}
 	caller := graph.CallerOf(s.node, nested, metadata.Get("lc_source").String(), tags...)
-	s.hidden = caller != graph.Lead || s.node == "tools" || slices.Contains(tags, "nostream") || slices.Contains(tags, "langsmith:nostream")
+	s.hidden = caller != graph.Lead || inTool || slices.Contains(tags, "nostream") || slices.Contains(tags, "langsmith:nostream")
 	return s
 }
 
@@ -293,6 +311,15 @@ func (a *Answer) advance() {
 	}
 }
 
+// endOf ends the streams of a node that has written.
+func (a *Answer) endOf(graph, node string) {
+	for _, s := range append(a.waiting[:len(a.waiting):len(a.waiting)], a.current) {
+		if s != nil && s.graph == graph && s.node == node && !s.ended {
+			a.end(s)
+		}
+	}
+}
+
 // update adds what nodes have written: {node: update}, and interrupts.
 func (a *Answer) update(data []byte) {
 	gjson.ParseBytes(data).ForEach(func(node, v gjson.Result) bool {
@@ -300,11 +327,7 @@ func (a *Answer) update(data []byte) {
 			a.questions = inOrder(append(a.questions, questionsIn(v)...))
 			return true
 		}
-		for _, s := range append(a.waiting[:len(a.waiting):len(a.waiting)], a.current) {
-			if s != nil && s.node == node.Str && !s.ended {
-				a.end(s)
-			}
-		}
+		a.endOf("", node.Str)
 		updates := []gjson.Result{v}
 		if v.IsArray() {
 			updates = v.Array()

@@ -17,6 +17,7 @@ import (
 	"understudy/internal/cputest"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/answer"
 	"understudy/server/openai"
 )
 
@@ -283,6 +284,51 @@ func TestAnswers(t *testing.T) {
 		require.Equal(t, tt.whole, whole, name)
 		require.Equal(t, tt.streamed, streamed, name)
 	}
+}
+
+// With stream_subgraphs a stream has the tokens of subgraphs. The message that the node of the subgraph writes is not shown again.
+func TestTokensOfSubgraphs(t *testing.T) {
+	t.Parallel()
+	inside := func(line, ns string) string { // the token or update of a subgraph
+		event, data, _ := strings.Cut(line, " ")
+		return event + "|" + ns + " " + strings.ReplaceAll(data, "'langgraph_checkpoint_ns':'", "'langgraph_checkpoint_ns':'"+ns+"|")
+	}
+	one, two := "child:1", "other:2|deep:3"
+	lines := records(
+		inside(token("1", "model", "Hel"), one), inside(token("2", "model", "Wo"), two), inside(token("1", "model", "lo"), one), inside(token("2", "model", "rld"), two),
+		inside(token("9", "SummarizationMiddleware.before_model", "sum", `,'lc_source':'summarization'`), one),
+		inside(token("8", "model", "of a tool"), "tools:5"), inside(token("7", "tools", "in a tool"), one),
+		inside(wrote("model", ai("2", "World")), two), inside(wrote("model", ai("1", "Hello")), one),
+		wrote("other", ai("2", "World")), wrote("child", `{'type':'human','id':'h','content':'hi'}`, ai("1", "Hello")), token("3", "model", "End"), wrote("model", ai("3", "End")),
+	)
+	for _, tt := range []struct{ field, want string }{
+		{`,'stream_subgraphs':true`, "Hello\n\nWorld\n\nEnd"},
+		{``, "World\n\nHello\n\nEnd"}, // as their nodes end
+	} {
+		turn := chat(t, `{'model':'m','stream':true`+tt.field+`,'messages':[{'role':'user','content':'hi'}]}`, thread)
+		body, err := turn.Body(assistant, openai.Memory{})
+		require.NoError(t, err)
+		require.Equal(t, tt.field != "", gjson.GetBytes(body, "stream_subgraphs").Bool())
+		a := openai.NewAnswer(turn, nil)
+		var parts []string
+		for _, r := range append(lines, nil) {
+			pieces := []answer.Piece(nil)
+			if r == nil {
+				pieces = a.End()
+			} else {
+				pieces = a.Add(r)
+			}
+			for _, piece := range pieces {
+				for len(parts) <= piece.Message {
+					parts = append(parts, "")
+				}
+				parts[piece.Message] += piece.Text
+			}
+		}
+		require.Equal(t, tt.want, strings.Join(parts, "\n\n"))
+	}
+	_, err := openai.ReadChat([]byte(`{"model":"m","stream_subgraphs":1,"messages":[{"role":"user","content":"hi"}]}`), "")
+	require.ErrorContains(t, err, "stream_subgraphs is true or false")
 }
 
 // However the tokens of parallel models mix, each message is shown once, in one piece.

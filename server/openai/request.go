@@ -23,6 +23,7 @@ type Turn struct {
 	Stream bool
 
 	includeUsage bool
+	subgraphs    bool // a stream has tokens of subgraphs
 	user         string
 	metadata     *jsonobj.Object // of the client, without what is ours; may be empty
 	messages     []turnMessage
@@ -85,7 +86,7 @@ func (t *Turn) read(r gjson.Result, header string) error {
 		return refuse("model", "model is the id of an assistant, or the name of a graph")
 	}
 	t.Model = model.Str
-	for name, to := range map[string]*bool{"stream": &t.Stream} {
+	for name, to := range map[string]*bool{"stream": &t.Stream, "stream_subgraphs": &t.subgraphs} {
 		switch v := r.Get(name); {
 		case v.IsBool():
 			*to = v.Bool()
@@ -424,6 +425,9 @@ func (t *Turn) Body(a id.Assistant, m Memory) (json.RawMessage, error) {
 	o.Set("stream_mode", json.RawMessage(`["updates"]`))
 	if t.Stream {
 		o.Set("stream_mode", json.RawMessage(`["messages-tuple","updates"]`))
+		if t.subgraphs {
+			o.Set("stream_subgraphs", json.RawMessage("true"))
+		}
 	}
 	o.SetText("on_disconnect", "cancel")
 	if t.Thread != "" {
@@ -452,7 +456,7 @@ func (t *Turn) Body(a id.Assistant, m Memory) (json.RawMessage, error) {
 
 // NewAnswer returns the empty answer of a turn whose Body is made. had are the messages that its thread had before a run that answers a question.
 func NewAnswer(t *Turn, had json.RawMessage) *answer.Answer {
-	return answer.New(answer.Options{Live: t.Stream, Resumable: t.Thread != "", Resumes: t.resumes, Had: had})
+	return answer.New(answer.Options{Live: t.Stream, Subgraphs: t.subgraphs, Resumable: t.Thread != "", Resumes: t.resumes, Had: had})
 }
 
 // lastUser returns the text of the last message of the user.
