@@ -268,7 +268,7 @@ func (g *Gate) begin(ctx context.Context, r *Request) (*stream, error) {
 	}
 	s.outer = r.Outer
 	head := r.append(p)
-	err = p.out.frame(func(b []byte) []byte {
+	err = p.out.Add(func(b []byte) []byte {
 		return head(append(b, bothOpen, byte(s.number>>24), byte(s.number>>16), byte(s.number>>8), byte(s.number)))
 	})
 	if err != nil {

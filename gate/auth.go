@@ -280,7 +280,7 @@ func (p *process) call(ctx context.Context, do string, rest func([]byte, *proces
 	number := p.number()
 	p.calls[number] = result
 	p.mu.Unlock()
-	err := p.out.frame(func(b []byte) []byte {
+	err := p.out.Add(func(b []byte) []byte {
 		b = append(b, toCall, byte(number>>24), byte(number>>16), byte(number>>8), byte(number))
 		b = append(append(append(b, `{"do":"`...), do...), '"')
 		return append(rest(b, p), '}')

@@ -45,7 +45,7 @@ type process struct {
 	startErr error  // why it was never ready. After exited
 	cause    string // why it died. After exited
 
-	out *outbox
+	out outbox
 
 	mu     sync.Mutex
 	hello  *hello
@@ -73,7 +73,7 @@ func (g *Gate) newProcess() *process {
 	g.mu.Unlock()
 	return &process{
 		gate: g, program: program, said: child.NewValve(), ready: make(chan struct{}), exited: make(chan struct{}), retiring: make(chan struct{}),
-		stopping: make(chan struct{}), lost: make(chan struct{}), out: newOutbox(), calls: map[uint32]chan []byte{}, open: map[uint32]*stream{},
+		stopping: make(chan struct{}), lost: make(chan struct{}), out: outbox{child.NewOutbox()}, calls: map[uint32]chan []byte{}, open: map[uint32]*stream{},
 	}
 }
 
@@ -125,7 +125,7 @@ func (p *process) run(ctx context.Context) {
 	}
 	defer p.child.Close()
 	p.pid = p.child.PID
-	_ = p.out.frame(func(b []byte) []byte { return append(b, code()...) })
+	_ = p.out.Add(func(b []byte) []byte { return append(b, code()...) })
 
 	var pipes, wires sync.WaitGroup
 	print := func(stream string) func(string) {
@@ -152,7 +152,7 @@ func (p *process) run(ctx context.Context) {
 	})
 	wires.Go(func() {
 		if conn, ok := <-connected; ok {
-			p.out.writeTo(conn)
+			p.out.WriteTo(conn)
 		}
 	})
 	wires.Go(func() { defer close(left); waitErr = p.child.Wait() })
@@ -161,7 +161,7 @@ func (p *process) run(ctx context.Context) {
 	p.gate.leave(p)
 	p.stop(ctx, gone, left)
 
-	p.out.close()
+	p.out.Close()
 	p.child.ExpectNone()
 	p.child.Hangup()
 	timer := time.NewTimer(time.Second)

@@ -3,8 +3,6 @@ package gate
 import (
 	"encoding/binary"
 	"errors"
-	"net"
-	"sync"
 
 	"understudy/internal/child"
 )
@@ -33,67 +31,10 @@ func parse(body []byte) (kind byte, number uint32, payload []byte, err error) {
 }
 
 // outbox is what is to be written to a process. Pieces of bodies are limited by the window of their stream, the rest by the number of calls.
-type outbox struct {
-	ready chan struct{} // has room for one
+type outbox struct{ *child.Outbox }
 
-	mu     sync.Mutex
-	queue  []byte
-	closed bool
-}
-
-func newOutbox() *outbox { return &outbox{ready: make(chan struct{}, 1)} }
-
-// frame queues one frame. It never blocks. A frame that is too large is an error.
-func (o *outbox) frame(body func([]byte) []byte) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed {
-		return nil
-	}
-	b, at := child.OpenFrame(o.queue)
-	b, err := child.CloseFrame(body(b), at)
-	o.queue = b
-	if err != nil {
-		return err
-	}
-	select {
-	case o.ready <- struct{}{}:
-	default:
-	}
-	return nil
-}
-
-func (o *outbox) send(kind byte, number uint32, payload []byte) error {
-	return o.frame(func(b []byte) []byte {
+func (o outbox) send(kind byte, number uint32, payload []byte) error {
+	return o.Add(func(b []byte) []byte {
 		return append(binary.BigEndian.AppendUint32(append(b, kind), number), payload...)
 	})
-}
-
-func (o *outbox) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.closed {
-		o.closed, o.queue = true, nil
-		close(o.ready)
-	}
-}
-
-// writeTo writes what is queued until close.
-func (o *outbox) writeTo(conn net.Conn) {
-	var spare []byte
-	for range o.ready {
-		o.mu.Lock()
-		b := o.queue
-		o.queue, spare = spare[:0], nil
-		o.mu.Unlock()
-		if len(b) == 0 {
-			continue
-		}
-		if _, err := conn.Write(b); err != nil {
-			continue // the reader gets the error too
-		}
-		if cap(b) <= 1<<20 {
-			spare = b
-		}
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"maps"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -116,28 +115,6 @@ func (p *Pool) SetStartWithin(d time.Duration) { p.startWithin = d }
 
 // SetLost bounds how long a silent worker is waited for. Call it before Run.
 func (p *Pool) SetLost(d time.Duration) { p.lost = d }
-
-// A frame is allocated once, whatever its size.
-func TestFramesAreAllocatedOnce(t *testing.T) {
-	for _, size := range []int{1 << 10, 1 << 20, 33 << 20} {
-		frame, at := child.OpenFrame(nil)
-		frame, err := child.CloseFrame(append(frame, make([]byte, size)...), at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := bufio.NewReader(bytes.NewReader(frame))
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		body, err := child.ReadFrame(r)
-		runtime.ReadMemStats(&after)
-		if err != nil || len(body) != size {
-			t.Fatalf("%d bytes, %v", len(body), err)
-		}
-		if took := after.TotalAlloc - before.TotalAlloc; took > uint64(size)+(2<<20) {
-			t.Errorf("a frame of %d bytes took %d", size, took)
-		}
-	}
-}
 
 // Made counts the workers that were ever started.
 func (p *Pool) Made() int { return int(p.made.Load()) }

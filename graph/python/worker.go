@@ -42,10 +42,7 @@ type worker struct {
 	said    *child.Valve  // limits its output in the log
 	reading sync.WaitGroup
 
-	outReady chan struct{} // has room for one
-	outMu    sync.Mutex
-	out      []byte // frames to write. Grows with the input of runs; runs are limited elsewhere
-	closed   bool
+	out *child.Outbox // grows with the input of runs; runs are limited elsewhere
 
 	mu       sync.Mutex
 	calls    map[uint64]*call
@@ -75,7 +72,7 @@ func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
 	w := &worker{
 		pool: p, gen: gen, isolated: isolated, number: p.made.Add(1), resting: make(chan struct{}),
 		ready: make(chan struct{}), retired: make(chan struct{}), worn: make(chan struct{}), lost: make(chan struct{}), exited: make(chan struct{}),
-		outReady: make(chan struct{}, 1), calls: make(map[uint64]*call), said: child.NewValve(), began: time.Now(),
+		out: child.NewOutbox(), calls: make(map[uint64]*call), said: child.NewValve(), began: time.Now(),
 	}
 	w.since = w.began
 	if n := p.opts.MaxRuns; n > 0 && !isolated {
@@ -127,7 +124,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	})
 	wires.Go(func() {
 		if conn, ok := <-connected; ok {
-			w.write(conn)
+			w.out.WriteTo(conn)
 		}
 	})
 	wires.Go(func() { defer close(left); waitErr = w.child.Wait() })
@@ -148,7 +145,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 
 	// The worker exits when its socket closes. Its children die with its process group.
-	w.stopWriting()
+	w.out.Close()
 	w.child.Hangup()
 	timer := time.NewTimer(time.Second)
 	select {
@@ -278,51 +275,7 @@ func (w *worker) load(now time.Time) (takes bool, runs int, answers bool) {
 // --- writing ---------------------------------------------------------------------------
 
 // send queues one message as a frame. It never blocks. It returns an error when the message is too large.
-func (w *worker) send(encode func([]byte) []byte) error {
-	w.outMu.Lock()
-	defer w.outMu.Unlock()
-	if w.closed {
-		return nil
-	}
-	b, at := child.OpenFrame(w.out)
-	b, err := child.CloseFrame(encode(b), at)
-	w.out = b
-	if err != nil {
-		return err
-	}
-	select {
-	case w.outReady <- struct{}{}:
-	default:
-	}
-	return nil
-}
-
-func (w *worker) stopWriting() {
-	w.outMu.Lock()
-	defer w.outMu.Unlock()
-	w.closed = true
-	w.out = nil
-	close(w.outReady)
-}
-
-func (w *worker) write(conn net.Conn) {
-	var spare []byte
-	for range w.outReady {
-		w.outMu.Lock()
-		b := w.out
-		w.out, spare = spare[:0], nil
-		w.outMu.Unlock()
-		if len(b) == 0 {
-			continue
-		}
-		if _, err := conn.Write(b); err != nil {
-			continue // the reader gets the error too
-		}
-		if cap(b) <= 1<<20 {
-			spare = b
-		}
-	}
-}
+func (w *worker) send(encode func([]byte) []byte) error { return w.out.Add(encode) }
 
 func cancelMessage(number uint64) func([]byte) []byte {
 	return func(b []byte) []byte {

@@ -32,11 +32,11 @@ func ReadFrame(r *bufio.Reader) ([]byte, error) {
 	return whole, err
 }
 
-// OpenFrame reserves the length of a frame at the end of b, and returns where; CloseFrame sets it.
-func OpenFrame(b []byte) ([]byte, int) { return append(b, 0, 0, 0, 0), len(b) }
+// openFrame reserves the length of a frame at the end of b, and returns where; closeFrame sets it.
+func openFrame(b []byte) ([]byte, int) { return append(b, 0, 0, 0, 0), len(b) }
 
-// CloseFrame sets the length of the frame that OpenFrame opened at the offset. A frame that is too large is removed.
-func CloseFrame(b []byte, at int) ([]byte, error) {
+// closeFrame sets the length of the frame that openFrame opened at the offset. A frame that is too large is removed.
+func closeFrame(b []byte, at int) ([]byte, error) {
 	n := len(b) - at - 4
 	if n > MaxFrame {
 		return b[:at], fmt.Errorf("a frame of %d bytes is larger than the %d allowed", n, MaxFrame)
