@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,7 +116,7 @@ func Open(o Options) (*DeerFlow, error) {
 		d.Internal = hex.EncodeToString(b[:])
 	}
 	d.Origins, d.Commands = list(env("GATEWAY_CORS_ORIGINS")), list(env("DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST"))
-	d.Memory = &memory.Book{File: func(user string) string { return filepath.Join(d.Home.UserDir(user), "memory.json") }, Now: o.Now}
+	d.Memory = &memory.Book{File: d.memoryFile, Now: o.Now}
 	d.Agents = &agent.Folder{Dir: func(user string) string { return filepath.Join(d.Home.UserDir(user), "agents") }}
 	d.Skills = &skill.Library{
 		Root: d.skillsRoot, User: func(user string) string { return filepath.Join(d.Home.UserDir(user), "skills", "custom") },
@@ -160,6 +161,24 @@ func (d *DeerFlow) Settings() (*settings.Settings, error) {
 func (d *DeerFlow) registration() bool {
 	s, err := d.config.Current()
 	return err != nil || s.Registration()
+}
+
+// memoryFile returns the file of a memory: of a user, of a user's agent, or the one that all share, if memory.storage_path is absolute.
+func (d *DeerFlow) memoryFile(subject string) string {
+	if s, err := d.config.Current(); err == nil && filepath.IsAbs(s.Memory.Path) {
+		return s.Memory.Path
+	}
+	user, name := memory.Of(subject)
+	if name == "" {
+		return filepath.Join(d.Home.UserDir(user), "memory.json")
+	}
+	return filepath.Join(d.Agents.Dir(user), name, "memory.json")
+}
+
+// EnabledSkills returns the skills of a user that are switched on.
+func (d *DeerFlow) EnabledSkills(user string) ([]*skill.Skill, error) {
+	all, err := d.Skills.List(user)
+	return slices.DeleteFunc(all, func(s *skill.Skill) bool { return !s.Enabled }), err
 }
 
 func (d *DeerFlow) skillsRoot() (string, error) {

@@ -31,6 +31,7 @@ var projects = []struct {
 	{"approval", "a graph in Python that asks a person before it acts", pythonNext},
 	{"go", "a Go program with graphs and the server inside", goNext() + "\ngo run . -addr 127.0.0.1:2024"},
 	{"frontend", "an agent and a React page on useStream", "understudy dev\nnpm install && npm start        (in another terminal)"},
+	{"deerflow", "DeerFlow's agent in Go, with files, commands and skills", "DEER_FLOW_AUTH_DISABLED=1 understudy serve --deerflow --studio"},
 }
 
 const pythonNext = "python3 -m venv .venv && .venv/bin/python -m pip install -r requirements.txt\nunderstudy dev"

@@ -14,6 +14,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/deerflow/settings"
+	"understudy/deerflow/skill"
 	"understudy/deerflow/tool"
 	"understudy/graph"
 	"understudy/graph/agent"
@@ -28,16 +29,26 @@ const Name = "lead_agent"
 // Options are what the agent is built from.
 type Options struct {
 	Settings func() (*settings.Settings, error) // as they are now
-	// Open makes the client of a model. retries are its further tries; nil: the client's own number.
-	Open  func(m *settings.Model, retries *int) (agent.Model, error)
+	// Open makes the client of a model. retries are its further tries; nil: the client's own number. body are parameters of its requests.
+	Open  func(m *settings.Model, retries *int, body map[string]json.RawMessage) (agent.Model, error)
 	Tools Tools // the zero value: none
-	// Agent returns the model and the soul of a user's agent, "" for none; nil: there are no such agents. The error for an unknown one is
-	// fault.NotFound.
-	Agent func(user, name string) (model, soul string, err error)
+	// Agent returns a user's agent; nil: there are no such agents. The error for an unknown one is fault.NotFound.
+	Agent func(user, name string) (Character, error)
+	// Skills returns the skills of a user that are switched on; nil: there are none.
+	Skills func(user string) ([]*skill.Skill, error)
 	// Servers are the MCP servers as they are configured now, asked before each call of the model; nil: none.
 	Servers func() ([]Server, error)
 	Memory  Memory // the zero value: nothing is remembered
 	Log     *slog.Logger
+}
+
+// Character is what makes a user's agent different from the others.
+type Character struct {
+	Model    string   // "": the first of the settings
+	Soul     string   // who it is, for its instructions
+	Skills   []string // that it may use; nil: all
+	Thinking *bool    // unless the run says so; nil: it thinks
+	Effort   string   // of reasoning, unless the run says so
 }
 
 // Graph is the agent. It is built anew with the first run after the settings changed; runs keep the one that they began with.
@@ -148,8 +159,8 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		return nil, fault.New(fault.Unavailable, "No model is configured")
 	}
 	// The agent's own calls are repeated by LLMErrorHandlingMiddleware, which says so.
-	models := &models{settings: s, open: g.o.Open, retries: new(int), made: map[string]agent.Model{}}
-	first, err := models.get("")
+	models := &models{settings: s, open: g.o.Open, retries: new(int), made: map[chosen]agent.Model{}}
+	first, err := models.get("", thinking{})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +180,10 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		chain = append(chain, box)
 	}
 	chain = append(append(chain, agent.RepairToolCalls()), guards...)
-	chain = append(chain, g.character(), models.middleware(g.o.Agent), middleware.DynamicContext(middleware.ContextOptions{About: g.about(s.Memory)}))
+	chain = append(chain, g.instructions(s), models.middleware(g), middleware.DynamicContext(middleware.ContextOptions{About: g.about(s.Memory)}))
+	if g.o.Skills != nil {
+		chain = append(chain, g.skills(s.Skills))
+	}
 	if s.Summarization.Enabled {
 		m, err := g.summarization(s)
 		if err != nil {
@@ -184,20 +198,21 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if s.Title.Enabled {
 		chain = append(chain, title(s.Title))
 	}
-	chain = append(chain, remember(g.o.Memory, s.Memory), images())
+	chain = append(chain, g.remember(s.Memory), images())
+	if s.ToolSearch.Enabled {
+		chain = append(chain, middleware.ToolSearch())
+	}
 	if g.o.Tools.Sandbox != nil {
 		chain = append(chain, limitSubagents())
 	}
 	if s.LoopDetection.Enabled {
 		chain = append(chain, loops(s.LoopDetection))
 	}
-	return agent.New(agent.Options{Name: Name, Model: first, Prompt: prompt, Sources: g.sourceFor(chain, nil), Middleware: chain, State: state()})
+	return agent.New(agent.Options{Name: Name, Model: first, Sources: g.sourceFor(chain, nil), Middleware: chain, State: state()})
 }
 
 // planning reports whether a run has a plan.
 func planning(ctx context.Context) bool { return wish(ctx, "is_plan_mode").Bool() }
-
-const prompt = `You are a careful research and coding assistant. Think before you act, ask when a request is unclear, and always end with an answer.`
 
 // state are the keys of the state that clients know, in addition to those of middleware.
 func state() map[string]pregel.Channel {
@@ -217,11 +232,11 @@ func (g *Graph) summarization(s *settings.Settings) (agent.Middleware, error) {
 
 // summarizing says when and how the settings want conversations condensed. model writes the summary; "": the one of the settings.
 func (g *Graph) summarizing(s *settings.Settings, model string) (agent.SummarizationOptions, error) {
-	m, err := (&models{settings: s, open: g.o.Open, made: map[string]agent.Model{}}).get(cmp.Or(model, s.Summarization.Model))
+	m, err := (&models{settings: s, open: g.o.Open, made: map[chosen]agent.Model{}}).get(cmp.Or(model, s.Summarization.Model), thinking{})
 	if err != nil {
 		return agent.SummarizationOptions{}, err
 	}
-	o := agent.SummarizationOptions{Model: m, Keep: size(s.Summarization.Keep), Log: g.o.Log}
+	o := agent.SummarizationOptions{Model: m, Keep: size(s.Summarization.Keep), Log: g.o.Log, Replaced: g.rescue(s.Memory)}
 	for _, t := range s.Summarization.Trigger {
 		o.Trigger = append(o.Trigger, size(t))
 	}

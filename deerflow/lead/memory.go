@@ -2,6 +2,8 @@ package lead
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"understudy/deerflow/memory"
@@ -13,8 +15,10 @@ import (
 
 // Memory is what agents know of users, and where they put what they learn.
 type Memory struct {
-	Read  func(user string) (*memory.Memory, error)
-	Learn func(user, thread string, turns []memory.Turn) error
+	// agent is a user's own one, which has a memory of its own; "": the one of the user.
+	Read func(user, agent string) (*memory.Memory, error)
+	// Learn queues a conversation.
+	Learn func(user, agent, thread string, turns []memory.Turn) error
 }
 
 // about returns what is known of the run's user, for the model; "": nothing.
@@ -23,7 +27,7 @@ func (g *Graph) about(set settings.Memory) func(ctx context.Context) string {
 		if g.o.Memory.Read == nil || !set.Enabled || !set.Injection {
 			return ""
 		}
-		known, err := g.o.Memory.Read(userOf(ctx))
+		known, err := g.o.Memory.Read(userOf(ctx), g.remembers(ctx))
 		if err != nil { // an answer without a memory is better than none
 			pregel.LogOf(ctx).Warn("the memory of the user cannot be read", "error", err)
 			return ""
@@ -37,20 +41,50 @@ func (g *Graph) about(set settings.Memory) func(ctx context.Context) string {
 }
 
 // remember queues what was said for the memory of the user.
-func remember(o Memory, set settings.Memory) agent.Middleware {
+func (g *Graph) remember(set settings.Memory) agent.Middleware {
 	return agent.Middleware{
 		Name: "MemoryMiddleware",
 		AfterAgent: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
-			if o.Learn == nil || !set.Enabled {
-				return nil, nil
-			}
-			info, _ := pregel.Info(ctx)
-			if err := o.Learn(userOf(ctx), string(info.Thread), turns(agent.Messages(state))); err != nil {
-				pregel.LogOf(ctx).Error("the conversation was not queued for the memory", "error", err)
-			}
+			g.learn(ctx, set, "", agent.Messages(state))
 			return nil, nil
 		}},
 	}
+}
+
+// rescue queues what summarization drops, before it is lost.
+func (g *Graph) rescue(set settings.Memory) func(context.Context, []message.Message) {
+	return func(ctx context.Context, list []message.Message) {
+		for _, m := range list {
+			if m.ID != "" && m.Type == message.TypeHuman && !hidden(m) {
+				sum := sha256.Sum256([]byte(m.ID))
+				g.learn(ctx, set, memory.Part+hex.EncodeToString(sum[:4]), list)
+				return
+			}
+		}
+	}
+}
+
+// learn queues messages for the memory. part is added to the name of the thread, in whose place later messages come.
+func (g *Graph) learn(ctx context.Context, set settings.Memory, part string, list []message.Message) {
+	info, ok := pregel.Info(ctx)
+	if g.o.Memory.Learn == nil || !set.Enabled || !ok {
+		return
+	}
+	if err := g.o.Memory.Learn(userOf(ctx), g.remembers(ctx), string(info.Thread)+part, turns(list)); err != nil {
+		pregel.LogOf(ctx).Error("the conversation was not queued for the memory", "error", err)
+	}
+}
+
+// remembers returns the agent whose memory a run has; "": the one of the user.
+func (g *Graph) remembers(ctx context.Context) string {
+	name := agentOf(ctx)
+	if name == "" || g.o.Agent == nil {
+		return ""
+	}
+	if _, err := g.o.Agent(userOf(ctx), name); err != nil { // not known
+		return ""
+	}
+	return name
 }
 
 // turns are what people said, and the answers to it.

@@ -1,7 +1,10 @@
 package lead
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 
@@ -9,7 +12,6 @@ import (
 
 	"understudy/deerflow/settings"
 	"understudy/graph/agent"
-	"understudy/graph/message"
 	"understudy/graph/pregel"
 	"understudy/internal/fault"
 )
@@ -17,31 +19,55 @@ import (
 // models are the clients of the models in the settings, each made when it is first needed.
 type models struct {
 	settings *settings.Settings
-	open     func(m *settings.Model, retries *int) (agent.Model, error)
+	open     func(m *settings.Model, retries *int, body map[string]json.RawMessage) (agent.Model, error)
 	retries  *int
 
 	mu   sync.Mutex
-	made map[string]agent.Model
+	made map[chosen]agent.Model
 }
 
+// thinking is how a model is called.
+type thinking struct {
+	on     bool
+	effort string // "": the model's own
+}
+
+// chosen is a model with how it is called.
+type chosen struct {
+	name string
+	thinking
+}
+
+// efforts are those that providers know. Others, which come from clients, are ignored: each makes a client of its own.
+var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh"}
+
 // get returns the model with a name; the first one for "".
-func (m *models) get(name string) (agent.Model, error) {
+func (m *models) get(name string, how thinking) (agent.Model, error) {
 	of := &m.settings.Models[0]
 	if name != "" {
 		if of = m.settings.Model(name); of == nil {
 			return agent.Model{}, fault.Newf(fault.Unprocessable, "Model '%s' is not configured", name)
 		}
 	}
+	how.on = how.on && of.Thinking
+	if !of.ReasoningEffort || !slices.Contains(efforts, how.effort) {
+		how.effort = ""
+	}
+	key := chosen{of.Name, how}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if have, ok := m.made[of.Name]; ok {
+	if have, ok := m.made[key]; ok {
 		return have, nil
 	}
-	opened, err := m.open(of, m.retries)
+	body, err := of.Options(how.on, how.effort)
 	if err != nil {
 		return agent.Model{}, err
 	}
-	m.made[of.Name] = opened
+	opened, err := m.open(of, m.retries, body)
+	if err != nil {
+		return agent.Model{}, err
+	}
+	m.made[key] = opened
 	return opened, nil
 }
 
@@ -65,52 +91,60 @@ func agentOf(ctx context.Context) string {
 	return ""
 }
 
-// character puts the soul of the run's agent behind the instructions.
-func (g *Graph) character() agent.Middleware {
-	return agent.Middleware{
-		Name: "AgentSoulMiddleware",
-		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
-			if name := agentOf(ctx); name != "" && g.o.Agent != nil {
-				_, soul, err := g.o.Agent(userOf(ctx), name)
-				if err != nil && !fault.Is(err, fault.NotFound) {
-					return agent.ModelResponse{}, err
-				}
-				if soul = strings.TrimSpace(soul); soul != "" {
-					text := "<soul>\n" + soul + "\n</soul>"
-					if r.System != nil {
-						text = r.System.Text() + "\n\n" + text
-					}
-					with := message.System(text)
-					r.System = &with
-				}
-			}
-			return next(ctx, r)
-		},
+// characterOf returns the run's agent; the zero value for none.
+func (g *Graph) characterOf(ctx context.Context) (Character, error) {
+	name := agentOf(ctx)
+	if name == "" || g.o.Agent == nil {
+		return Character{}, nil
 	}
+	c, err := g.o.Agent(userOf(ctx), name)
+	if fault.Is(err, fault.NotFound) {
+		return Character{}, nil
+	}
+	return c, err
 }
 
-// middleware calls the model that the run asks for, else that of its agent. An unknown one is the first of the settings, with a warning.
-func (m *models) middleware(of func(user, name string) (model, soul string, err error)) agent.Middleware {
+// middleware calls the model that the run asks for, else that of its agent, thinking as they say. An unknown model is the first of the settings, with a warning.
+func (m *models) middleware(g *Graph) agent.Middleware {
+	return m.selection(g, func(ctx context.Context, c Character) thinking {
+		how := thinking{on: true, effort: c.Effort}
+		if c.Thinking != nil {
+			how.on = *c.Thinking
+		}
+		if v := wish(ctx, "thinking_enabled"); v.IsBool() {
+			how.on = v.Bool()
+		}
+		if v := wish(ctx, "reasoning_effort"); v.String() != "" {
+			how.effort = v.String()
+		}
+		return how
+	})
+}
+
+// subagents is middleware for agents that work for the run's: they do not think.
+func (m *models) subagents(g *Graph) agent.Middleware {
+	return m.selection(g, func(context.Context, Character) thinking { return thinking{} })
+}
+
+func (m *models) selection(g *Graph, how func(context.Context, Character) thinking) agent.Middleware {
 	return agent.Middleware{
 		Name: "ModelSelectionMiddleware",
 		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
-			name := wish(ctx, "model_name").String()
-			if own := agentOf(ctx); name == "" && own != "" && of != nil {
-				var err error
-				if name, _, err = of(userOf(ctx), own); err != nil && !fault.Is(err, fault.NotFound) {
-					return agent.ModelResponse{}, err
-				}
+			c, err := g.characterOf(ctx)
+			if err != nil {
+				return agent.ModelResponse{}, err
 			}
-			if name != "" {
-				chosen, err := m.get(name)
-				switch {
-				case err == nil:
-					r.Model = chosen
-				case fault.Is(err, fault.Unprocessable):
-					pregel.LogOf(ctx).Warn("the model is not configured; the first one answers", "model", name)
-				default:
-					return agent.ModelResponse{}, err
-				}
+			name := cmp.Or(wish(ctx, "model_name").String(), c.Model)
+			if name != "" && m.settings.Model(name) == nil {
+				pregel.LogOf(ctx).Warn("the model is not configured; the first one answers", "model", name)
+				name = ""
+			}
+			wanted := how(ctx, c)
+			if of := cmp.Or(m.settings.Model(name), &m.settings.Models[0]); wanted.on && !of.Thinking && wish(ctx, "thinking_enabled").Bool() {
+				pregel.LogOf(ctx).Warn("the model cannot think; it answers without", "model", of.Name)
+			}
+			if r.Model, err = m.get(name, wanted); err != nil {
+				return agent.ModelResponse{}, err
 			}
 			return next(ctx, r)
 		},

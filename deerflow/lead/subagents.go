@@ -81,6 +81,9 @@ func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Mod
 		}
 		var sources []agent.Source
 		if kind.servers {
+			if s.ToolSearch.Enabled {
+				chain = append(chain, middleware.ToolSearch())
+			}
 			sources = g.sourceFor(chain, own)
 		}
 		a, err := agent.New(agent.Options{
@@ -235,6 +238,14 @@ func reported(ctx context.Context, status, text string, used usage) (any, error)
 	return m, err
 }
 
+// concurrent returns how many subagents a run may ask for in one answer.
+func concurrent(ctx context.Context) int {
+	if v := wish(ctx, "max_concurrent_subagents"); v.Exists() {
+		return min(max(int(v.Int()), minSubagents), maxSubagents)
+	}
+	return subagentPool
+}
+
 // limitSubagents cuts calls of task from an answer that has more than a run may have at once.
 func limitSubagents() agent.Middleware {
 	return agent.Middleware{
@@ -244,10 +255,7 @@ func limitSubagents() agent.Middleware {
 			if len(list) == 0 {
 				return nil, nil
 			}
-			most := subagentPool
-			if v := wish(ctx, "max_concurrent_subagents"); v.Exists() {
-				most = min(max(int(v.Int()), minSubagents), maxSubagents)
-			}
+			most := concurrent(ctx)
 			m, tasks := list[len(list)-1], 0
 			kept := slices.DeleteFunc(slices.Clone(m.ToolCalls), func(c message.ToolCall) bool {
 				if c.Name == "task" {

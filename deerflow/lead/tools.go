@@ -62,12 +62,12 @@ type toolbox struct {
 func (g *Graph) toolbox(s *settings.Settings, models *models, guards []agent.Middleware) (agent.Middleware, error) {
 	t := g.newToolbox(s)
 	tools := t.all(g)
-	first, err := models.get("")
+	first, err := models.get("", thinking{})
 	if err != nil {
 		return agent.Middleware{}, err
 	}
 	limits := agent.Middleware{Name: "ToolGroupsMiddleware", WrapModelCall: t.offer, WrapToolCall: t.refuse}
-	sub, err := newSubagents(s, models.middleware(g.o.Agent), first, tools, limits, guards, g)
+	sub, err := newSubagents(s, models.subagents(g), first, tools, limits, guards, g)
 	if err != nil {
 		return agent.Middleware{}, fmt.Errorf("build subagents: %w", err)
 	}

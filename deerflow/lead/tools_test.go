@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -48,26 +49,28 @@ title: {enabled: false}
 
 // world is the agent with a model that calls what the message says: NAME {json}.
 type world struct {
-	graph *lead.Graph
-	dir   string
-	saves memory
+	graph   *lead.Graph
+	options *lead.Options
+	dir     string
+	saves   saves
 
-	mu   sync.Mutex
-	seen [][]llms.MessageContent // requests to the model
+	mu     sync.Mutex
+	seen   [][]llms.MessageContent // requests to the model
+	bodies []string                // its name and parameters, of each request
 }
 
-// memory keeps checkpoints in memory.
-type memory struct{ checkpointer.Memory }
+// saves keeps checkpoints in memory.
+type saves struct{ checkpointer.Memory }
 
-func (m *memory) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
+func (m *saves) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	return m.LoadCheckpoint(ctx, k)
 }
 
-func (m *memory) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
+func (m *saves) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
 	return m.ListCheckpoints(ctx, q)
 }
 
-func (m *memory) Save(_ context.Context, saves ...graph.Save) error {
+func (m *saves) Save(_ context.Context, saves ...graph.Save) error {
 	for _, s := range saves {
 		if s.Put != nil {
 			if err := m.PutCheckpoint(s.Put); err != nil {
@@ -119,9 +122,11 @@ func setup(t *testing.T, text string, first ...scripted.Answer) *world {
 	}
 	local := sandbox.NewLocal(sandbox.Options{})
 	t.Cleanup(local.Close)
-	w.graph = lead.New(lead.Options{
+	w.options = &lead.Options{
 		Settings: func() (*settings.Settings, error) { return set, nil }, Log: slog.New(slog.DiscardHandler),
-		Open: func(*settings.Model, *int) (agent.Model, error) { return agent.Model{LLM: anyTool{model, w}}, nil },
+		Open: func(m *settings.Model, _ *int, body map[string]json.RawMessage) (agent.Model, error) {
+			return agent.Model{LLM: anyTool{model, w, m.Name, body}}, nil
+		},
 		Tools: lead.Tools{
 			Sandbox: local, Dir: func(user, thread string) string { return filepath.Join(w.dir, "users", user, "threads", thread) },
 			Skills: func(user string) (string, string, error) {
@@ -140,8 +145,19 @@ func setup(t *testing.T, text string, first ...scripted.Answer) *world {
 				return filepath.Join(w.dir, p)
 			},
 		},
-	})
+	}
+	w.rebuild()
 	return w
+}
+
+// rebuild makes the agent anew, of options that have changed.
+func (w *world) rebuild() { w.graph = lead.New(*w.options) }
+
+var errUnknown = fault.New(fault.NotFound, "there is none")
+
+// calls is an answer that calls a tool when a message is exactly this text.
+func calls(tool, args, text string) scripted.Answer {
+	return scripted.Answer{When: "(?s)^(" + regexp.QuoteMeta(text) + "$|<skill )", From: "human", ToolCalls: []scripted.ToolCall{{Name: tool, Args: json.RawMessage(args)}}}
 }
 
 // say runs a turn, and returns the last values and the result of the tool.
@@ -234,7 +250,9 @@ func TestWhatIsOffered(t *testing.T) {
 // anyTool is a scripted model that calls tools whether they are offered or not.
 type anyTool struct {
 	*scripted.Model
-	w *world
+	w    *world
+	name string
+	body map[string]json.RawMessage
 }
 
 func (m anyTool) GenerateContent(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) (*llms.ContentResponse, error) {
@@ -244,6 +262,8 @@ func (m anyTool) GenerateContent(ctx context.Context, messages []llms.MessageCon
 func (m anyTool) StreamChunks(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[llm.Chunk, error] {
 	m.w.mu.Lock()
 	m.w.seen = append(m.w.seen, messages)
+	raw, _ := json.Marshal(m.body)
+	m.w.bodies = append(m.w.bodies, m.name+" "+string(raw))
 	m.w.mu.Unlock()
 	return func(yield func(llm.Chunk, error) bool) {
 		for chunk, err := range m.Model.StreamChunks(ctx, messages, append(options, llms.WithTools(everything))...) {

@@ -149,7 +149,7 @@ func TestDynamicContext(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(w.last(), first), "what precedes the newest message changed")
 	require.Equal(t, 1, strings.Count(w.last(), "<current_date>"))
-	require.Less(t, strings.Index(first, "<current_date>"), strings.Index(first, "one"))
+	require.Less(t, strings.Index(first, "<current_date>"), strings.LastIndex(first, "one"))
 	require.NotContains(t, v.Raw, "current_date")
 	require.False(t, v.Get("context_reminders").Exists())
 }

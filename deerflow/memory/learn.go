@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,9 @@ const (
 	maxTries = 3    // of a conversation
 	retry    = time.Minute
 )
+
+// Part separates the ID of a thread from what distinguishes a part of its conversation, such as one that was condensed: both wait, and are learned.
+const Part = "#"
 
 // Turn is one message of a conversation.
 type Turn struct {
@@ -95,9 +99,10 @@ func (l *Learner) Add(user, thread string, turns []Turn) error {
 	return nil
 }
 
-// file is where a conversation waits. Names are encoded: they come from outside.
+// file is where a conversation waits. Names are hashed: they come from outside, and may be long.
 func (l *Learner) file(w *waiting) string {
-	return filepath.Join(l.Dir, hex.EncodeToString([]byte(w.User+"\x00"+w.Thread))+".json")
+	sum := sha256.Sum256([]byte(w.User + "\x00" + w.Thread))
+	return filepath.Join(l.Dir, hex.EncodeToString(sum[:])+".json")
 }
 
 func (l *Learner) put(w *waiting) error {
@@ -270,7 +275,8 @@ func (l *Learner) learn(ctx context.Context, w *waiting) error {
 		return nil
 	}
 	_, err = l.Book.Change(w.User, func(m *Memory) error {
-		l.apply(m, &got, w.Thread)
+		thread, _, _ := strings.Cut(w.Thread, Part)
+		l.apply(m, &got, thread)
 		return nil
 	})
 	return err

@@ -63,6 +63,20 @@ const (
 // Stamp is a time as memories have it.
 func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
+// Subject returns the name under which a Book keeps the memory that a user's agent has of the user; agent "": the one that all others share.
+func Subject(user, agent string) string {
+	if agent == "" {
+		return user
+	}
+	return user + "\x00" + agent
+}
+
+// Of returns what a Subject is made of.
+func Of(subject string) (user, agent string) {
+	user, agent, _ = strings.Cut(subject, "\x00")
+	return user, agent
+}
+
 // empty is the memory of a user of whom nothing is known.
 func empty() *Memory {
 	m := &Memory{}

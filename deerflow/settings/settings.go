@@ -37,6 +37,7 @@ type Settings struct {
 	Summarization     Summarization  `yaml:"summarization"`
 	LoopDetection     LoopDetection  `yaml:"loop_detection"`
 	Guardrails        Guardrails     `yaml:"guardrails"`
+	ToolSearch        Switch         `yaml:"tool_search"`
 	ToolOutput        ToolOutput     `yaml:"tool_output"`
 	CircuitBreaker    CircuitBreaker `yaml:"circuit_breaker"`
 	Subagents         Subagents      `yaml:"subagents"`
@@ -72,6 +73,14 @@ type Model struct {
 	MaxTokens       int      `yaml:"max_tokens"`
 	Temperature     *float64 `yaml:"temperature"`
 	ContextWindow   int      `yaml:"context_window"`
+
+	// Parameters of requests: always, and with thinking on and off. See Options.
+	Effort          string         `yaml:"reasoning_effort"`
+	ExtraBody       map[string]any `yaml:"extra_body"`
+	ModelKwargs     map[string]any `yaml:"model_kwargs"`
+	WhenOn          map[string]any `yaml:"when_thinking_enabled"`
+	WhenOff         map[string]any `yaml:"when_thinking_disabled"`
+	ThinkingOptions map[string]any `yaml:"thinking"`
 }
 
 // Tool is one entry of tools.

@@ -33,7 +33,9 @@ type SummarizationOptions struct {
 	MaxTokens int
 	// Quiet suppresses the events.
 	Quiet bool
-	Log   *slog.Logger // nil: slog.Default
+	// Replaced is called in a run with the messages that a summary is about to take the place of. It does not block. nil: no calls.
+	Replaced func(ctx context.Context, messages []message.Message)
+	Log      *slog.Logger // nil: slog.Default
 }
 
 const summaryPrompt = `You keep the memory of an assistant. The conversation below has become too long; what you write takes its place, and the
@@ -180,6 +182,9 @@ func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any,
 			return nil, nil
 		}
 		return nil, pregel.Emit(ctx, map[string]any{"type": "summarization_failed", "error": err.Error()})
+	}
+	if s.Replaced != nil {
+		s.Replaced(ctx, messages[:len(messages)-c.Kept])
 	}
 	if !s.Quiet {
 		event := map[string]any{"type": "summarization", "summary": c.Summary, "replaced_count": c.Removed}

@@ -28,6 +28,8 @@ type Tool struct {
 	Schema json.RawMessage
 	// Direct ends the agent with the tool's result, without another call of the model.
 	Direct bool
+	// Remote marks a tool of a server, such as an MCP server: middleware may hold it back until the model looks for it.
+	Remote bool
 	// Timeout is how long a call may take; 0: as long as the run. Then the context of Run ends, and the model gets an error that says so. Run must end
 	// when its context does: until then the run waits for it, and the log says so.
 	Timeout time.Duration

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 
 	"github.com/tmc/langchaingo/llms"
@@ -42,7 +43,7 @@ func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deerflow: %w", err)
 	}
-	s.lead = lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Servers: s.leadServers(d), Memory: s.leadMemory(d), Log: s.log})
+	s.lead = lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Skills: d.EnabledSkills, Servers: s.leadServers(d), Memory: s.leadMemory(d), Log: s.log})
 	if own, named := s.graphs.Graph(lead.Name); named { // langgraph.json names DeerFlow's own
 		s.graphs.Put(lead.Name, s.graphs.Description(lead.Name), journal.Of(own, d.Home.ThreadDir))
 	} else {
@@ -112,18 +113,23 @@ var providers = []struct{ use, name string }{
 	{"langchain_mistralai", "mistralai"},
 	{"langchain_xai", "xai"},
 	{"deerflow.models.patched_deepseek", "deepseek"},
+	{"understudy:scripted", "scripted"},
 	{"deerflow.models", "openai"}, // vLLM and other servers with OpenAI's wire
 }
 
-// openModel makes the client of a model of config.yaml. retries are its further tries; nil: the client's own number.
-func (s *Server) openModel(m *settings.Model, retries *int) (agent.Model, error) {
+// openModel makes the client of a model of config.yaml. retries are its further tries; nil: the client's own number. body goes with each request.
+func (s *Server) openModel(m *settings.Model, retries *int, body map[string]json.RawMessage) (agent.Model, error) {
 	spec := provider.Spec{
-		BaseURL: m.BaseURL, Key: m.APIKey, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.ContextWindow, Images: m.Vision, Log: s.log, Place: "models." + m.Name,
-		Retries: retries,
-		Getenv:  func(name string) string { v, _ := s.cfg.Lookup(name); return v },
+		BaseURL: m.BaseURL, Key: m.APIKey, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.ContextWindow, Images: m.Vision, Log: s.log, Place: "models." + m.Name, Dir: filepath.Dir(s.cfg.DeerFlow),
+		Retries: retries, ExtraBody: body,
+		Getenv: func(name string) string { v, _ := s.cfg.Lookup(name); return v },
 	}
 	if spec.BaseURL == "" {
 		spec.BaseURL = m.APIBase
+	}
+	if m.ReturnsReasoning() {
+		yes := true
+		spec.ReturnReasoning = &yes
 	}
 	for _, p := range providers {
 		if strings.HasPrefix(m.Use, p.use) {
@@ -139,7 +145,11 @@ func (s *Server) openModel(m *settings.Model, retries *int) (agent.Model, error)
 
 // ask sends a prompt to a model of config.yaml and returns its answer.
 func (s *Server) ask(ctx context.Context, m *settings.Model, system, prompt string) (string, error) {
-	model, err := s.openModel(m, nil)
+	body, err := m.Options(false, "")
+	if err != nil {
+		return "", err
+	}
+	model, err := s.openModel(m, nil, body)
 	if err != nil {
 		return "", err
 	}

@@ -48,20 +48,24 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 	}
 }
 
-// leadAgent returns the model and the soul of a user's agent.
-func leadAgent(d *deerflow.DeerFlow) func(user, name string) (model, soul string, err error) {
-	return func(user, name string) (model, soul string, err error) {
+// leadAgent returns what makes a user's agent different.
+func leadAgent(d *deerflow.DeerFlow) func(user, name string) (lead.Character, error) {
+	return func(user, name string) (c lead.Character, err error) {
 		if name, err = custom.Name(name); err != nil {
-			return "", "", fault.Wrap(fault.NotFound, "there is no such agent", err)
+			return c, fault.Wrap(fault.NotFound, "there is no such agent", err)
 		}
 		a, err := d.Agents.Get(user, name)
 		if err != nil {
-			return "", "", err
+			return c, err
 		}
+		c = lead.Character{Soul: a.Soul, Skills: a.Skills, Thinking: a.Thinking}
 		if a.Model != nil {
-			model = *a.Model
+			c.Model = *a.Model
 		}
-		return model, a.Soul, nil
+		if a.ReasoningEffort != nil {
+			c.Effort = *a.ReasoningEffort
+		}
+		return c, nil
 	}
 }
 
@@ -119,7 +123,12 @@ func (s *Server) leadMemory(d *deerflow.DeerFlow) lead.Memory {
 			return memory.Limits{Wait: time.Duration(set.Memory.Debounce) * time.Second, Confidence: set.Memory.Confidence, MaxFacts: set.Memory.MaxFacts}
 		},
 	}
-	return lead.Memory{Read: d.Memory.Read, Learn: s.learner.Add}
+	return lead.Memory{
+		Read: func(user, agent string) (*memory.Memory, error) { return d.Memory.Read(memory.Subject(user, agent)) },
+		Learn: func(user, agent, thread string, turns []memory.Turn) error {
+			return s.learner.Add(memory.Subject(user, agent), thread, turns)
+		},
+	}
 }
 
 // resolved returns a path of config.yaml as an absolute one.

@@ -446,7 +446,7 @@ func (f *file) middleware(a *Agent, v value, key string) {
 			mw.ToolOutput = f.toolOutput(m.value, at)
 		case "loop_detection":
 			mw.Loops = f.loops(m.value, at)
-		case "todos", "date", "token_usage", "clarification":
+		case "todos", "date", "token_usage", "clarification", "tool_search":
 			f.switched(m.value, at, nil)
 		default:
 			f.wrong(m.value, at, "unknown middleware%s; choose from %s", suggestion(m.key, middlewareKeys), list(middlewareNames))
@@ -459,7 +459,7 @@ func (f *file) middleware(a *Agent, v value, key string) {
 var (
 	middlewareNames = []string{
 		"summarization", "human_in_the_loop", "title", "tool_errors", "repair_tool_calls", "model_call_limit", "tool_call_limit",
-		"model_errors", "guardrails", "tool_output", "loop_detection", "todos", "date", "token_usage", "clarification",
+		"model_errors", "guardrails", "tool_output", "loop_detection", "todos", "date", "token_usage", "clarification", "tool_search",
 	}
 	middlewareKeys = func() map[string]func(value, string) {
 		keys := map[string]func(value, string){}

@@ -40,7 +40,7 @@ const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
     "guardrails": {"allowed_tools": ["search"], "denied_tools": ["calculator"], "passport": "${TEAM}", "fail_closed": false},
     "tool_output": {"limit": 900, "head": 200, "tail": 100, "exempt": ["search"]},
     "loop_detection": {"warn": 2, "stop": 4, "calls": {"warn": 8, "stop": 9}, "tools": {"search": {"warn": 1}}},
-    "todos": true, "date": {}, "token_usage": true, "clarification": true
+    "todos": true, "date": {}, "token_usage": true, "clarification": true, "tool_search": true
   },
   "response_format": {"title": "Weather now", "description": "What it is like.", "type": "object", "properties": {"degrees": {"type": "number"}}}
 }}}, "env": {"MY_KEY": "secret", "TEAM": "a", "TZ_NAME": "UTC"}}`
@@ -94,6 +94,7 @@ func TestDeclaredAgent(t *testing.T) {
 			{Kind: "date"},
 			{Kind: "token_usage"},
 			{Kind: "clarification"},
+			{Kind: "tool_search"},
 		},
 		ResponseFormat: &agent.ResponseFormat{
 			Name: "Weather_now", Description: "What it is like.",

@@ -52,6 +52,33 @@ func TestPythonTemplates(t *testing.T) {
 	}
 }
 
+// DeerFlow's agent works as written, without a key: with files, commands, questions and a skill.
+func TestDeerFlowTemplate(t *testing.T) {
+	t.Parallel()
+	bin, err := build()
+	require.NoError(t, err)
+	dir := filepath.Join(t.TempDir(), "mine")
+	out, err := exec.Command(bin, "init", dir, "--template", "deerflow").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "serve --deerflow --studio")
+	url, log := program(t, dir, bin, append(os.Environ(), "DEER_FLOW_AUTH_DISABLED=1"), "serve", "--deerflow", "--studio", "--port", "0")
+	for message, want := range map[string]string{
+		"write a report about ducks": "The report is in outputs",
+		"run seq 3":                  "1\n2\n3\n",
+		"/word-count run seq 3":      "1\n2\n3\n",
+		"ask me":                     "Which color?",
+		"hello":                      "I am a scripted model",
+	} {
+		said, err := exec.Command(bin, "chat", "--url", url, "--message", message).CombinedOutput()
+		require.NoError(t, err, "%s", said)
+		require.Contains(t, string(said), want)
+	}
+	reports, err := filepath.Glob(filepath.Join(dir, ".deer-flow/users/*/threads/*/user-data/outputs/report.md"))
+	require.NoError(t, err)
+	require.Len(t, reports, 1)
+	require.NotContains(t, log.String(), "ERROR")
+}
+
 // The page of the frontend template is bundled by its own script and talks to its agent in a browser. It needs node and the packages of
 // conformance/browser.
 func TestFrontendTemplate(t *testing.T) {

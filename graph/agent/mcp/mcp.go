@@ -370,7 +370,7 @@ func (s *Source) shown(name string) string {
 // tool is one of the server's. The server checks the arguments: its schema may be of another draft than ours.
 func (s *Source) tool(name, description string, schema json.RawMessage) agent.Tool {
 	return agent.Tool{
-		Name: s.shown(name), Description: description, Schema: schema, Unwatched: true,
+		Name: s.shown(name), Description: description, Schema: schema, Unwatched: true, Remote: true,
 		Run: func(ctx context.Context, call message.ToolCall) (any, error) { return s.call(ctx, name, call) },
 	}
 }

@@ -352,6 +352,8 @@ func (d *declaration) guarding(m config.AgentMiddleware) (agent.Middleware, erro
 		return middleware.DynamicContext(middleware.ContextOptions{}), nil
 	case "token_usage":
 		return middleware.TokenUsage(), nil
+	case "tool_search":
+		return middleware.ToolSearch(), nil
 	case "clarification":
 		return agent.Middleware{Name: "ClarificationMiddleware", Tools: []agent.Tool{tool.AskClarification()}}, nil
 	}

@@ -1,0 +1,112 @@
+package lead
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"understudy/deerflow/settings"
+	"understudy/deerflow/skill"
+	"understudy/graph/agent"
+	"understudy/graph/message"
+)
+
+// instructions are the system prompt of a run: fixed for its settings, its agent and its skills, so that providers can cache it. The date and the memory are elsewhere.
+func (g *Graph) instructions(s *settings.Settings) agent.Middleware {
+	return agent.Middleware{
+		Name: "InstructionsMiddleware",
+		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
+			c, err := g.characterOf(ctx)
+			if err != nil {
+				return agent.ModelResponse{}, err
+			}
+			skills, err := g.skillsOf(ctx, c)
+			if err != nil {
+				return agent.ModelResponse{}, err
+			}
+			m := message.System(g.prompt(ctx, s, c, skills))
+			r.System = &m
+			return next(ctx, r)
+		},
+	}
+}
+
+const thinkingPart = `<thinking>
+Think before you act, briefly: what is clear, what is missing, what could be meant otherwise. If something essential is missing, ask first.
+Thoughts are not the answer: always end with an answer to the user.
+</thinking>`
+
+const clarificationPart = `<clarification>
+Ask with ask_clarification before you begin, not in the middle of the work, when
+- something that you need is missing (missing_info),
+- the request can be understood in several ways (ambiguous_requirement),
+- there are several good ways, and the choice matters to the user (approach_choice),
+- what you are about to do is dangerous or cannot be undone (risk_confirmation),
+- you have a suggestion that needs consent (suggestion).
+Ask one question at a time, and wait for the answer. Do not ask for what you can find out.
+</clarification>`
+
+const foldersPart = `<folders>
+- /mnt/user-data/uploads: files of the user
+- /mnt/user-data/workspace: your own work
+- /mnt/user-data/outputs: results. Show them to the user with present_files.
+Name files by absolute paths. Results that the user should have belong into outputs, and are presented.
+</folders>`
+
+const stylePart = `<style>
+Write clearly, in the language of the user, without decoration; prose rather than lists, unless a list is clearer.
+When you used web pages, cite each next to what it supports, as [title](address), and list the sources at the end of reports.
+Be exact about what you did, and open about what you did not.
+</style>`
+
+// prompt returns the instructions of a run.
+func (g *Graph) prompt(ctx context.Context, s *settings.Settings, c Character, skills []*skill.Skill) string {
+	name := agentOf(ctx)
+	if name == "" {
+		name = "a careful research and coding assistant"
+	}
+	parts := []string{"<role>\nYou are " + name + ".\n</role>"}
+	if soul := strings.TrimSpace(c.Soul); soul != "" {
+		parts = append(parts, "<soul>\n"+soul+"\n</soul>")
+	}
+	parts = append(parts, thinkingPart)
+	if g.o.Tools.Sandbox != nil {
+		parts = append(parts, clarificationPart)
+	}
+	if len(skills) > 0 {
+		parts = append(parts, skillsPart(s.Skills, skills))
+	}
+	if g.o.Tools.Sandbox != nil {
+		if wish(ctx, "subagent_enabled").Bool() {
+			parts = append(parts, fmt.Sprintf(`<subagents>
+Give work that takes several steps, and whose details you do not need, to subagents with the tool task: independent parts at once, at most %d in one answer, the rest in the next ones. Their descriptions are with the tool.
+Do short work yourself. A subagent knows nothing of this conversation: its prompt must have all that it needs. Put their reports together into one answer.
+</subagents>`, concurrent(ctx)))
+		}
+		folders := foldersPart
+		for _, m := range s.Sandbox.Mounts {
+			mode := ""
+			if m.ReadOnly {
+				mode = ", read only"
+			}
+			folders = strings.Replace(folders, "\nName files", fmt.Sprintf("\n- %s: a folder of the deployment%s\nName files", m.Container, mode), 1)
+		}
+		parts = append(parts, folders)
+	}
+	return strings.Join(append(parts, stylePart), "\n\n")
+}
+
+// skillsPart lists skills, of which the model reads those that fit.
+func skillsPart(set settings.Skills, skills []*skill.Skill) string {
+	var b strings.Builder
+	b.WriteString("<skills>\nSkills are instructions for certain tasks. When one fits, read its file with read_file before you begin, and follow it; read further files of its folder when it names them.\n<available_skills>\n")
+	for _, s := range skills {
+		kind := "custom"
+		if s.Category == skill.Public {
+			kind = "built-in"
+		}
+		fmt.Fprintf(&b, "<skill><name>%s</name><description>%s (%s)</description><location>%s</location></skill>\n", s.Name, s.Description, kind, skillPath(set, s))
+	}
+	b.WriteString("</available_skills>\n</skills>")
+	return b.String()
+}
