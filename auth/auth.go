@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"understudy/access"
 	"understudy/internal/jsonobj"
@@ -24,8 +25,11 @@ const (
 
 // Native authenticates by the credentials that are configured. It is an access.Authenticator.
 type Native struct {
-	Keys   *Keys   // nil: API keys are not accepted
-	Tokens *Tokens // nil: tokens are not accepted
+	Keys   *Keys            // nil: API keys are not accepted
+	Tokens *Tokens          // nil: tokens are not accepted
+	Now    func() time.Time // nil: time.Now
+
+	throttle throttle
 }
 
 var _ access.Authenticator = (*Native)(nil)
@@ -33,11 +37,12 @@ var _ access.Authenticator = (*Native)(nil)
 // KeyHeader is the header in which SDKs of LangGraph send API keys.
 const KeyHeader = "X-Api-Key"
 
-// Authenticate implements access.Authenticator: by `x-api-key`, else by `Authorization: Bearer` with a token or a key.
+// Authenticate implements access.Authenticator: by `x-api-key`, else by `Authorization: Bearer` with a token or a key. A source that sent many wrong
+// credentials has to wait, unless it sends some that were valid before.
 func (n *Native) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
 	if n.Keys != nil {
 		if list := r.Header[KeyHeader]; len(list) == 1 {
-			return n.Keys.Authenticate(ctx, list[0])
+			return n.check(ctx, r, list[0], n.Keys)
 		} else if len(list) > 1 {
 			return nil, refused("More than one " + KeyHeader + " header")
 		}
@@ -50,11 +55,35 @@ func (n *Native) Authenticate(ctx context.Context, r *access.Request) (*access.A
 	case !strings.EqualFold(scheme, "bearer"):
 		return nil, refused("Unknown scheme of the Authorization header: send " + n.accepted())
 	case n.Keys != nil && strings.HasPrefix(credential, prefix):
-		return n.Keys.Authenticate(ctx, credential)
+		return n.check(ctx, r, credential, n.Keys)
 	case n.Tokens != nil:
-		return n.Tokens.Authenticate(ctx, credential)
+		return n.check(ctx, r, credential, n.Tokens)
 	}
 	return nil, errKey
+}
+
+// checker is Keys or Tokens.
+type checker interface {
+	// known reports whether a credential was valid when it was last used, without a question to anyone.
+	known(text string) bool
+	Authenticate(ctx context.Context, text string) (*access.Actor, error)
+}
+
+// check is Authenticate of a checker for sources that did not send too many wrong credentials.
+func (n *Native) check(ctx context.Context, r *access.Request, credential string, by checker) (*access.Actor, error) {
+	now := time.Now
+	if n.Now != nil {
+		now = n.Now
+	}
+	from := source(r.Client)
+	if wait := n.throttle.refuse(from, now()); wait > 0 && !by.known(credential) {
+		return nil, errThrottled(wait)
+	}
+	who, err := by.Authenticate(ctx, credential)
+	if refusal, ok := err.(*access.Refusal); ok && refusal.Status == http.StatusUnauthorized { //nolint:errorlint // a refusal is never wrapped
+		n.throttle.failed(from, now())
+	}
+	return who, err
 }
 
 // accepted says what clients may send.

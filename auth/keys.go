@@ -149,14 +149,36 @@ func (s *Keys) Authenticate(ctx context.Context, text string) (*access.Actor, er
 		return nil, err
 	}
 	if k == nil || subtle.ConstantTimeCompare([]byte(k.Digest), []byte(digest(secret))) != 1 {
-		return nil, errKey
+		if k == nil {
+			return nil, errKey
+		}
+		return nil, about(errKey, "wrong secret of key "+id)
 	}
 	now := s.now()
 	if !k.Valid(now) {
-		return nil, errExpired
+		return nil, about(errExpired, "key "+id+" has expired or was revoked")
 	}
 	s.used(ctx, k, now)
 	return k.actor, nil
+}
+
+// known implements checker.
+func (s *Keys) known(text string) bool {
+	id, secret, ok := parse(strings.TrimSpace(text))
+	if !ok {
+		return false
+	}
+	s.mu.Lock()
+	k := s.cached[id]
+	s.mu.Unlock()
+	return k != nil && k.Valid(s.now()) && subtle.ConstantTimeCompare([]byte(k.Digest), []byte(digest(secret))) == 1
+}
+
+// about is a refusal with a text for the audit log.
+func about(refusal *access.Refusal, text string) *access.Refusal {
+	out := *refusal
+	out.Audit = text
+	return &out
 }
 
 // key returns a key of the cache or the store; nil when there is none.

@@ -35,7 +35,7 @@ type TokenOptions struct {
 	// Claims with the identity, the name for people, and the permissions: a list, or a text with spaces between them.
 	Identity, Name, Permissions string
 
-	Client *http.Client // nil: one with a timeout of 10 s
+	Client *http.Client // nil: one with limits of time and size
 	Now    func() time.Time
 	Log    *slog.Logger
 }
@@ -63,7 +63,7 @@ const (
 	refetch     = 30 * time.Second // at most, for keys that are not known
 	refetchTime = 5 * time.Second  // of the request for an unknown key, and its turn
 	retryKeys   = 5 * time.Second
-	maxDocument = 1 << 20 // bytes of an OpenID configuration
+	maxDocument = 1 << 20 // bytes of an OpenID configuration, or of keys
 )
 
 var (
@@ -108,7 +108,7 @@ func NewTokens(o TokenOptions) (*Tokens, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Client == nil {
-		o.Client = &http.Client{Timeout: 10 * time.Second}
+		o.Client = newClient()
 	}
 	rules := []jwt.ParserOption{jwt.WithValidMethods(o.Algorithms), jwt.WithLeeway(leeway), jwt.WithExpirationRequired(), jwt.WithTimeFunc(o.Now), jwt.WithJSONNumber()}
 	if o.Issuer != "" {
@@ -213,6 +213,18 @@ func (t *Tokens) discover(ctx context.Context) (string, error) {
 
 var errKeys = &access.Refusal{Status: http.StatusServiceUnavailable, Detail: json.RawMessage(`"The keys of the issuer of tokens are not there yet"`), Header: http.Header{"Retry-After": {"5"}}}
 
+// known implements checker.
+func (t *Tokens) known(text string) bool {
+	if len(text) > maxToken {
+		return false
+	}
+	sum := sha256.Sum256([]byte(text))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.cached[sum]
+	return ok
+}
+
 // Authenticate returns who acts with a token. The error is an *access.Refusal.
 func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, error) {
 	if len(text) > maxToken {
@@ -235,7 +247,8 @@ func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, er
 	}
 	claims := jwt.MapClaims{}
 	if _, err := t.parser.ParseWithClaims(text, claims, key); err != nil {
-		return nil, refused(reason(err))
+		text := reason(err)
+		return nil, about(refused(text), text)
 	}
 	who, err := t.actor(claims)
 	if err != nil {

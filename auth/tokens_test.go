@@ -242,23 +242,23 @@ func TestNative(t *testing.T) {
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS512, jwt.MapClaims{"sub": "token", "exp": time.Now().Add(time.Hour).Unix()}).SignedString(secret)
 	require.NoError(t, err)
 	for name, tt := range map[string]struct {
-		native auth.Native
+		native *auth.Native
 		header http.Header
 		who    string // "": refused
 	}{
-		"key":                {auth.Native{Keys: keys, Tokens: tokens}, http.Header{"X-Api-Key": {text}}, "key"},
-		"key as bearer":      {auth.Native{Keys: keys, Tokens: tokens}, http.Header{"Authorization": {"bearer " + text}}, "key"},
-		"token":              {auth.Native{Keys: keys, Tokens: tokens}, http.Header{"Authorization": {"Bearer " + token}}, "token"},
-		"key before token":   {auth.Native{Keys: keys, Tokens: tokens}, http.Header{"X-Api-Key": {text}, "Authorization": {"Bearer " + token}}, "key"},
-		"wrong key wins":     {auth.Native{Keys: keys, Tokens: tokens}, http.Header{"X-Api-Key": {"x"}, "Authorization": {"Bearer " + token}}, ""},
-		"two keys":           {auth.Native{Keys: keys}, http.Header{"X-Api-Key": {text, text}}, ""},
-		"token as a key":     {auth.Native{Keys: keys, Tokens: tokens}, http.Header{"X-Api-Key": {token}}, ""},
-		"no tokens accepted": {auth.Native{Keys: keys}, http.Header{"Authorization": {"Bearer " + token}}, ""},
-		"no keys accepted":   {auth.Native{Tokens: tokens}, http.Header{"X-Api-Key": {text}}, ""},
-		"key, only tokens":   {auth.Native{Tokens: tokens}, http.Header{"Authorization": {"Bearer " + text}}, ""},
-		"basic":              {auth.Native{Keys: keys, Tokens: tokens}, http.Header{"Authorization": {"Basic " + token}}, ""},
-		"nothing":            {auth.Native{Keys: keys, Tokens: tokens}, http.Header{}, ""},
-		"empty":              {auth.Native{Keys: keys, Tokens: tokens}, http.Header{"Authorization": {""}, "X-Api-Key": {""}}, ""},
+		"key":                {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{"X-Api-Key": {text}}, "key"},
+		"key as bearer":      {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{"Authorization": {"bearer " + text}}, "key"},
+		"token":              {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{"Authorization": {"Bearer " + token}}, "token"},
+		"key before token":   {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{"X-Api-Key": {text}, "Authorization": {"Bearer " + token}}, "key"},
+		"wrong key wins":     {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{"X-Api-Key": {"x"}, "Authorization": {"Bearer " + token}}, ""},
+		"two keys":           {&auth.Native{Keys: keys}, http.Header{"X-Api-Key": {text, text}}, ""},
+		"token as a key":     {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{"X-Api-Key": {token}}, ""},
+		"no tokens accepted": {&auth.Native{Keys: keys}, http.Header{"Authorization": {"Bearer " + token}}, ""},
+		"no keys accepted":   {&auth.Native{Tokens: tokens}, http.Header{"X-Api-Key": {text}}, ""},
+		"key, only tokens":   {&auth.Native{Tokens: tokens}, http.Header{"Authorization": {"Bearer " + text}}, ""},
+		"basic":              {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{"Authorization": {"Basic " + token}}, ""},
+		"nothing":            {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{}, ""},
+		"empty":              {&auth.Native{Keys: keys, Tokens: tokens}, http.Header{"Authorization": {""}, "X-Api-Key": {""}}, ""},
 	} {
 		who, err := tt.native.Authenticate(t.Context(), &access.Request{Header: tt.header})
 		if tt.who == "" {
