@@ -37,10 +37,11 @@ func Of(r *run.Run, bodies [][]byte, live []Span) ([]Span, error) {
 		}
 	}
 	fromRow(r, byID, began)
+	latest := latest(byID)
 	for ident, s := range byID {
 		if s.End.IsZero() && (s.Attempt != r.Attempt || r.Status != run.Running) && s.Kind != graph.QueueSpan {
 			s.Status = graph.SpanLost
-			s.End = latest(byID, s.Attempt)
+			s.End = latest[s.Attempt]
 			byID[ident] = s
 		}
 	}
@@ -59,17 +60,11 @@ func depth(k graph.SpanKind) int {
 	return slices.Index([]graph.SpanKind{graph.QueueSpan, graph.AttemptSpan, graph.NodeSpan, graph.ModelSpan, graph.ToolSpan, graph.SaveSpan}, k)
 }
 
-// latest is the last time that is known of an attempt that was lost.
-func latest(byID map[string]Span, attempt int) (at time.Time) {
+// latest are the last times that are known of attempts.
+func latest(byID map[string]Span) map[int]time.Time {
+	at := map[int]time.Time{}
 	for _, s := range byID {
-		if s.Attempt != attempt {
-			continue
-		}
-		for _, t := range []time.Time{s.Start, s.End} {
-			if t.After(at) {
-				at = t
-			}
-		}
+		at[s.Attempt] = later(at[s.Attempt], later(s.Start, s.End))
 	}
 	return at
 }
