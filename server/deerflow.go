@@ -115,8 +115,12 @@ func adminText(path string) string {
 		return "Admin privileges required to manage skills."
 	case strings.Contains(path, "/mcp"):
 		return "Admin privileges required to manage MCP configuration."
+	case strings.HasSuffix(path, "/runtime-config"):
+		return "Admin privileges required to manage channel runtime credentials."
 	case strings.Contains(path, "/channels"):
-		return "Admin privileges required to manage channels."
+		return "Admin privileges required to manage channel runtime workers."
+	case strings.Contains(path, "/integrations"):
+		return "Admin privileges required to install integrations."
 	}
 	return "Admin privileges required."
 }
@@ -282,14 +286,20 @@ func (s gateway) routes() {
 	s.feedRoutes()
 	s.turnRoutes()
 	s.goalRoutes()
-	s.consoleRoutes()
+	console{s}.routes()
 	s.feedbackRoutes()
 	s.fileRoutes()
 	s.skillRoutes()
 	s.memoryRoutes()
 	s.agentRoutes()
 	s.settingsRoutes()
+	s.absentRoutes()
 	for _, p := range gatewayPrefixes { // callers without a session do not learn which routes exist
-		s.app.All(p+"/*", s.gated(members, func(*fiber.Ctx, *gatewayCaller) error { return fiber.ErrNotFound }))
+		s.app.All(p+"/*", s.gated(members, func(c *fiber.Ctx, _ *gatewayCaller) error {
+			if strings.HasSuffix(c.Path(), "/") {
+				return slashless(c)
+			}
+			return fiber.ErrNotFound
+		}))
 	}
 }

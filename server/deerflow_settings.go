@@ -163,19 +163,20 @@ func (s gateway) channelRoutes() {
 		}
 		return sendJSON(c, deerflow.Of(map[string]any{"service_running": false, "channels": all}))
 	})
-	off := func(*fiber.Ctx, *gatewayCaller) error {
+	s.handle("POST", "/channels/{name}/restart", admins, func(*fiber.Ctx, *gatewayCaller) error {
 		return fault.New(fault.Unavailable, "Channel service is not running")
+	})
+	off := func(*fiber.Ctx, *gatewayCaller) error {
+		return fault.New(fault.Invalid, "Channel connections are disabled")
 	}
-	s.handle("POST", "/channels/{name}/restart", admins, off)
 	s.handle("POST", "/channels/{name}/runtime-config", admins, off)
 	s.handle("DELETE", "/channels/{name}/runtime-config", admins, off)
+	s.handle("POST", "/channels/{name}/connect", members, off)
+	s.handle("DELETE", "/channels/connections/{connection_id}", members, off)
 	s.handle("GET", "/channels/providers", members, func(c *fiber.Ctx, _ *gatewayCaller) error {
 		return sendJSON(c, []byte(`{"enabled":false,"providers":[]}`))
 	})
 	s.handle("GET", "/channels/connections", members, func(c *fiber.Ctx, _ *gatewayCaller) error {
 		return sendJSON(c, []byte(`{"connections":[]}`))
-	})
-	s.handle("POST", "/channels/{name}/connect", members, func(c *fiber.Ctx, _ *gatewayCaller) error {
-		return fault.Newf(fault.NotFound, "Channel provider '%s' is not available", param(c, "name"))
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/http"
-	"slices"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -19,7 +17,6 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
-	"understudy/run"
 	"understudy/server/deerflow"
 	"understudy/thread"
 )
@@ -376,129 +373,4 @@ func (s gateway) setGoal(c *fiber.Ctx, v *thread.View, goal json.RawMessage) err
 	values.Set("goal", goal)
 	_, err := s.opts.Threads.UpdateState(c.UserContext(), thread.Place{Key: checkpointer.Key{Thread: v.ID}}, [][]graph.StateUpdate{{{Values: values.JSON()}}})
 	return err
-}
-
-// consoleRoutes serve what a user did across threads.
-func (s gateway) consoleRoutes() {
-	s.handle("GET", "/console/stats", members, func(c *fiber.Ctx, who *gatewayCaller) error {
-		counts := map[run.Status]int{}
-		total, threads := 0, 0
-		if err := s.runsOf(c, who, 1<<30, func(n int) { threads += n }, func(r *run.Run) error {
-			total++
-			counts[r.Status]++
-			return nil
-		}); err != nil {
-			return err
-		}
-		return sendEncoded(c, map[string]any{
-			"total_runs": total, "total_threads": threads, "active_runs": counts[run.Running] + counts[run.Pending], "failed_runs": counts[run.Error], "by_status": counts,
-		})
-	})
-	s.handle("GET", "/console/runs", members, func(c *fiber.Ctx, who *gatewayCaller) error {
-		f := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "limit", "offset")
-		limit, offset := f.Int("limit", 50, 1, 200), f.Int("offset", 0, 0, 1<<20)
-		if err := f.Err(); err != nil {
-			return err
-		}
-		var list []*run.Run
-		if err := s.runsOf(c, who, offset+limit+1, nil, func(r *run.Run) error { list = append(list, r); return nil }); err != nil {
-			return err
-		}
-		slices.SortFunc(list, func(a, b *run.Run) int { return b.CreatedAt.Compare(a.CreatedAt) })
-		list = list[min(offset, len(list)):]
-		more := len(list) > limit
-		list = list[:min(limit, len(list))]
-		out, err := s.gatewayRuns(c, list)
-		if err != nil {
-			return err
-		}
-		return sendEncoded(c, map[string]any{"runs": out, "has_more": more})
-	})
-	s.handle("GET", "/console/usage", members, s.consoleUsage)
-}
-
-// consoleUsage sums up the runs of the last days.
-func (s gateway) consoleUsage(c *fiber.Ctx, who *gatewayCaller) error {
-	f := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "days")
-	days := f.Int("days", 30, 1, 365)
-	if err := f.Err(); err != nil {
-		return err
-	}
-	type day struct {
-		Date   string `json:"date"`
-		Runs   int    `json:"runs"`
-		Input  int64  `json:"input_tokens"`
-		Output int64  `json:"output_tokens"`
-		Total  int64  `json:"total_tokens"`
-	}
-	list, at := make([]day, days), map[string]*day{}
-	first := time.Now().UTC().AddDate(0, 0, 1-days)
-	for i := range list {
-		list[i].Date = first.AddDate(0, 0, i).Format(time.DateOnly)
-		at[list[i].Date] = &list[i]
-	}
-	var runs []*run.Run // of these days; without what they were called with
-	if err := s.runsOf(c, who, 1<<30, nil, func(r *run.Run) error {
-		if at[r.CreatedAt.UTC().Format(time.DateOnly)] != nil {
-			runs = append(runs, &run.Run{ID: r.ID, Thread: r.Thread, Status: r.Status, CreatedAt: r.CreatedAt})
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	add := func(to *int64, n *int64) {
-		if n != nil {
-			*to += *n
-		}
-	}
-	for part := range slices.Chunk(runs, 1000) {
-		completions, err := s.opts.Runs.Completions(c.UserContext(), part...)
-		if err != nil {
-			return err
-		}
-		for _, r := range part {
-			d := at[r.CreatedAt.UTC().Format(time.DateOnly)]
-			d.Runs++
-			if done := completions[r.ID]; done != nil {
-				add(&d.Input, done.InputTokens)
-				add(&d.Output, done.OutputTokens)
-				add(&d.Total, done.TotalTokens)
-			}
-		}
-	}
-	return sendEncoded(c, map[string]any{"days": list})
-}
-
-// runsOf calls fn with the newest runs of all threads of a user, at most limit of each page of threads, and threads with the number of them.
-func (s gateway) runsOf(c *fiber.Ctx, who *gatewayCaller, limit int, threads func(int), fn func(*run.Run) error) error {
-	const page = 1000
-	for offset := 0; ; offset += page {
-		q := thread.Search{Query: thread.Query{SortBy: "created_at", Limit: page, Offset: offset}, NoValues: true}
-		q.Metadata = stamped(nil, who.id)
-		list, _, err := s.opts.Threads.Search(c.UserContext(), q)
-		if err != nil {
-			return err
-		}
-		ids := make([]id.Thread, len(list))
-		for i, v := range list {
-			ids[i] = v.ID
-		}
-		if threads != nil {
-			threads(len(ids))
-		}
-		if err := s.opts.Runs.Newest(c.UserContext(), ids, limit, fn); err != nil {
-			return err
-		}
-		if len(list) < page {
-			return nil
-		}
-	}
-}
-
-func sendEncoded(c *fiber.Ctx, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return sendJSON(c.Status(http.StatusOK), b)
 }

@@ -1,7 +1,7 @@
 """What the Gateway's clients of August 2026 need beyond test_gateway.py. Facts are those of bytedance/deer-flow at f1f4af99, read in its source."""
 import pytest
 
-from test_gateway import OUT, admin, alice, bob, body, call, last_run, say, thread  # noqa: F401  fixtures
+from test_gateway import OUT, admin, alice, bare, bob, body, call, last_run, say, thread  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.harness
 
@@ -88,3 +88,63 @@ def test_events_of_subagents(alice, thread):
     assert one + rest == rows
     assert alice.get(url, params={"task_id": "another"}).json() == []
     assert alice.get(url, params={"after_seq": 0}).status_code == 422
+
+
+def test_console_shapes(alice, bob, thread):
+    say(alice, thread, "count me")
+    r = last_run(alice, thread)
+    s = alice.get("/api/console/stats").json()
+    assert set(s) == {"total_runs", "active_runs", "failed_runs", "total_threads", "total_agents", "total_tokens", "total_cost", "currency"}
+    assert s["total_tokens"] > 0 and s["total_cost"] is None and s["currency"] is None
+    one = alice.get("/api/console/runs", params={"limit": 1}).json()["runs"][0]
+    assert set(one) == {"run_id", "thread_id", "thread_title", "assistant_id", "status", "model_name", "created_at", "updated_at", "duration_seconds", "total_tokens", "message_count",
+                        "cost", "error"}
+    assert (one["run_id"], one["thread_title"], one["total_tokens"], one["message_count"]) == (r["run_id"], "count me", r["total_tokens"], r["message_count"])
+    assert r["run_id"] not in bob.get("/api/console/runs", params={"limit": 100}).text
+    failed = alice.get("/api/console/runs", params={"status": "error", "limit": 100}).json()["runs"]
+    assert {x["status"] for x in failed} <= {"error"}
+    assert [alice.get("/api/console/runs", params=p).status_code for p in ({"limit": 101}, {"limit": 0}, {"offset": -1})] == [422] * 3
+
+    u = alice.get("/api/console/usage").json()
+    assert set(u) == {"days", "by_model", "total_tokens", "total_runs", "total_cost", "currency"} and len(u["days"]) == 14
+    assert set(u["days"][-1]) == {"date", "total_tokens", "input_tokens", "output_tokens", "runs", "cost"}
+    assert u["total_tokens"] == s["total_tokens"] == sum(d["total_tokens"] for d in u["days"]) == sum(m["tokens"] for m in u["by_model"].values())
+    assert set(next(iter(u["by_model"].values()))) == {"tokens", "runs", "cost", "input_tokens", "cache_read_tokens"}
+    ahead = alice.get("/api/console/usage", params={"days": 3, "tz_offset_minutes": 840}).json()
+    behind = alice.get("/api/console/usage", params={"days": 3, "tz_offset_minutes": -840}).json()
+    assert ahead["days"][-1]["date"] > behind["days"][-1]["date"] and ahead["total_runs"] == behind["total_runs"] == u["total_runs"]
+    assert [alice.get("/api/console/usage", params=p).status_code for p in ({"days": 91}, {"tz_offset_minutes": 841})] == [422] * 2
+
+
+def test_parts_that_are_switched_off(alice, bob, admin, thread):
+    anybody = bare()
+    for p in ("oauth/github", "callback/github"):
+        r = anybody.get(f"/api/v1/auth/{p}", follow_redirects=False)
+        assert (r.status_code, r.json()) == (404, {"detail": "SSO authentication is not enabled"})
+    assert anybody.post("/api/webhooks/github", json={}).status_code == 404
+    assert alice.get(f"/api/threads/{thread}/mcp-tasks").json() == []
+    assert alice.get(f"/api/threads/{thread}/mcp-tasks", params={"limit": 101}).status_code == 422
+    for r in (alice.get(f"/api/threads/{thread}/mcp-tasks/x"), alice.post(f"/api/threads/{thread}/mcp-tasks/x/cancel")):
+        assert (r.status_code, r.json()) == (404, {"detail": "MCP task not found"})
+    assert bob.get(f"/api/threads/{thread}/mcp-tasks").json() == {"detail": f"Thread {thread} not found"}
+    r = alice.post(f"/api/threads/{thread}/browser/navigate", json={"url": "http://example.com"})
+    assert (r.status_code, r.json()) == (404, {"detail": "Browser automation is not enabled"})
+    assert bob.post(f"/api/threads/{thread}/browser/navigate", json={"url": "http://example.com"}).json() == {"detail": f"Thread {thread} not found"}
+    assert alice.get("/api/integrations/lark/status").json()["installed"] is False
+    assert alice.post("/api/integrations/lark/install").json() == {"detail": "Admin privileges required to install integrations."}
+    assert admin.post("/api/integrations/lark/install").status_code == 404
+    assert alice.post("/api/integrations/lark/auth/start", json={}).status_code == 404
+    disabled = (400, {"detail": "Channel connections are disabled"})
+    for r in (alice.post("/api/channels/slack/connect"), alice.delete("/api/channels/connections/x"), admin.post("/api/channels/slack/runtime-config", json={"values": {}}),
+              admin.delete("/api/channels/slack/runtime-config")):
+        assert (r.status_code, r.json()) == disabled
+    assert alice.delete("/api/channels/slack/runtime-config").json() == {"detail": "Admin privileges required to manage channel runtime credentials."}
+    assert alice.post("/api/channels/slack/restart").json() == {"detail": "Admin privileges required to manage channel runtime workers."}
+
+
+def test_slashes_behind_paths_are_redirected(alice):
+    for path, to in (("/api/models/", "/api/models"), ("/api/skills/?a=1", "/api/skills?a=1"), ("/api/threads/search/", "/api/threads/search"), ("/api/channels", "/api/channels/")):
+        r = alice.get(path, follow_redirects=False)
+        assert r.status_code == 307 and r.headers["location"].endswith(to) and "//" not in r.headers["location"].removeprefix("http://"), path
+    assert bare().get("/api/models/", follow_redirects=False).status_code == 401
+    assert bare().post("/api/models/", follow_redirects=False).status_code == 403

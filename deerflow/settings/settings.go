@@ -81,6 +81,8 @@ type Model struct {
 	WhenOn          map[string]any `yaml:"when_thinking_enabled"`
 	WhenOff         map[string]any `yaml:"when_thinking_disabled"`
 	ThinkingOptions map[string]any `yaml:"thinking"`
+
+	Pricing any `yaml:"pricing"` // see PricesOf; a mistake in it only means that costs are not shown
 }
 
 // Tool is one entry of tools.
