@@ -102,7 +102,7 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 		if err != nil {
 			return fmt.Errorf("threads of %s: %w", src.Name(), err)
 		}
-		to, same := threadID(t.Key)
+		to, same := threadID(t)
 		if !same {
 			renamed++
 		}
@@ -148,11 +148,14 @@ func fatal(err error) bool { return fault.Is(err, fault.Unavailable) || errors.I
 var errGone = errors.New("the source stopped responding")
 
 // threadID returns the id of a thread here, and whether it equals its key in the source.
-func threadID(key string) (to id.Thread, same bool) {
-	if c := id.Canonical(key); c != "" {
-		return id.Thread(c), c == key
+func threadID(t *Thread) (to id.Thread, same bool) {
+	if t.SameID {
+		return id.Thread(t.Key), true
 	}
-	return id.Thread(uuid.NewSHA1(uuid.NameSpaceOID, []byte(key)).String()), false
+	if c := id.Canonical(t.Key); c != "" {
+		return id.Thread(c), c == t.Key
+	}
+	return id.Thread(uuid.NewSHA1(uuid.NameSpaceOID, []byte(t.Key)).String()), false
 }
 
 // thread moves one thread and returns the name of its graph.

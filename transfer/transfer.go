@@ -48,6 +48,8 @@ type Thread struct {
 	Row *thread.Thread
 	// Checkpoints is their number, as far as known before reading.
 	Checkpoints int
+	// SameID: the thread keeps its key as its id, although it may be no UUID.
+	SameID bool
 }
 
 // History is the checkpoints of one thread.
@@ -153,6 +155,9 @@ type Result struct {
 	Writes      Count
 	Assistants  Count
 	Items       Count
+	// Users and Feedback are those of a DeerFlow installation.
+	Users    Count
+	Feedback Count
 	// Unread is the number of a server's threads that had nothing new since they were moved, and
 	// were not compared again.
 	Unread int

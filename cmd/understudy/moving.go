@@ -34,6 +34,8 @@ SOURCE is one of
   checkpoints.sqlite                       a file of langgraph-checkpoint-sqlite
   http://host:port                         LangGraph Server, understudy or its proxy
   other/.understudy                        a data folder, or a proxy's records of an upstream
+  deer-flow                                a DeerFlow installation, also its accounts and feedback;
+                                           or its deerflow.db, or its Postgres database
 
 What was moved is read back and compared; what differs is named, and the exit status is 1. It can
 be ended at any time and run again: it continues where it ended, and moves nothing twice.
@@ -185,7 +187,7 @@ func report(w io.Writer, r *transfer.Result) {
 		what string
 		n    transfer.Count
 	}{
-		{"assistants", r.Assistants}, {"threads", r.Threads}, {"checkpoints", r.Checkpoints}, {"writes", r.Writes}, {"store items", r.Items},
+		{"assistants", r.Assistants}, {"threads", r.Threads}, {"checkpoints", r.Checkpoints}, {"writes", r.Writes}, {"store items", r.Items}, {"accounts", r.Users}, {"feedback", r.Feedback},
 	} {
 		if c.n.New+c.n.Known > 0 {
 			fmt.Fprintf(w, "%-12s %d moved, %d were there\n", c.what, c.n.New, c.n.Known)

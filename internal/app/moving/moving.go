@@ -20,6 +20,7 @@ import (
 	"understudy/internal/app/advice"
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
+	"understudy/storage/deerflow"
 	"understudy/storage/langgraph"
 	"understudy/storage/postgres"
 	"understudy/storage/sqlite"
@@ -28,8 +29,8 @@ import (
 
 // Import says what to move in, and how.
 type Import struct {
-	// From is a Postgres address (postgres://…) of LangGraph's savers or of this program, a file of SqliteSaver, a data folder of this program, or the
-	// URL of a server.
+	// From is a Postgres address (postgres://…) of LangGraph's savers, of DeerFlow or of this program, a file of SqliteSaver, the folder of a DeerFlow
+	// installation, a data folder of this program, or the URL of a server.
 	From string
 	// Header goes with every request to a server.
 	Header http.Header
@@ -80,7 +81,15 @@ func (o Import) Run(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	for i := range cfg.Graphs {
 		m.Graphs = append(m.Graphs, cfg.Graphs[i].ID)
 	}
-	return m.Run(ctx, src)
+	installation, ok := src.(*deerflow.Installation)
+	if !ok {
+		return m.Run(ctx, src)
+	}
+	m.Graphs = graphsWith(m.Graphs)
+	if result, err = m.Run(ctx, src); err != nil {
+		return result, err
+	}
+	return result, moveAccounts(ctx, installation, rows, result)
 }
 
 // Run moves everything out of the data folder or database of cfg. Servers may be running on it: then what it holds at the beginning of each thread
@@ -182,7 +191,24 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 		return nil, fmt.Errorf("%s is what langgraph dev keeps, and only that reads it: run `langgraph dev` in %s, and import from its URL: "+
 			"understudy import --from http://127.0.0.1:2024", o.From, dir)
 	}
-	return langgraph.OpenSQLite(ctx, o.From)
+	file := cmp.Or(deerflow.Find(o.From), o.From)
+	checkpoints, err := langgraph.OpenSQLite(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	return withDeerFlow(checkpoints, func() (*deerflow.Installation, error) { return deerflow.OpenSQLite(ctx, file, checkpoints) })
+}
+
+// withDeerFlow returns the installation that checkpoints belong to, or the checkpoints if there is none.
+func withDeerFlow(checkpoints transfer.Source, open func() (*deerflow.Installation, error)) (transfer.Source, error) {
+	installation, err := open()
+	switch {
+	case err != nil:
+		return nil, errors.Join(err, checkpoints.Close())
+	case installation != nil:
+		return installation, nil
+	}
+	return checkpoints, nil
 }
 
 // openPostgres distinguishes a database of this program from one of LangGraph's savers. One that is both, since it was there before, is read as the
@@ -191,7 +217,7 @@ func openPostgres(ctx context.Context, from string, cfg *config.Config) (transfe
 	to := cfg.DatabaseURL
 	ours, err := postgres.OpenDatabase(ctx, postgres.Options{URL: from, Keys: cfg.Keys})
 	if errors.Is(err, postgres.ErrNotOurs) {
-		return langgraph.OpenPostgres(ctx, from)
+		return openForeign(ctx, from)
 	}
 	if err != nil {
 		return nil, err
@@ -210,7 +236,16 @@ func openPostgres(ctx context.Context, from string, cfg *config.Config) (transfe
 	if err != nil {
 		return nil, err
 	}
-	return langgraph.OpenPostgres(ctx, from)
+	return openForeign(ctx, from)
+}
+
+// openForeign opens a Postgres database of LangGraph, or of DeerFlow.
+func openForeign(ctx context.Context, from string) (transfer.Source, error) {
+	checkpoints, err := langgraph.OpenPostgres(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	return withDeerFlow(checkpoints, func() (*deerflow.Installation, error) { return deerflow.OpenPostgres(ctx, from, checkpoints) })
 }
 
 // ofLanggraphDev reports whether the source is what `langgraph dev` keeps, pickles in .langgraph_api: a file there, that folder, or the project with

@@ -1,0 +1,219 @@
+package moving
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+	"github.com/tinylib/msgp/msgp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"understudy/deerflow"
+	"understudy/deerflow/account"
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/app/backend"
+	"understudy/internal/config"
+	"understudy/internal/jsonplus"
+	"understudy/internal/postgrestest"
+	"understudy/thread"
+)
+
+// deerFlowTables are those of DeerFlow of August 2026, as far as they are read, and of langgraph-checkpoint-sqlite.
+const deerFlowTables = `
+CREATE TABLE checkpoints (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL, parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB,
+	metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id));
+CREATE TABLE writes (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL, task_id TEXT NOT NULL, idx INTEGER NOT NULL, channel TEXT NOT NULL,
+	type TEXT, value BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx));
+CREATE TABLE users (id VARCHAR(36) PRIMARY KEY, email VARCHAR(320) NOT NULL, password_hash VARCHAR(128), system_role VARCHAR(16) NOT NULL, created_at DATETIME NOT NULL,
+	oauth_provider VARCHAR(32), oauth_id VARCHAR(128), needs_setup BOOLEAN NOT NULL, token_version INTEGER NOT NULL);
+CREATE TABLE threads_meta (thread_id VARCHAR(64) PRIMARY KEY, assistant_id VARCHAR(128), user_id VARCHAR(64), display_name VARCHAR(256), status VARCHAR(20), metadata_json JSON,
+	created_at DATETIME, updated_at DATETIME);
+CREATE TABLE runs (run_id VARCHAR(64) PRIMARY KEY, thread_id VARCHAR(64) NOT NULL, user_id VARCHAR(64), status VARCHAR(20), metadata_json JSON);
+CREATE TABLE run_events (id INTEGER PRIMARY KEY, thread_id VARCHAR(64), run_id VARCHAR(64), user_id VARCHAR(64), event_type VARCHAR(32), category VARCHAR(16), content TEXT,
+	event_metadata JSON, seq INTEGER, created_at DATETIME, UNIQUE (thread_id, seq));
+CREATE TABLE feedback (feedback_id VARCHAR(64) PRIMARY KEY, run_id VARCHAR(64), thread_id VARCHAR(64), user_id VARCHAR(64), message_id VARCHAR(64), rating INTEGER, comment TEXT, created_at DATETIME);
+`
+
+const (
+	anna  = "11111111-1111-4111-8111-111111111111"
+	ben   = "22222222-2222-4222-8222-222222222222"
+	first = "01a214cb-0000-7000-8000-000000000001"
+	again = "01a214cb-0000-7000-8000-000000000002"
+	sound = "01a214cb-0000-7000-8000-000000000003"
+)
+
+// deerFlowMessage is a message as JSON, of a person for even numbers.
+func deerFlowMessage(n int) string {
+	kind := []string{"human", "ai"}[n%2]
+	return fmt.Sprintf(`{"type":"%s","id":"m%d","content":"text %d"}`, kind, n, n)
+}
+
+// deerFlowHome makes the folder of an installation. Its thread "chat-1" has ten messages, of which the state has the last two.
+func deerFlowHome(t *testing.T) string {
+	t.Helper()
+	home := t.TempDir()
+	file := filepath.Join(home, ".deer-flow", "data", "deerflow.db")
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	conn, err := sqlite.OpenConn(file, sqlite.OpenReadWrite|sqlite.OpenCreate)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	require.NoError(t, sqlitex.ExecuteScript(conn, deerFlowTables, nil))
+	add := func(table string, values ...any) {
+		t.Helper()
+		marks := strings.TrimSuffix(strings.Repeat("?,", len(values)), ",")
+		require.NoError(t, sqlitex.Execute(conn, "INSERT INTO "+table+" VALUES ("+marks+")", &sqlitex.ExecOptions{Args: values}))
+	}
+	add("users", ben, "Ben@example.com", "$dfv2$hash-of-ben", "user", "2026-05-02 03:04:05.000006", nil, nil, 0, 3)
+	add("users", anna, "anna@example.com", nil, "admin", "2026-05-03 03:04:05.000006", "github", "g1", 1, 0)
+	add("threads_meta", "chat-1", "lead_agent", ben, "A title", "idle", `{"deerflow_pinned":true,"user_id":"liar"}`, "2026-06-01 10:00:00.000001", "2026-06-02 10:00:00.000001")
+	add("threads_meta", "empty", nil, nil, nil, "idle", `{}`, "2026-06-01 10:00:00.000001", "2026-06-01 10:00:00.000001")
+	list := msgp.AppendArrayHeader(nil, 2)
+	for _, n := range []int{8, 9} {
+		list, err = jsonplus.AppendMessage(list, json.RawMessage(deerFlowMessage(n)))
+		require.NoError(t, err)
+	}
+	checkpoint := msgp.AppendMapHeader(nil, 6)
+	for _, pair := range []struct {
+		key   string
+		value []byte
+	}{
+		{"v", msgp.AppendInt(nil, 4)},
+		{"id", msgp.AppendString(nil, "1f051c2e-7a3b-6f2a-8002-1b2c3d4e5f60")},
+		{"ts", msgp.AppendString(nil, "2026-06-02T10:00:00.000000+00:00")},
+		{"channel_values", append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "messages"), list...)},
+		{"channel_versions", msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "messages"), "00000000000000000000000000000005.0.1")},
+		{"versions_seen", msgp.AppendMapHeader(nil, 0)},
+	} {
+		checkpoint = append(msgp.AppendString(checkpoint, pair.key), pair.value...)
+	}
+	add("checkpoints", "chat-1", "", "1f051c2e-7a3b-6f2a-8002-1b2c3d4e5f60", "1f051c2e-7a3b-6f2a-8001-1b2c3d4e5f60", "msgpack", checkpoint, `{"source":"loop","step":7,"run_id":"`+sound+`"}`)
+	seq := 0
+	event := func(run, category, caller, content string) {
+		seq++
+		add("run_events", seq, "chat-1", run, ben, "x", category, content, `{"caller":"`+caller+`"}`, seq, "2026-06-02 10:00:00")
+	}
+	for n := range 10 {
+		event(sound, "message", "lead_agent", deerFlowMessage(n))
+	}
+	event(sound, "message", "middleware:summarize", `{"type":"ai","id":"s","content":"a summary"}`)
+	event(sound, "message", "subagent:bash", `{"type":"ai","id":"b","content":"of a subagent"}`)
+	event(first, "message", "lead_agent", `{"type":"ai","id":"old","content":"answered again"}`)
+	event(sound, "trace", "lead_agent", `{"chain":"x"}`)
+	add("runs", first, "chat-1", ben, "success", `{}`)
+	add("runs", again, "chat-1", ben, "success", `{"regenerate_from_run_id":"`+first+`"}`)
+	add("feedback", "f1", sound, "chat-1", ben, nil, -1, "bad", "2026-06-02 10:00:00.5")
+	add("feedback", "f2", sound, "gone", ben, nil, 1, nil, "2026-06-02 10:00:00.5")
+	return home
+}
+
+// An installation moves with accounts, owners, whole conversations and feedback, once, into either database.
+func TestImportFromDeerFlow(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]*config.Config{"sqlite": {Data: t.TempDir()}, "postgres": {DatabaseURL: postgrestest.Database(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, home := t.Context(), deerFlowHome(t)
+			cfg.Graphs = []config.Graph{{ID: "other"}}
+			result, err := Import{From: home}.Run(ctx, cfg, nil)
+			require.NoError(t, err)
+			require.Empty(t, result.Problems)
+			require.Equal(t, []int{2, 1, 2, 1}, []int{result.Threads.New, result.Checkpoints.New, result.Users.New, result.Feedback.New})
+			notes := strings.Join(result.Notes, "\n")
+			require.Contains(t, notes, "1 threads had no owner and belong to "+anna)
+			require.Contains(t, notes, "1 pieces of feedback are left out")
+			require.NotContains(t, notes, "no UUIDs")
+			require.NotContains(t, notes, "not in langgraph.json")
+
+			rows, err := openData(ctx, cfg, nil)
+			require.NoError(t, err)
+			checkDeerFlow(t, rows)
+			b, err := rows.User(ctx, ben)
+			require.NoError(t, err)
+			was := b.Version
+			b.Password, b.Version = "changed here", b.Version+1
+			require.NoError(t, rows.UpdateUser(ctx, b, was))
+			changed := "better"
+			_, err = rows.PutFeedback(ctx, deerflow.Feedback{ID: "other", Run: sound, Thread: "chat-1", User: ben, Rating: 1, Comment: &changed, CreatedAt: time.Now()})
+			require.NoError(t, err)
+			require.NoError(t, rows.Close())
+
+			// Again: nothing is moved twice, and what was changed here stays.
+			result, err = Import{From: filepath.Join(home, ".deer-flow", "data", "deerflow.db")}.Run(ctx, cfg, nil)
+			require.NoError(t, err)
+			require.Empty(t, result.Problems)
+			require.Equal(t, []int{0, 0, 0, 0, 2, 1}, []int{result.Threads.New, result.Checkpoints.New, result.Users.New, result.Feedback.New, result.Users.Known, result.Feedback.Known})
+			rows, err = openData(ctx, cfg, nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, rows.Close()) }()
+			b, err = rows.User(ctx, ben)
+			require.NoError(t, err)
+			require.Equal(t, "changed here", b.Password)
+			list, err := rows.FeedbackOf(ctx, ben, "chat-1")
+			require.NoError(t, err)
+			require.Equal(t, 1, list[0].Rating)
+		})
+	}
+}
+
+func checkDeerFlow(t *testing.T, rows backend.Database) {
+	t.Helper()
+	ctx := t.Context()
+	b, err := rows.UserByEmail(ctx, "ben@example.com")
+	require.NoError(t, err)
+	require.Equal(t, []any{ben, "Ben@example.com", "$dfv2$hash-of-ben", account.Plain, 3, false}, []any{b.ID, b.Email, b.Password, b.Role, b.Version, b.Setup})
+	a, err := rows.User(ctx, anna)
+	require.NoError(t, err)
+	require.Equal(t, []any{"", account.Admin, "github", true}, []any{a.Password, a.Role, a.Provider, a.Setup})
+
+	owners := map[id.Thread]string{}
+	list, err := rows.Threads().Threads(ctx, thread.Query{Limit: 10})
+	require.NoError(t, err)
+	for _, row := range list {
+		owners[row.ID] = gjson.GetBytes(row.Metadata, "user_id").String()
+		require.Equal(t, "lead_agent", gjson.GetBytes(row.Metadata, "graph_id").String())
+		require.Equal(t, thread.Idle, row.Status)
+	}
+	require.Equal(t, map[id.Thread]string{"chat-1": ben, "empty": anna}, owners)
+
+	events, err := rows.Events(ctx, "chat-1", 0, 0)
+	require.NoError(t, err)
+	var said []string
+	for _, e := range events {
+		if e.Category == eventstore.CategoryMessage {
+			said = append(said, gjson.GetBytes(e.Content, "content").String())
+		}
+	}
+	want := make([]string, 10)
+	for n := range want {
+		want[n] = fmt.Sprintf("text %d", n)
+	}
+	require.Equal(t, want, said)
+
+	rated, err := rows.FeedbackOf(ctx, ben, "chat-1", sound)
+	require.NoError(t, err)
+	require.Len(t, rated, 1)
+	require.Equal(t, []any{"f1", -1, "bad"}, []any{rated[0].ID, rated[0].Rating, *rated[0].Comment})
+}
+
+// An account here with the address of another one there is a problem, not a merge.
+func TestImportOfTakenAddress(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Config{Data: t.TempDir()}
+	rows, err := openData(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	require.NoError(t, rows.InsertUser(t.Context(), &account.User{ID: "other", Email: "ben@example.com", Role: account.Plain, CreatedAt: time.Now()}, false))
+	require.NoError(t, rows.Close())
+	result, err := Import{From: deerFlowHome(t)}.Run(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	require.Len(t, result.Problems, 1)
+	require.Contains(t, result.Problems[0].String(), "account Ben@example.com: another account has this e-mail address here")
+	require.Equal(t, 1, result.Users.New)
+}
