@@ -122,6 +122,18 @@ func (p *Pool) Made() int { return int(p.made.Load()) }
 // SetSlowStart sets how long an interpreter may take before the log says so. Call it before Run.
 func (p *Pool) SetSlowStart(d time.Duration) { p.slowStart = d }
 
+// Calls counts the calls that workers have and have not ended.
+func (p *Pool) Calls() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.workers {
+		w.mu.Lock()
+		n += len(w.calls)
+		w.mu.Unlock()
+	}
+	return n
+}
+
 // Begun reports whether the interpreter of a worker runs the worker's code, and whether one has imported langgraph.
 func (p *Pool) Begun() (begun, spoke bool) {
 	p.mu.Lock()

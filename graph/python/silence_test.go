@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"understudy/graph/python"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 )
 
 // questions are all that a graph can be asked.
@@ -147,4 +149,42 @@ func TestQuestionsThatBlockTheirWorkers(t *testing.T) {
 			well(t, p)
 		})
 	}
+}
+
+// Runs that are cancelled before their worker has begun them end like others: it stays in service, with the runs of others.
+func TestCancelledBeforeTheyBegin(t *testing.T) {
+	t.Parallel()
+	log := &logtest.Buffer{}
+	o := harmful(t)
+	o.Workers, o.Logger = 1, slog.New(slog.NewTextHandler(log, nil))
+	p := start(t, o)
+	well(t, p)
+	pid := p.Pids()[0]
+	const runs = 5
+	for range 3 {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, runs)
+		for range runs {
+			go func() {
+				for _, err := range p.Graph("echo").Stream(ctx, invocation(newMemory(), `{}`, "updates")) {
+					if err != nil {
+						ended <- err
+						return
+					}
+				}
+				ended <- nil
+			}()
+		}
+		await(t, "the runs", func() bool { return p.Calls() == runs })
+		cancel()
+		require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+		for range runs {
+			<-ended // with the cause, or in time
+		}
+		await(t, "the ends", func() bool { return p.Calls() == 0 })
+		well(t, p)
+	}
+	require.NotContains(t, log.String(), "still alive")
+	require.Equal(t, []int{pid}, p.Pids())
 }

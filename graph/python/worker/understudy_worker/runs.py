@@ -124,6 +124,7 @@ class Runner:
         self._tasks: dict[int, asyncio.Task] = {}
         self._paused: dict[int, asyncio.Event] = {}
         self._cancelled: set[int] = set()
+        self._begun: set[int] = set()
 
     # --- what the server sends ---------------------------------------------------------
 
@@ -135,7 +136,9 @@ class Runner:
     def cancel(self, number: int) -> None:
         if task := self._tasks.get(number):
             self._cancelled.add(number)
-            task.cancel()
+            # A task that is cancelled before its first step does not run at all, and the server would wait for its end in vain.
+            if number in self._begun:
+                task.cancel()
         if event := self._paused.pop(number, None):
             event.set()
 
@@ -155,6 +158,9 @@ class Runner:
         var_child_runnable_config.set(None)
         done: list[Any]
         try:
+            self._begun.add(number)
+            if number in self._cancelled:
+                raise asyncio.CancelledError
             payload = await getattr(self, "_" + op)(number, fields)
             done = [DONE, number, OK, payload, "", "", ""]
         except asyncio.CancelledError as exc:
@@ -179,6 +185,7 @@ class Runner:
             self._paused.pop(number, None)
             self.asks.close(number)
             self._cancelled.discard(number)
+            self._begun.discard(number)
         if who.run_id:
             logs.finish(who.run_id)
         try:
