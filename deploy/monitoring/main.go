@@ -31,6 +31,7 @@ type alert struct {
 
 var alerts = []alert{
 	{"DatabaseDown", `understudy_database_up == 0`, "1m", "critical", "requests fail; runs wait to save"},
+	{"DatabaseRefuses", `understudy_database_writable == 0`, "1m", "critical", "its disk is full, or it is read-only; the log says which"},
 	{"RedisDown", `understudy_redis_up == 0`, "1m", "critical", "Redis is down, full or read-only"},
 	{"QueueWaits", `understudy_queue_wait_seconds > 30`, "5m", "warning", "add servers or workers"},
 	{"Takeovers", `rate(understudy_takeovers_total[10m]) > 0`, "10m", "warning", "servers die or stall longer than a lease"},
@@ -113,7 +114,7 @@ var rows = []struct {
 		{"Event loops blocked, share of time", "percentunit", [][2]string{{"{{instance}}", `rate(understudy_worker_blocked_seconds_total{$on}[$__rate_interval])`}}},
 	}},
 	{"Database, Redis and process", []panel{
-		{"Up", "short", [][2]string{{"database {{instance}}", `understudy_database_up{$on}`}, {"Redis {{instance}}", `understudy_redis_up{$on}`}}},
+		{"Up", "short", [][2]string{{"database {{instance}}", `understudy_database_up{$on}`}, {"saves {{instance}}", `understudy_database_writable{$on}`}, {"Redis {{instance}}", `understudy_redis_up{$on}`}}},
 		{"Storage", "s", [][2]string{{"{{op}} 99 %", `histogram_quantile(0.99, sum by (le, op) (rate(understudy_storage_seconds_bucket{$on}[$__rate_interval])))`}}},
 		{"Connections to Postgres", "short", [][2]string{{"{{state}}", `sum by (state) (understudy_database_connections{$on})`}, {"at most", `sum(understudy_database_connections_max{$on})`}}},
 		{"Redis: bytes to send", "bytes", [][2]string{{"{{instance}}", `understudy_redis_queue_bytes{$on}`}}},

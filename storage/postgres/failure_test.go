@@ -23,10 +23,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/fault"
 	"understudy/internal/logtest"
+	"understudy/internal/metricstest"
 	"understudy/internal/postgrestest"
 	"understudy/thread"
 )
@@ -193,12 +195,16 @@ func TestPingOfADatabaseThatRefuses(t *testing.T) {
 // small write may find room, one long after the last that failed.
 func TestRefusalEndsWithoutPing(t *testing.T) {
 	t.Parallel()
-	log := &logtest.Buffer{}
-	s := open(t, Options{URL: postgrestest.Database(t), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	log, registry := &logtest.Buffer{}, prometheus.NewRegistry()
+	s := open(t, Options{URL: postgrestest.Database(t), Logger: slog.New(slog.NewTextHandler(log, nil)), Registry: registry})
 	require.NoError(t, s.Ping(t.Context()))
 	full := &pgconn.PgError{Code: codeDiskFull}
+	writable := func() float64 { return metricstest.Value(t, registry, "understudy_database_writable") }
+	require.Equal(t, 1.0, writable())
 	s.refused(errReadOnly)
+	require.Equal(t, 0.0, writable())
 	require.NoError(t, insert(s, 1))
+	require.Equal(t, 1.0, writable())
 	require.Equal(t, 1, strings.Count(log.String(), "accepts writes again"))
 	s.refused(full)
 	require.NoError(t, insert(s, 2))

@@ -42,6 +42,13 @@ type refusal struct {
 	since, last, tried time.Time
 }
 
+// known reports whether the last that is known is a refusal.
+func (r *refusal) known() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err != nil
+}
+
 // lasting reports whether a write failed for a reason that stays until someone removes it.
 func lasting(err error) bool {
 	var pg *pgconn.PgError

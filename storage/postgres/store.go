@@ -154,6 +154,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		opts.Registry.MustRegister(newPoolMetrics(pool))
 	}
 	s := newStore(opts, pool, layout)
+	measure.Writable(opts.Registry, func() bool { return s.refusal.known() })
 	if s.ring, err = s.useKeys(ctx, opts.Keys, true); err != nil {
 		pool.Close()
 		return nil, fail(err)

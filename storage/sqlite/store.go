@@ -155,6 +155,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database in %s: %w", opts.Dir, err), lock.Close())
 	}
+	measure.Writable(opts.Registry, func() bool { return errors.Join(s.damage.refuses(), s.disk.refuses(false)) != nil })
 	return s, nil
 }
 

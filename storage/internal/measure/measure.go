@@ -36,3 +36,18 @@ func (m *Metrics) Read(begun time.Time) { m.read.Observe(time.Since(begun).Secon
 
 // Write counts a transaction that began at a time and ends now.
 func (m *Metrics) Write(begun time.Time) { m.write.Observe(time.Since(begun).Seconds()) }
+
+// Writable exports whether the database saves; r may be nil.
+func Writable(r prometheus.Registerer, refused func() bool) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "understudy_database_writable", Help: "Whether the database saves: 1, or 0 while it refuses to, because its disk is full or it is read-only.",
+	}, func() float64 {
+		if refused() {
+			return 0
+		}
+		return 1
+	}))
+}
