@@ -156,9 +156,14 @@ func (s *Server) watchGraphs(ctx context.Context) error {
 	if !s.needsPython() {
 		return nil
 	}
+	noted := false
 	for tick := time.NewTicker(time.Second / 4); ; {
 		if err := s.pool.Never(hopeless); err != nil {
 			return fmt.Errorf("%w: %w", ErrNoGraphs, err)
+		}
+		if !noted && s.pool.Never(0) != nil {
+			noted = true
+			s.log.Warn("no graph can be used: the server ends unless a worker starts; --allow-broken-graphs keeps it up", "within", hopeless.String())
 		}
 		if langgraph, _ := s.pool.Versions(); langgraph != "" {
 			tick.Stop()

@@ -262,6 +262,7 @@ func TestServeWithBrokenGraphs(t *testing.T) {
 		p := startIn(t, newProject(t), venv(t), "serve")
 		require.Equal(t, 3, p.ends())
 		require.Contains(t, p.log.String(), "No module named 'langgraph'")
+		require.Equal(t, 1, strings.Count(p.log.String(), "the server ends unless a worker starts"), "what it waits for is said at once: %s", p.log.String())
 	})
 	t.Run("no Python", func(t *testing.T) {
 		t.Parallel()

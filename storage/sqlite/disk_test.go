@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"zombiezen.com/go/sqlite"
@@ -26,6 +27,7 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/metricstest"
 	"understudy/internal/room"
 	"understudy/internal/seedtest"
 	"understudy/thread"
@@ -495,11 +497,13 @@ func mkdir(t *testing.T, dir string) string {
 func TestDeletingInAFullDatabase(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	dir := t.TempDir()
-	s, err := Open(ctx, Options{Dir: dir})
+	dir, registry := t.TempDir(), prometheus.NewRegistry()
+	s, err := Open(ctx, Options{Dir: dir, Registry: registry})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	writable := func() float64 { return metricstest.Value(t, registry, "understudy_database_writable") }
 	require.NoError(t, fullThread(ctx, s, "old", 100))
+	require.Equal(t, 1.0, writable())
 	require.NoError(t, s.write(ctx, func(tx *Tx) error { // on the writer's goroutine
 		s.disk.allocate = func(string, int64) error { return syscall.ENOSPC }
 		return tx.exec("PRAGMA max_page_count = 10")
@@ -508,6 +512,7 @@ func TestDeletingInAFullDatabase(t *testing.T) {
 	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
 	requireReserve(t, s, dir)
 	require.ErrorIs(t, s.Ping(ctx), errFull)
+	require.Equal(t, 0.0, writable())
 	require.ErrorIs(t, fullThread(ctx, s, "small", 1), errFull)
 	require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread("old") }))
 	require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error {
@@ -515,6 +520,7 @@ func TestDeletingInAFullDatabase(t *testing.T) {
 		return tx.exec("PRAGMA max_page_count = 1000000")
 	}))
 	require.Eventually(t, func() bool { return s.Ping(ctx) == nil }, 20*time.Second, 10*time.Millisecond)
+	require.Equal(t, 1.0, writable())
 	require.FileExists(t, filepath.Join(dir, reserveName))
 	require.NoError(t, fullThread(ctx, s, "large", 4<<20))
 }

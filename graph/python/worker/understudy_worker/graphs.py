@@ -68,7 +68,7 @@ class Source:
             self._factory = value
             self._wants = _wants(value)
         else:
-            raise TypeError(f"{type(value).__name__} is neither a graph nor a function that makes one")
+            raise TypeError(f"{type(value).__name__} is neither a graph nor a function that makes one: name one that is, such as the result of compile()")
 
     @contextlib.asynccontextmanager
     async def build(self, config: dict, context: Any, store: Any, user: Any, access: str) -> AsyncIterator[tuple[Any, Shapes]]:
