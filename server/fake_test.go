@@ -29,6 +29,7 @@ import (
 	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/changes"
+	"understudy/thread/search"
 )
 
 func TestMain(m *testing.M) {
@@ -217,6 +218,13 @@ func (f *fakeEntries) Close() {
 func (f fakeThreads) UpdateState(_ context.Context, at thread.Place, u [][]graph.StateUpdate) (thread.Place, error) {
 	at.ID = "c"
 	return at, f.note(u)
+}
+
+type fakeSearch struct{ *services }
+
+func (f fakeSearch) Search(_ context.Context, q search.Query, limit int) ([]search.Result, search.Place, error) {
+	row := search.Row{Place: search.Place{Body: 7, Thread: someThread, Seq: 4}, Run: someRun, Type: "llm.human.input", CreatedAt: someTime, Shown: 3}
+	return []search.Result{{Row: row, Snippet: []search.Part{{Text: "the "}, {Text: "cat", Match: true}}}}, row.Place, f.note(q, limit)
 }
 
 type fakeRuns struct{ *services }
@@ -468,7 +476,7 @@ type world struct {
 func options(f *services) Options {
 	hub := changes.NewHub(slog.New(slog.DiscardHandler))
 	f.touch = hub.Add
-	return Options{Changes: hub, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
+	return Options{Changes: hub, Search: fakeSearch{f}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
 }
 
 func setup(t testing.TB, change ...func(*Options)) *world {

@@ -26,6 +26,7 @@ type Options struct {
 	Crons      Crons
 	Items      Items
 	Changes    Changes // nil: no route
+	Search     Search  // nil: no route
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator

@@ -240,6 +240,9 @@ func (s *Server) routes() {
 	if s.opts.Changes != nil && !d.Threads && !d.Runs {
 		(&changeHandlers{s.transport, s.opts.Changes}).routes(s.route)
 	}
+	if s.opts.Search != nil && !d.Threads {
+		(&searchHandlers{s.transport, s.opts.Search}).routes(s.route)
+	}
 	if s.opts.Studio && !d.UI {
 		s.studioRoutes()
 	}

@@ -17,6 +17,7 @@ import (
 	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/changes"
+	"understudy/thread/search"
 )
 
 // Assistants is the service of the routes under /assistants.
@@ -74,6 +75,12 @@ type Events interface {
 type Changes interface {
 	// Follow follows what changes from now on. The caller closes the follower.
 	Follow(ctx context.Context) (*changes.Follower, error)
+}
+
+// Search is the service of the route that searches messages.
+type Search interface {
+	// Search returns results, newest first, and the place behind which the next page begins; the zero Place: there is none. A page may be short.
+	Search(ctx context.Context, q search.Query, limit int) (page []search.Result, next search.Place, err error)
 }
 
 // Runs is the service of the routes for runs. An empty thread means stateless.

@@ -25,6 +25,7 @@ import (
 	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/changes"
+	"understudy/thread/search"
 )
 
 // assemble makes the parts and ties them together.
@@ -37,14 +38,17 @@ func (s *Server) assemble(c Config) error {
 		logs = eventstore.NewChanges()
 		changed = logs.Add
 	}
-	s.changes = changes.NewHub(s.log)
-	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: changed, Changes: s.changes}); err != nil {
+	s.changes, s.indexer = changes.NewHub(s.log), search.NewIndexer(s.log)
+	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: changed, Changes: s.changes, Saved: s.indexer.Saved}); err != nil {
 		return err
 	}
 	if err := backend.Saves(context.Background(), cfg, s.rows); err != nil {
 		return err
 	}
 	s.changes.Rows = s.rows.Threads()
+	indexed := s.useSearch(context.Background())
+	s.search = search.NewService(s.rows, indexed)
+	s.searches = indexed == nil
 	if logs != nil {
 		s.mirror = mirror.New(mirror.Options{
 			Dir: cfg.History.JSONL, Store: s.rows, Changes: logs, Encode: compat.AppendEvent, Log: s.log,
@@ -136,7 +140,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		}
 	}
 	o := server.Options{
-		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes,
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),

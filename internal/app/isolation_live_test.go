@@ -271,3 +271,19 @@ func TestChangesShowWhatIsInReach(t *testing.T) {
 	require.NotContains(t, bob.text, thread)
 	require.NotContains(t, bob.text, run)
 }
+
+// A search finds the words of messages, before and after they are indexed, and only in threads that its user may see.
+func TestSearchFindsWhatIsInReach(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageServer(t).url()}
+	thread := gjson.Get(v.must("ada", "POST", "/threads", `{"metadata":{"members":["cyd"]}}`), "thread_id").String()
+	v.must("ada", "POST", "/threads/"+thread+"/runs/wait", `{"assistant_id":"talk","input":{"note":"x","messages":[{"type":"human","content":"The needle of ada"}]}}`)
+	const path = "/understudy/threads/search?text=NEED"
+	for _, more := range []string{"", "&thread_id=" + thread} {
+		for _, user := range []string{"ada", "cyd"} {
+			require.JSONEq(t, `["`+thread+`"]`, gjson.Get(v.must(user, "GET", path+more, ""), "results.#.thread_id").Raw)
+		}
+	}
+	require.JSONEq(t, `[]`, gjson.Get(v.must("bob", "GET", path, ""), "results").Raw)
+	require.Equal(t, http.StatusNotFound, v.ask("bob", "GET", path+"&thread_id="+thread, "").status)
+}

@@ -101,6 +101,7 @@ const spoken = `"role":"user","messageId":"m","parts":[{"kind":"text","text":"x"
 
 // more are probes that routes do not show: ids in bodies, queries and headers. {OWN…} is what the prober has.
 var more = []probe{
+	{"GET", "/understudy/threads/search?text=secret&thread_id={T}", "", nil},
 	{"GET", "/threads/{T}/stream", "", []string{"Last-Event-ID", "0-0"}},
 	{"GET", "/threads/{B}/stream", "", []string{"Last-Event-ID", "0-0"}},
 	{"GET", "/threads/{T}/runs/{R}/stream", "", []string{"Last-Event-ID", "-1"}},

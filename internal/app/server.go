@@ -43,6 +43,7 @@ import (
 	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/changes"
+	"understudy/thread/search"
 )
 
 // Config is what a Server is made of.
@@ -92,6 +93,9 @@ type Server struct {
 	loaded   func(name string, err error, took time.Duration)
 	rows     backend.Database
 	changes  *changes.Hub
+	search   *search.Service
+	indexer  *search.Indexer // runs if searches
+	searches bool
 	mirror   *mirror.Mirror // nil when there is none
 	bridge   backend.Bridge
 
@@ -200,6 +204,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	})
 	if s.audit != nil {
 		lower.Go(func() error { return s.audit.Run(below) })
+	}
+	if s.searches {
+		lower.Go(func() error { return s.indexer.Run(below, s.rows) })
 	}
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })

@@ -12,6 +12,8 @@ import (
 // History is the history section: where transcripts replace the messages that summarization left.
 type History struct {
 	Overlay
+	// Search keeps an index of the words of messages.
+	Search bool
 	// JSONL is the folder for files with the events of each thread, absolute; "" for none.
 	JSONL string
 	// Graphs has the complete settings of graphs with their own.
@@ -44,7 +46,7 @@ var markerForms = []string{"attached", "off", "summary_marker", "system"}
 var traceLevels = []string{string(spans.Content), string(spans.Off), string(spans.Timings)}
 
 func defaultHistory() History {
-	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true, MaxBytes: 16 * MiB}}
+	return History{Search: true, Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true, MaxBytes: 16 * MiB}}
 }
 
 // history reads the section. What an entry of graphs leaves out is as the section says, wherever
@@ -72,6 +74,7 @@ func (f *file) history(v value, key string) {
 		}
 		f.c.TraceAge = time.Duration(days * float64(24*time.Hour))
 	}
+	fields["search"] = f.setBool(&h.Search)
 	fields["graphs"] = func(v value, _ string) { graphs = v }
 	f.section(v, key, fields)
 	if graphs.data == nil {

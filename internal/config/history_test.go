@@ -20,15 +20,16 @@ func TestHistory(t *testing.T) {
 		want          History
 		mistake, warn string
 	}{
-		{name: "absent", history: `null`, want: History{Overlay: on}},
-		{name: "empty", history: `{}`, want: History{Overlay: on}},
+		{name: "absent", history: `null`, want: History{Search: true, Overlay: on}},
+		{name: "empty", history: `{}`, want: History{Search: true, Overlay: on}},
 		{
 			name: "some", history: `{"overlay": {"wait": false, "stream": false, "updates": false}, "markers": "off", "key": "chat"}`,
-			want: History{Overlay: with(func(o *Overlay) { o.Wait, o.Stream, o.Updates, o.Markers, o.Key = false, false, false, "off", "chat" })},
+			want: History{Search: true, Overlay: with(func(o *Overlay) { o.Wait, o.Stream, o.Updates, o.Markers, o.Key = false, false, false, "off", "chat" })},
 		},
 		{
 			name: "of graphs, on top of the section", history: `{"graphs": {"a": {"overlay": {"state": false}}}, "markers": "summary_marker"}`,
 			want: History{
+				Search:  true,
 				Overlay: with(func(o *Overlay) { o.Markers = "summary_marker" }),
 				Graphs:  map[string]Overlay{"a": with(func(o *Overlay) { o.Markers, o.State = "summary_marker", false })},
 			},
@@ -36,6 +37,7 @@ func TestHistory(t *testing.T) {
 		{
 			name: "bounds", history: `{"overlay": {"threads": "full", "max_bytes": "1MiB"}, "graphs": {"a": {"overlay": {"threads": true, "max_bytes": 0}}}}`,
 			want: History{
+				Search:  true,
 				Overlay: with(func(o *Overlay) { o.FullThreads, o.MaxBytes = true, MiB }),
 				Graphs:  map[string]Overlay{"a": with(func(o *Overlay) { o.MaxBytes = 0 })},
 			},
@@ -43,8 +45,8 @@ func TestHistory(t *testing.T) {
 		{name: "no size", history: `{"overlay": {"max_bytes": "much"}}`, mistake: `history.overlay.max_bytes: write a number of bytes, or a size with its unit such as "16MiB", of at most 1GiB`},
 		{name: "too large a size", history: `{"overlay": {"max_bytes": "2GiB"}}`, mistake: "of at most 1GiB"},
 		{name: "no such form", history: `{"overlay": {"threads": "all"}}`, mistake: `history.overlay.threads: is text; write true, false or "full"`},
-		{name: "strange graph", history: `{"graphs": {"b": {}}}`, want: History{Overlay: on, Graphs: map[string]Overlay{"b": on}}, warn: "history.graphs.b: there is no such graph"},
-		{name: "unknown key", history: `{"overlay": {"sate": true}}`, want: History{Overlay: on}, warn: `history.overlay.sate: unknown key, ignored; did you mean "state"?`},
+		{name: "strange graph", history: `{"graphs": {"b": {}}}`, want: History{Search: true, Overlay: on, Graphs: map[string]Overlay{"b": on}}, warn: "history.graphs.b: there is no such graph"},
+		{name: "unknown key", history: `{"overlay": {"sate": true}}`, want: History{Search: true, Overlay: on}, warn: `history.overlay.sate: unknown key, ignored; did you mean "state"?`},
 		{name: "no object", history: `true`, mistake: "history: is true or false; write an object"},
 		{name: "no switch", history: `{"overlay": {"state": "on"}}`, mistake: "history.overlay.state: is text; write true or false"},
 		{name: "markers", history: `{"markers": "none"}`, mistake: "history.markers: write one of attached, off, summary_marker, system"},

@@ -34,3 +34,13 @@ func TestHistoryJSONL(t *testing.T) {
 	_, _, err = load(`{"jsonl": ""}`)
 	require.ErrorContains(t, err, "history.jsonl: is empty; name a folder")
 }
+
+func TestSearchIsOnUnlessItIsTurnedOff(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{`{}`: true, `{"search": true}`: true, `{"search": false, "markers": "off"}`: false} {
+		c, warnings, err := Load(setup(t, `{"graphs": {"a": "./agent.py:graph"}, "history": `+text+`}`, nil))
+		require.NoError(t, err)
+		require.Empty(t, warnings)
+		require.Equal(t, want, c.History.Search, text)
+	}
+}

@@ -43,6 +43,9 @@ func (g *Guard) Wrap(o *server.Options) {
 	if o.Changes != nil {
 		o.Changes = &changed{Guard: g, inner: o.Changes}
 	}
+	if o.Search != nil {
+		o.Search = &searching{Guard: g, inner: o.Search}
+	}
 	if o.Events != nil {
 		o.Events = &events{Guard: g, inner: o.Events}
 	}

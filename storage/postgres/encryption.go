@@ -53,6 +53,9 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	if s.ring == nil {
 		return 0, seal.ErrNoKey
 	}
+	if err := s.clearSearch(ctx); err != nil {
+		return 0, err
+	}
 	found, err := s.pool.Query(ctx, `SELECT c.relname, a.attname, a.atttypid = 'jsonb'::regtype FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 		WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid IN ('bytea'::regtype, 'jsonb'::regtype)
 		AND c.oid IN (SELECT to_regclass(t) FROM unnest($1::text[]) t) ORDER BY 1, 2`, secretTables)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"understudy/eventstore"
 	"understudy/id"
@@ -19,8 +20,15 @@ const (
 		), bodies AS (
 			INSERT INTO event_bodies (body, refs, content) SELECT body, 1, content FROM given
 		)
-		INSERT INTO events (` + relational.EventColumns + `)
+		%sINSERT INTO events (` + relational.EventColumns + `)
 		SELECT $1, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, nullif(created_at, -9223372036854775808), first_seq FROM given`
+	// noteMessages notes messages as ones to index.
+	noteMessages = `, pending AS (INSERT INTO search_pending (body) SELECT body FROM given WHERE category = '` + eventstore.CategoryMessage + "')\n\t\t"
+)
+
+var (
+	insertUnindexed = fmt.Sprintf(insertEvents, "")
+	insertToIndex   = fmt.Sprintf(insertEvents, noteMessages)
 )
 
 // LastSeq implements relational.Writer. The transaction's own events count.
@@ -61,7 +69,11 @@ func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 		runs[i], types[i], categories[i], messages[i] = string(e.Run), e.Type, e.Category, e.MessageID
 		digests[i], metadata[i], contents[i], isAnon[i] = e.Digest, e.Metadata, e.Content, e.Anonymous
 	}
-	return tx.exec(insertEvents, t, seqs, runs, types, categories, messages, digests, isAnon, metadata, created, first, contents)
+	text := insertUnindexed
+	if tx.store.indexing.Load() {
+		text = insertToIndex
+	}
+	return tx.exec(text, t, seqs, runs, types, categories, messages, digests, isAnon, metadata, created, first, contents)
 }
 
 // TranscriptRow implements eventstore.Tx. Rows written by this transaction are returned without a

@@ -35,6 +35,8 @@ func fill(t testing.TB, conn *pgx.Conn, threads int) {
 			SELECT 't' || lpad(n::text, 8, '0'), s, 'r' || n, CASE s %% 3 WHEN 0 THEN 'run.start' ELSE 'llm.human.input' END, 'message', n * 10 + s, 0, 0
 			FROM generate_series(1, %d) n, generate_series(1, 10) s`,
 		`INSERT INTO event_bodies (body, refs) SELECT n * 10 + s, 1 FROM generate_series(1, %d) n, generate_series(1, 10) s`,
+		`INSERT INTO search_pending SELECT n FROM generate_series(1, %d) n`,
+		`INSERT INTO message_words SELECT n * 10 + s, array_to_tsvector(ARRAY['w' || n %% 500]) FROM generate_series(1, %d) n, generate_series(1, 10) s`,
 		`INSERT INTO checkpoints (thread_id, checkpoint_id, checkpoint, metadata) SELECT 't' || lpad(n::text, 8, '0'), s::text, '{}', '{}' FROM generate_series(1, %d) n, generate_series(1, 2) s`,
 		`INSERT INTO checkpoint_blobs (thread_id, channel, version, type) SELECT 't' || lpad(n::text, 8, '0'), 'messages', s::text, 'list' FROM generate_series(1, %d) n, generate_series(1, 2) s`,
 		`INSERT INTO checkpoint_writes (thread_id, checkpoint_id, task_id, idx, channel, blob) SELECT 't' || lpad(n::text, 8, '0'), s::text, 'x', 0, 'c', '' FROM generate_series(1, %d) n, generate_series(1, 2) s`,
@@ -107,6 +109,7 @@ func TestPlans(t *testing.T) {
 		relational.AllSeqsOfRun.Postgres, relational.Revisions.Postgres, relational.OneCheckpoint.Postgres, relational.LatestCheckpoint.Postgres, checkpointsOfNS.Postgres, checkpointsOfAll.Postgres, checkpointsOfID.Postgres, olderOfNS.Postgres, olderOfAll.Postgres,
 		selectBlobs, someBlobs, selectWrites, someWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, relational.ListsOf.Postgres, relational.UsedByCheckpoints.Postgres, relational.UsedByWrites.Postgres, relational.UsedByChannels.Postgres, relational.SizesOfParts.Postgres, relational.Unrecorded.Postgres, relational.Lineage.Postgres,
 		relational.SelectRecords.Postgres, relational.RecordsOfRun.Postgres, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres, relational.OldAudit.Postgres, relational.ManyAudit.Postgres, relational.RunsOf.Postgres, relational.ForgetRunsOf.Postgres,
+		relational.UnindexedBodies.Postgres, relational.MessagesOfBodies.Postgres, relational.MessagesOfThread.Postgres, matchWords,
 	}
 	// ordered: those that stop early read an index in its order.
 	ordered := []string{
@@ -114,6 +117,7 @@ func TestPlans(t *testing.T) {
 		relational.SeqsOfThread[0].Postgres, relational.SeqsOfThread[1].Postgres, relational.SeqsOfType[0].Postgres, relational.SeqsOfType[1].Postgres,
 		relational.SeqsOfRun[0].Postgres, relational.SeqsOfRun[1].Postgres,
 		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentRuns.Postgres, relational.SweepSpans.Postgres,
+		relational.MessageBodies.Postgres, relational.NewestBodies.Postgres,
 	}
 	sorted = append(sorted, deletesOfThread...)
 	sorted = append(sorted, relational.PruneRows.Postgres, pruneParents, lacking, relational.LastTurn.Postgres)

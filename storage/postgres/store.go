@@ -101,7 +101,8 @@ type Store struct {
 	vector atomic.Pointer[pgvector] // nil until UseVectors
 	ring   *seal.Ring               // encrypts; nil does not
 
-	refusal refusal
+	refusal  refusal
+	indexing atomic.Bool // messages are to be indexed
 
 	mu    sync.Mutex                // guards known
 	known map[id.Assistant]*stamped // cached assistants

@@ -45,7 +45,10 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	if s.writer.ring == nil {
 		return 0, errors.Join(seal.ErrNoKey, s.Close())
 	}
-	if changed, err = s.encrypt(ctx); err == nil && len(opts.Unindexed) > 0 {
+	if err = s.clearSearch(ctx); err == nil {
+		changed, err = s.encrypt(ctx)
+	}
+	if err == nil && len(opts.Unindexed) > 0 {
 		err = s.write(ctx, func(tx *Tx) error {
 			return tx.exec("DELETE FROM thread_metadata WHERE key IN (SELECT value FROM json_each(?))", opts.Unindexed)
 		})
@@ -83,7 +86,7 @@ type secret struct {
 func (s *Store) secrets(ctx context.Context) (list []secret, err error) {
 	err = s.read(ctx, func(conn *sqlite.Conn) error {
 		return query(conn, `SELECT t.name, c.name, (SELECT group_concat(k.name) FROM pragma_table_info(t.name) k WHERE k.pk > 0 ORDER BY k.pk)
-			FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table' AND c.type = 'BLOB' AND t.name <> 'schema_migrations' ORDER BY 1, 2`,
+			FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table' AND c.type = 'BLOB' AND t.name <> 'schema_migrations' AND t.name NOT LIKE 'message\_words\_%' ESCAPE '\' ORDER BY 1, 2`,
 			func(st *sqlite.Stmt) error {
 				list = append(list, secret{st.ColumnText(0), st.ColumnText(1), strings.Split(st.ColumnText(2), ",")})
 				return nil

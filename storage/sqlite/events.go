@@ -34,9 +34,15 @@ func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 		if err := tx.exec(insertBody, e.Content); err != nil {
 			return fmt.Errorf("event %d: %w", e.Seq, err)
 		}
-		if err := tx.exec(insertEvent, t, int64(e.Seq), e.Run, e.Type, e.Category, e.MessageID, e.Digest, e.Anonymous, tx.conn.LastInsertRowID(), e.Metadata,
+		body := tx.conn.LastInsertRowID()
+		if err := tx.exec(insertEvent, t, int64(e.Seq), e.Run, e.Type, e.Category, e.MessageID, e.Digest, e.Anonymous, body, e.Metadata,
 			e.CreatedAt, int64(e.First)); err != nil {
 			return fmt.Errorf("event %d: %w", e.Seq, err)
+		}
+		if tx.indexing && e.Category == eventstore.CategoryMessage {
+			if err := tx.exec(notePending, body); err != nil {
+				return fmt.Errorf("event %d: %w", e.Seq, err)
+			}
 		}
 	}
 	return nil

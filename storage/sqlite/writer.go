@@ -39,6 +39,7 @@ type Tx struct {
 	lists     *lists
 	ring      *seal.Ring  // encrypts; nil does not
 	unindexed []string    // keys of metadata
+	indexing  bool        // messages are to be indexed
 	threads   []id.Thread // whose log the transaction changes
 	// assistants says that the transaction changes rows of assistants.
 	assistants bool
@@ -96,6 +97,7 @@ type writer struct {
 	vectors   *nearest
 	ring      *seal.Ring
 	unindexed []string
+	indexing  atomic.Bool
 	queue     chan *request
 	stop      chan struct{} // closed by close: no more requests are accepted
 	stopped   chan struct{} // closed when the goroutine has ended
@@ -473,7 +475,7 @@ func (w *writer) call(r *request) (err error) {
 		}
 	}()
 	tx := newTx(w.conn, w.lists)
-	tx.ring, tx.unindexed = w.ring, w.unindexed
+	tx.ring, tx.unindexed, tx.indexing = w.ring, w.unindexed, w.indexing.Load()
 	defer func() { tx.conn = nil }() // later use panics instead of writing in another transaction
 	err = r.fn(tx)
 	r.threads, r.assistants, r.vectors, r.touched = tx.threads, tx.assistants, tx.vectors, tx.Touched

@@ -26,6 +26,7 @@ import (
 	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/changes"
+	"understudy/thread/search"
 )
 
 // Backend is one storage, as the services use it.
@@ -36,6 +37,7 @@ type Backend struct {
 	Items      store.Backend
 	Keys       auth.KeyStore
 	Audit      audit.Store
+	Search     search.Store
 	// Reopen closes the storage and opens it again as after a restart. The old Backend must not be
 	// used any more.
 	// nil: the storage keeps nothing when it is closed, by design. Cases then continue with it open.
@@ -92,6 +94,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
 		{"Touched", touchedCases},
 		{"Audit", auditCases},
 		{"Limits", limitCases},
+		{"Words", searchTextCases},
 	} {
 		if slices.Contains(seldom, group.name) && !seedtest.InFull() {
 			continue

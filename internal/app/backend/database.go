@@ -27,6 +27,7 @@ import (
 	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/changes"
+	"understudy/thread/search"
 	"understudy/transfer"
 )
 
@@ -47,6 +48,7 @@ type Database interface {
 	eventstore.Reader
 	thread.LogStore
 	mirror.Store
+	search.Store
 
 	// Ping reports whether the database answers.
 	Ping(ctx context.Context) error
@@ -66,6 +68,7 @@ type Options struct {
 	Registry    prometheus.Registerer
 	Now         func() time.Time  // the time of leases; nil: time.Now
 	Changed     func([]id.Thread) // gets threads whose log changed. Only a data folder reports them.
+	Saved       func()            // is called after events were saved; nil: not called. It must not block
 	Changes     *changes.Hub      // gets what changes, here and on other servers; nil: nothing does
 }
 
@@ -77,7 +80,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 		touched, heard = o.Changes.Add, o.Changes.Heard
 	}
 	if cfg.DatabaseURL == "" {
-		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.Changed, Touched: touched, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
+		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.changed(), Touched: touched, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
 		if err != nil {
 			return nil, explain(err, advice.Folder(cfg.Where("data"), cmp.Or(o.Dir, cfg.Data), err))
 		}
@@ -94,6 +97,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	rows, err := postgres.Open(ctx, postgres.Options{
 		URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys,
 		Now:         o.Now,
+		Changed:     o.changed(),
 		Touched:     touched,
 		Heard:       heard,
 		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
@@ -108,6 +112,19 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 func Saves(ctx context.Context, cfg *config.Config, rows Database) error {
 	err := rows.Ping(ctx)
 	return explain(err, advice.Database(cfg.Where("database-url"), cfg.DatabaseURL, err))
+}
+
+// changed is what a database calls when logs change; nil: nothing.
+func (o *Options) changed() func([]id.Thread) {
+	if o.Saved == nil {
+		return o.Changed
+	}
+	return func(list []id.Thread) {
+		o.Saved()
+		if o.Changed != nil {
+			o.Changed(list)
+		}
+	}
 }
 
 // explain returns what a person can do about err, if that is known.
