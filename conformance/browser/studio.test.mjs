@@ -6,6 +6,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { BASE_URL, eventually, launch, words } from "./browser.mjs";
 
 const skip = (await fetch(`${BASE_URL}/studio/`)).ok ? false : "the server has no studio";
+const recorded = (await fetch(`${BASE_URL}/understudy/runs?limit=1`)).ok; // a proxy has no spans of what it passes on
 const axe = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 const browser = await launch();
 after(() => browser.close());
@@ -390,6 +391,61 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await eventually(() => assert.equal(streams.size, 1, "another tab continues"));
     studio.page = other;
   });
+
+  journey("a failed run: from its timeline to the failure, to the checkpoint before it, and to a run that works", async (studio, page) => {
+    if (!recorded) return;
+    const { thread_id } = await studio.rest("/threads", {});
+    const { run_id } = await studio.rest(`/threads/${thread_id}/runs`, { assistant_id: "failing", input: { kind: "value" } });
+    await page.goto(`${BASE_URL}/studio/runs?graph=failing`);
+    await page.locator(`[data-run="${run_id}"]`).getByRole("link", { name: "timeline" }).click();
+    await page.getByRole("button", { name: "Go to the failure" }).click();
+    const detail = page.getByRole("complementary", { name: "Span" });
+    await detail.getByRole("heading", { name: "ValueError" }).waitFor();
+    await detail.locator(".stack", { hasText: "graphs.py" }).waitFor();
+    for (const view of ["Timeline", "Flame", "Log", "Tree"]) {
+      await page.getByRole("button", { name: view, exact: true }).click();
+      await page.locator(view === "Flame" ? ".flame rect.error" : ".span-row.error").first().waitFor();
+    }
+    await page.getByRole("searchbox", { name: "Find spans" }).fill("boom");
+    await eventually(async () => assert.deepEqual(await page.$$eval(".span-row", (list) => list.map((e) => e.dataset.span && e.querySelector(".span-name > span:not(.status, .hidden)").textContent)), ["boom"]));
+    await page.getByRole("searchbox", { name: "Find spans" }).fill("");
+    await page.locator(".span-list").focus();
+    await page.keyboard.press("k");
+    await detail.getByRole("heading", { name: "ok", exact: true }).waitFor();
+    await page.keyboard.press("j");
+    await detail.getByRole("heading", { name: "boom", exact: true }).waitFor();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export" }).click()]);
+    const exported = JSON.parse(readFileSync(await download.path(), "utf8"));
+    assert.deepEqual(exported.spans.filter((s) => s.kind === "node").map((s) => [s.name, s.status]), [["ok", "success"], ["boom", "error"]]);
+    await page.reload();
+    await detail.getByRole("link", { name: "The checkpoint before it" }).click();
+    await page.waitForURL(new RegExp(`/t/${thread_id}.*checkpoint=`));
+    await page.getByRole("tab", { name: "edit" }).click();
+    await page.getByRole("textbox", { name: "Values" }).fill('{"kind": "none"}');
+    await page.getByRole("textbox", { name: "As node" }).fill("ok");
+    await page.getByRole("button", { name: "Write" }).click();
+    await eventually(async () => assert.equal((await studio.rest(`/threads/${thread_id}/state`)).values.kind, "none"));
+    await page.getByRole("button", { name: "Run from here" }).click();
+    await eventually(async () => assert.deepEqual((await studio.rest(`/threads/${thread_id}/state`)).values.items, ["ok", "survived"]));
+  });
+
+  journey("the timeline of a run that is active grows until its end, and axe finds nothing", async (studio, page) => {
+    if (!recorded) return;
+    const { thread_id } = await studio.rest("/threads", {});
+    const { run_id } = await studio.rest(`/threads/${thread_id}/runs`, { assistant_id: "tokens", input: { messages: [{ role: "user", content: "say 3000" }] }, stream_mode: ["messages-tuple"] });
+    await page.goto(`${BASE_URL}/studio/r/${run_id}`);
+    await page.locator('.span-row:not(.success) [class~="model"], .span-row.success [class~="model"]').first().waitFor();
+    await page.locator("header .status.done").first().waitFor({ timeout: 120_000 });
+    await page.locator(".span-row.success .model").first().click();
+    await page.getByRole("complementary", { name: "Span" }).getByText("first token").waitFor();
+    for (const view of ["Tree", "Timeline", "Flame", "Log"]) {
+      await page.getByRole("button", { name: view, exact: true }).click();
+      await page.locator(view === "Flame" ? ".flame rect.model" : ".span-row .model").first().waitFor();
+      await studio.accessible(view);
+    }
+    await page.setViewportSize({ width: 320, height: 700 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "not wider than the screen");
+  }, { options: { colorScheme: "dark" } });
 
   for (const colorScheme of ["light", "dark"])
     journey(`axe finds nothing to complain about, ${colorScheme}`, async (studio, page) => {

@@ -1,6 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { Bot, CalendarClock, Database, Hourglass, ListChecks, MessagesSquare, Network } from "lucide-react";
-import { useEffect, useState } from "react";
+import { lazy, Suspense, useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useChanges } from "./api/use-changes";
 import { whenRefused } from "./api/client";
@@ -14,6 +14,8 @@ import { StorePage } from "./pages/store";
 import { ThreadPage } from "./pages/thread-page";
 import { Sidebar } from "./threads/sidebar";
 import { useThreads } from "./threads/threads";
+
+const RunPage = lazy(() => import("./run/run-page"));
 
 const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
 
@@ -53,6 +55,13 @@ function Shell() {
         <Route path="/approvals" component={Approvals} />
         <Route path="/graphs/:id?">{({ id }) => <GraphPage id={id} />}</Route>
         <Route path="/runs" component={Runs} />
+        <Route path="/r/:id">
+          {({ id }) => (
+            <Suspense fallback={<main className="page" aria-busy />}>
+              <RunPage key={id} id={id} />
+            </Suspense>
+          )}
+        </Route>
         <Route path="/store" component={StorePage} />
         <Route path="/crons" component={Crons} />
         <Route>
@@ -72,7 +81,7 @@ function Rail() {
   const entries = [
     ["/", "Threads", MessagesSquare, location === "/" || location.startsWith("/t/")],
     ["/approvals", "Approvals", Hourglass, location === "/approvals"],
-    ["/runs", "Runs", ListChecks, location === "/runs"],
+    ["/runs", "Runs", ListChecks, location === "/runs" || location.startsWith("/r/")],
     ["/graphs", "Graphs", Network, location.startsWith("/graphs")],
     ["/store", "Store", Database, location === "/store"],
     ["/crons", "Crons", CalendarClock, location === "/crons"],

@@ -1,5 +1,6 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Square } from "lucide-react";
+import { Link } from "wouter";
 import { usePoll } from "../api/use-changes";
 import { get, post } from "../api/client";
 import { isActive } from "../api/runs";
@@ -31,6 +32,7 @@ export function RunList({ thread }: { thread: string }) {
           <li key={r.run_id}>
             <Status of={r.status} text />
             <ID id={r.run_id} />
+            <Link href={`/r/${r.run_id}`}>timeline</Link>
             <span className="quiet numbers">{isActive(r) ? "" : duration(Date.parse(r.updated_at) - Date.parse(r.created_at))}</span>
             <time dateTime={r.created_at} title={new Date(r.created_at).toLocaleString()}>
               {age(r.created_at)}

@@ -121,6 +121,7 @@ function Line({ run, chosen, onChoose }: { run: RecentRun; chosen: boolean; onCh
       {isActive(run) && <input type="checkbox" aria-label={`Choose run ${run.run_id}`} checked={chosen} onChange={(e) => onChoose(e.target.checked)} />}
       <Status of={run.status} text />
       <b>{run.graph_id}</b>
+      <Link href={`/r/${run.run_id}`}>timeline</Link>
       <Link href={`/t/${run.thread_id}?panel=runs`}>thread …{run.thread_id.slice(-8)}</Link>
       <span className="quiet numbers">
         {ran !== null && !isActive(run) && `took ${duration(ran)}`}
