@@ -74,7 +74,6 @@ func TestSpans(t *testing.T) {
 		first := "1< g lost, 1.1<1 n lost, 1.2<1.1 t success, 1.s1<1 save success, "
 		second := "2< g running, 2.1<2 n running, 2.2<2.1 t success, 2.s1<2 save success"
 		if level == spans.Off {
-			first, second = "", ""
 			require.Equal(t, "1< g lost", shown(made.ID))
 		} else {
 			require.Equal(t, first+second, shown(made.ID))
