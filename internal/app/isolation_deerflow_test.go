@@ -15,7 +15,7 @@ var parameter = regexp.MustCompile(`\{[a-z_]+\}|\*`)
 // isPublicGateway are the routes of DeerFlow's Gateway that need no session, without their prefix.
 var isPublicGateway = []string{
 	"POST /v1/auth/register", "POST /v1/auth/initialize", "POST /v1/auth/login/local", "POST /v1/auth/logout", "GET /v1/auth/setup-status", "GET /v1/auth/providers",
-	"GET /v1/auth/oauth/{provider}", "GET /v1/auth/callback/{provider}",
+	"GET /v1/auth/oauth/{provider}", "GET /v1/auth/callback/{provider}", "POST /webhooks/{source}",
 }
 
 // Every route of a server with DeerFlow's accounts needs a session, but for a short list, and no route with a thread serves it to another user.
