@@ -174,7 +174,7 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 		switch {
 		case !ok:
 			return one, errors.New("the sandbox has no such tool")
-		case name == "bash" && !t.set.Sandbox.AllowHostBash:
+		case name == "bash" && !t.set.Sandbox.AllowHostBash && !t.Sandbox.Contained():
 			return one, errors.New("commands would run on the server itself; set sandbox.allow_host_bash to allow them")
 		}
 		return one, nil

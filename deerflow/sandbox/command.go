@@ -44,6 +44,12 @@ func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
 	if c.Characters <= 0 {
 		c.Characters = DefaultCharacters
 	}
+	switch {
+	case t.l.refused != "":
+		return "", denied("Commands cannot run on this server: %s", t.l.refused)
+	case t.l.boxes != nil:
+		return t.l.boxes.run(ctx, t, c)
+	}
 	if t.l.o.Confine == ConfineRequired && t.l.level == 0 {
 		return "", denied("Commands cannot be confined on this server, and its configuration requires it")
 	}
@@ -59,11 +65,13 @@ func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find bash: %w", err)
 	}
+	t.l.tidy(t.id)
 	j, err := t.start(shell, c)
 	if err != nil {
 		return "", err
 	}
-	return t.wait(ctx, j, c)
+	result, _, err := t.wait(ctx, j, c)
+	return result, err
 }
 
 // limits bound processes of a command: no core files, no file above 2 GiB.
@@ -81,18 +89,24 @@ func (t *Thread) start(shell string, c Command) (*job, error) {
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for temporary files: %w", err)
 	}
-	mark := rand.Text()
 	cmd := exec.Command(shell, "--noprofile", "--norc", "-c", limits+translate(c.Text, t.paths)) //nolint:noctx // wait ends it with its group
 	cmd.Dir = home
-	cmd.Env = append(environment(), "HOME="+home, "PWD="+home, "TMPDIR="+temp, "SHELL="+shell, "TERM=dumb", marker+"="+mark)
+	cmd.Env = append(environment(), "HOME="+home, "PWD="+home, "TMPDIR="+temp, "SHELL="+shell, "TERM=dumb")
 	cmd.Env = append(cmd.Env, c.Env...)
+	return t.launch(cmd, c, func(start func() error) error { return t.confine(temp, start) })
+}
+
+// launch starts a program as a group of its own, whose processes can be found, and reads its output. within starts it.
+func (t *Thread) launch(cmd *exec.Cmd, c Command, within func(start func() error) error) (*job, error) {
+	mark := rand.Text()
+	cmd.Env = append(cmd.Env, marker+"="+mark, server+"="+t.l.name)
 	cmd.SysProcAttr = processAttributes()
 	j := &job{cmd: cmd, mark: mark, out: &capture{limit: 4*c.Characters + edge}, errs: &capture{limit: 4*c.Characters + edge}, exited: make(chan struct{}), drained: make(chan struct{})}
 	outs, err := j.pipes()
 	if err != nil {
 		return nil, err
 	}
-	err = t.confine(temp, cmd.Start)
+	err = within(cmd.Start)
 	for _, w := range outs {
 		w.Close()
 	}
@@ -114,20 +128,20 @@ func environment() (env []string) {
 	return env
 }
 
-func (t *Thread) wait(ctx context.Context, j *job, c Command) (string, error) {
+// wait returns the result of a command. cut: it was ended, because it took too long.
+func (t *Thread) wait(ctx context.Context, j *job, c Command) (result string, cut bool, err error) {
 	timer := time.NewTimer(c.Timeout)
 	defer timer.Stop()
-	late := false
 	select {
 	case <-j.exited:
 	case <-timer.C:
-		late = true
+		cut = true
 	case <-ctx.Done():
 		j.end()
 		t.l.Release(t.id)
-		return "", context.Cause(ctx)
+		return "", true, context.Cause(ctx)
 	}
-	if late {
+	if cut {
 		j.end()
 	} else {
 		select {
@@ -136,14 +150,14 @@ func (t *Thread) wait(ctx context.Context, j *job, c Command) (string, error) {
 			t.l.keep(t.id, j)
 		case <-ctx.Done():
 			j.end()
-			return "", context.Cause(ctx)
+			return "", true, context.Cause(ctx)
 		}
 	}
-	result := t.result(j, c.Characters)
-	if late {
+	result = t.result(j, c.Characters)
+	if cut {
 		result += fmt.Sprintf("\nThe command was ended after %s: it ran too long. Run long commands in the background, with their output in a file.", c.Timeout)
 	}
-	return strings.TrimPrefix(result, "\n"), nil
+	return strings.TrimPrefix(result, "\n"), cut, nil
 }
 
 // result is what the agent sees of a command.

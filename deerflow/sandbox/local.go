@@ -23,7 +23,11 @@ type Options struct {
 	Confine Confinement
 	// Readable are further files and folders that confined commands may read and execute, such as a language's installation in /home.
 	Readable []string
-	Log      *slog.Logger // nil: none
+	// Container lets commands run in containers; nil: on this machine. Without an engine commands are refused.
+	Container *ContainerOptions
+	// Refuse says why commands must not run; "": they may.
+	Refuse string
+	Log    *slog.Logger // nil: none
 }
 
 // Local is the sandbox on this machine. It owns the processes that commands leave behind. It is safe for concurrent use.
@@ -31,17 +35,36 @@ type Local struct {
 	o     Options
 	level int // of Landlock; 0: none
 	log   *slog.Logger
+	name  string // of this server, in the environment of commands
+
+	boxes   *containers // nil: commands run on this machine
+	refused string      // why no commands run; "": they do
 
 	mu     sync.Mutex
 	jobs   map[string][]*job // processes in the background, by thread; the oldest first
+	known  map[string]bool   // threads whose commands of servers that died are gone
 	closed bool
 }
 
 // NewLocal returns the sandbox, and logs what confines commands.
 func NewLocal(o Options) *Local {
-	l := &Local{o: o, log: o.Log, jobs: map[string][]*job{}}
+	l := &Local{o: o, log: o.Log, name: thisServer(), refused: o.Refuse, jobs: map[string][]*job{}, known: map[string]bool{}}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
+	}
+	if l.refused != "" {
+		l.log.Error("commands of agents are refused", "reason", l.refused)
+		return l
+	}
+	if o.Container != nil {
+		var err error
+		if l.boxes, err = newContainers(*o.Container, l.log); err != nil {
+			l.refused = "containers are configured, and none can be started; install docker or podman, or configure the local sandbox"
+			l.log.Error("commands of agents are refused: there are no containers; install docker or podman, or set sandbox.use to the local sandbox", "error", err)
+			return l
+		}
+		l.log.Info("commands of agents run in containers", "sandbox", l.Mode(), "engine", l.boxes.engine, "image", l.boxes.o.Image)
+		return l
 	}
 	if o.Confine != ConfineOff {
 		l.level = landlockLevel()
@@ -57,8 +80,31 @@ func NewLocal(o Options) *Local {
 	return l
 }
 
-// Mode returns what confines commands: landlock, or none.
+// orphans are threads of which it is known that no server that died left commands.
+const orphans = 10_000
+
+// tidy kills commands that servers left that died, before the first command of a thread: its run may be one that such a server had.
+func (l *Local) tidy(id string) {
+	l.mu.Lock()
+	known := l.known[id]
+	if len(l.known) >= orphans {
+		clear(l.known)
+	}
+	l.known[id] = true
+	l.mu.Unlock()
+	if known {
+		return
+	}
+	if n := killOrphans(); n > 0 {
+		l.log.Warn("commands of a server that died were ended", "processes", n)
+	}
+}
+
+// Mode returns what confines commands: container, landlock, or none.
 func (l *Local) Mode() string {
+	if l.boxes != nil {
+		return "container"
+	}
 	if l.level > 0 {
 		return "landlock"
 	}
@@ -77,6 +123,9 @@ func (l *Local) Close() {
 	l.mu.Unlock()
 	for _, j := range all {
 		j.end()
+	}
+	if l.boxes != nil {
+		l.boxes.close()
 	}
 }
 

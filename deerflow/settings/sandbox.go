@@ -13,6 +13,14 @@ type Sandbox struct {
 	ListChars     int               `yaml:"ls_output_max_chars"`
 	BashTimeout   float64           `yaml:"bash_command_timeout"` // seconds
 
+	// Of containers, read at the start.
+	Image       string  `yaml:"image"`
+	IdleTimeout float64 `yaml:"idle_timeout"` // seconds
+	Replicas    int     `yaml:"replicas"`     // that are kept while idle
+	Network     string  `yaml:"network"`
+	Memory      string  `yaml:"memory"`
+	CPUs        string  `yaml:"cpus"`
+
 	// Ours, read at the start.
 	Confine  string   `yaml:"confine"`        // "", off or required
 	Readable []string `yaml:"readable_paths"` // that confined commands may read, in addition to the system's

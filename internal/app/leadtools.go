@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,16 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 		o.Confine, o.Readable = sandbox.Confinement(set.Sandbox.Confine), set.Sandbox.Readable
 		if o.Confine == "auto" {
 			o.Confine = sandbox.ConfineAuto
+		}
+		switch use := strings.ToLower(set.Sandbox.Use); {
+		case use == "" || strings.Contains(use, "local"):
+		case strings.Contains(use, "aio") || strings.Contains(use, "docker") || strings.Contains(use, "podman"):
+			o.Container = &sandbox.ContainerOptions{
+				Image: set.Sandbox.Image, Home: d.Home.Dir, Idle: time.Duration(set.Sandbox.IdleTimeout * float64(time.Second)), Most: set.Sandbox.Replicas,
+				Network: set.Sandbox.Network, Memory: set.Sandbox.Memory, CPUs: set.Sandbox.CPUs,
+			}
+		default:
+			o.Refuse = "sandbox.use of config.yaml, " + set.Sandbox.Use + ", is not known here; use the local sandbox or the one with containers"
 		}
 	}
 	s.sandbox = sandbox.NewLocal(o)

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package sandbox
+
+const server = "UNDERSTUDY_SANDBOX_SERVER"
+
+func thisServer() string { return "" }
+
+func killOrphans() int { return 0 }
