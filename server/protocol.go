@@ -96,7 +96,7 @@ func commandError(err error) *compat.CommandError {
 	case errors.As(err, &refused):
 		return refused
 	case errors.As(err, &unknown):
-		return &compat.CommandError{Code: compat.NoSuchInterrupt, Message: unknown.Error()}
+		return &compat.CommandError{Code: compat.NoSuchInterrupt, Message: bounded(unknown.Error(), maxReason)}
 	case errors.Is(err, run.ErrNotInterrupted):
 		return &compat.CommandError{Code: compat.NoSuchRun, Message: run.ErrNotInterrupted.Message}
 	case errors.Is(err, run.ErrNoRun):
@@ -178,7 +178,7 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 	case "subscription.subscribe":
 		return json.RawMessage(`{"subscription_id":"` + uuid.NewString() + `","replayed_events":0}`), nil
 	case "subscription.unsubscribe":
-		return nil, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + cmd.Subscription()}
+		return nil, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + bounded(cmd.Subscription(), maxReason)}
 	case "subscription.reconnect", "agent.getTree":
 		return nil, errNoActiveRun
 	}

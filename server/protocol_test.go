@@ -77,6 +77,15 @@ func TestCommandErrors(t *testing.T) {
 		require.Equal(t, tt.status, res.StatusCode, answer)
 		require.Equal(t, tt.answer, answer)
 	}
+	// Ids that a client made up come back in part only.
+	long := strings.Repeat("a", 100_000)
+	w.err = &run.UnknownInterrupt{ID: long}
+	for _, body := range []string{respond, `{"id":4,"method":"subscription.unsubscribe","params":{"subscription_id":"` + long + `"}}`, `{"id":4,"method":"` + long + `"}`} {
+		res, answer := w.ask(t, "POST", protocolPath+"/commands", body)
+		require.Equal(t, 200, res.StatusCode)
+		require.Contains(t, answer, `"type":"error"`)
+		require.Less(t, len(answer), 1200)
+	}
 	w.err = nil
 	for _, body := range []string{`[]`, `7`, `{"id":1.5,"method":"x"}`, `{"id":true,"method":"x"}`, `{"id":1,"method":null}`, `{"id":1e2,"method":"x"}`} {
 		res, answer := w.ask(t, "POST", protocolPath+"/commands", body)
