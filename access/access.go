@@ -96,6 +96,13 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, r *Request) (*Actor, error)
 }
 
+// Selective is an Authenticator that reads few headers, so that the others need not be copied for it.
+type Selective interface {
+	Authenticator
+	// Headers returns the canonical names of those that it reads.
+	Headers() []string
+}
+
 // Policy decides what actors may do.
 type Policy interface {
 	// Decide answers the questions of one operation in order. The first that is refused is the error, a *Refusal.

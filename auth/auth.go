@@ -32,10 +32,15 @@ type Native struct {
 	throttle throttle
 }
 
-var _ access.Authenticator = (*Native)(nil)
+var _ access.Selective = (*Native)(nil)
 
 // KeyHeader is the header in which SDKs of LangGraph send API keys.
 const KeyHeader = "X-Api-Key"
+
+// Headers implements access.Selective.
+func (*Native) Headers() []string { return nativeHeaders }
+
+var nativeHeaders = []string{"Authorization", KeyHeader}
 
 // Authenticate implements access.Authenticator: by `x-api-key`, else by `Authorization: Bearer` with a token or a key. A source that sent many wrong
 // credentials has to wait, unless it sends some that were valid before.

@@ -130,9 +130,10 @@ type Config struct {
 	Saver         Saver // nil: nothing is saved
 	Store         Store
 	CheckpointMap json.RawMessage // of the start checkpoint, as the client sent it; or nil
-	// URL is the address of the API of this server, and Inside the credential by which code of the graph acts there as the user of the run; "": there
-	// is none, or no credentials are requested.
-	URL, Inside string
+	// URL is the address of the API of this server; "": there is none.
+	URL string
+	// Inside returns the credential by which code of the graph acts there as the user of the run; nil: no credentials are requested.
+	Inside func() string
 	// After is the head of the thread: new checkpoints get greater ids, independent of this machine's clock, and so become the head. "": no bound.
 	After id.Checkpoint
 }

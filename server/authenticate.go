@@ -62,7 +62,7 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 			}
 		}
 	}
-	r := requestFor(c)
+	r := s.credentials(c)
 	if i != nil {
 		r.Client, r.Scheme = i.outer.client, i.outer.scheme
 	}
@@ -108,8 +108,30 @@ func host(address string) string {
 	return address
 }
 
+// credentials is requestFor with the headers that the authenticator reads.
+func (s *Server) credentials(c *fiber.Ctx) *access.Request {
+	few, ok := s.opts.Authenticator.(access.Selective)
+	if !ok {
+		return requestFor(c)
+	}
+	r := requestWithout(c)
+	for _, name := range few.Headers() {
+		for _, value := range c.Request().Header.PeekAll(name) {
+			r.Header[name] = append(r.Header[name], string(value))
+		}
+	}
+	return r
+}
+
 // requestFor is what authentication sees of a request. It shares nothing with it, whose memory is used again.
 func requestFor(c *fiber.Ctx) *access.Request {
+	r := requestWithout(c)
+	c.Request().Header.VisitAll(func(name, value []byte) { r.Header.Add(string(name), string(value)) })
+	return r
+}
+
+// requestWithout is requestFor without headers.
+func requestWithout(c *fiber.Ctx) *access.Request {
 	r := &access.Request{
 		Method: c.Method(), Path: c.Path(), Query: string(c.Context().QueryArgs().QueryString()), Header: http.Header{}, Client: c.Context().RemoteAddr().String(), Scheme: c.Protocol(),
 		WebSocket: strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"),
@@ -117,6 +139,5 @@ func requestFor(c *fiber.Ctx) *access.Request {
 	if path, ok := decodedPath(c); ok {
 		r.Path = path
 	}
-	c.Request().Header.VisitAll(func(name, value []byte) { r.Header.Add(string(name), string(value)) })
 	return r
 }

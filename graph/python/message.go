@@ -409,7 +409,11 @@ func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) 
 	b = msgp.AppendString(b, "url")
 	b = msgp.AppendString(b, cfg.URL)
 	b = msgp.AppendString(b, "inside")
-	b = msgp.AppendString(b, cfg.Inside)
+	inside := ""
+	if cfg.Inside != nil {
+		inside = cfg.Inside()
+	}
+	b = msgp.AppendString(b, inside)
 	b = msgp.AppendString(b, "after")
 	return msgp.AppendString(b, string(cfg.After))
 }

@@ -339,9 +339,14 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 		configurable.Set("__context_keys__", keys)
 		config.Set("configurable", configurable.JSON())
 	}
-	inside := ""
-	if a := access.OfRun(k.Config); a != nil && x.Inside != nil {
-		inside = x.Inside.Credential(a)
+	var inside func() string
+	if x.Inside != nil {
+		inside = func() string { // for graphs in Python: others do not call the server
+			if a := access.OfRun(k.Config); a != nil {
+				return x.Inside.Credential(a)
+			}
+			return ""
+		}
 	}
 	inv := graph.Invocation{
 		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: x.Items, URL: x.URL, Inside: inside},
