@@ -447,6 +447,30 @@ describe("the studio", { concurrency: 2, skip }, () => {
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "not wider than the screen");
   }, { options: { colorScheme: "dark" } });
 
+  journey("a message is found by its words, from the list and inside of its thread", async (studio, page) => {
+    if (!(await fetch(`${BASE_URL}/understudy/threads/search?text=x`)).ok) return; // a proxy has no such search
+    const word = `needle${Date.now()}`;
+    await studio.begin("agent", `Where is the ${word}?`);
+    await studio.idle();
+    const { thread } = studio;
+    for (let n = 0; n < 140 && (await studio.rest(`/understudy/threads/search?text=${word}`)).results.length === 0; n++) await new Promise((resolve) => setTimeout(resolve, 1_000)); // other tests save many messages, which are indexed first
+    await page.goto(`${BASE_URL}/studio/`);
+    await page.keyboard.press("/");
+    await page.getByRole("searchbox", { name: "Find threads and messages" }).fill(word.slice(0, -1).toUpperCase());
+    const result = page.locator(".found a", { has: page.locator("mark", { hasText: word }) }).first();
+    await result.waitFor();
+    await studio.accessible("search");
+    await result.click();
+    await page.locator(".message.at", { hasText: word }).waitFor();
+    assert.equal(studio.thread, thread);
+    await page.getByRole("button", { name: "Search", exact: true }).click();
+    await page.getByRole("searchbox", { name: "Find in this thread" }).fill("where");
+    await page.locator("aside .found mark", { hasText: "Where" }).first().waitFor();
+    await studio.accessible("search in a thread");
+    await page.getByRole("searchbox", { name: "Find in this thread" }).fill("nosuchword");
+    await page.getByText("No message has these words").waitFor();
+  });
+
   for (const colorScheme of ["light", "dark"])
     journey(`axe finds nothing to complain about, ${colorScheme}`, async (studio, page) => {
       await page.getByRole("textbox", { name: "Message" }).waitFor();

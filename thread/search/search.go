@@ -21,7 +21,7 @@ type Store interface {
 	// NoteMissing looks at some messages above a body, in order, and notes those that are not in the index as ones to index: they were saved while it was
 	// off, or imported. It returns the last body that it looked at; 0: there are no more.
 	NoteMissing(ctx context.Context, above int64) (last int64, err error)
-	// ToIndex returns messages to index, at most limit, the oldest first.
+	// ToIndex returns messages to index, at most limit, those that were saved last: they are the ones that are looked for.
 	ToIndex(ctx context.Context, limit int) ([]Document, error)
 	// PutWords indexes messages. Those that are gone, or indexed already, are left out.
 	PutWords(ctx context.Context, list []Document) error

@@ -16,7 +16,7 @@ const searchColumns = "SELECT e.body, e.thread_id, e.seq, e.first_seq, e.run_id,
 
 var (
 	// UnindexedBodies returns a row without content for a body that is gone.
-	UnindexedBodies = same("SELECT p.body, b.content FROM (SELECT body FROM search_pending ORDER BY body LIMIT $1) p LEFT JOIN event_bodies b ON b.body = p.body ORDER BY p.body")
+	UnindexedBodies = same("SELECT p.body, b.content FROM (SELECT body FROM search_pending ORDER BY body DESC LIMIT $1) p LEFT JOIN event_bodies b ON b.body = p.body ORDER BY p.body")
 	// MessageBodies are those of messages above one, with whether they are indexed or to be.
 	MessageBodies = differing("SELECT DISTINCT body FROM events WHERE category = 'message' AND body > $1 ORDER BY body LIMIT $2",
 		"SELECT DISTINCT body FROM events INDEXED BY events_body WHERE category = 'message' AND body > $1 ORDER BY body LIMIT $2")

@@ -26,6 +26,7 @@ const faces: Record<Kind, [typeof User, string]> = {
 };
 
 interface Props {
+  found?: boolean; // a search has led here
   entry: MessageEntry;
   nested: Conversation["nested"];
   branch?: Branch;
@@ -33,7 +34,7 @@ interface Props {
   actions: MessageActions;
 }
 
-export const MessageView = memo(function MessageView({ entry, nested, branch, busy, actions }: Props) {
+export const MessageView = memo(function MessageView({ entry, nested, branch, busy, actions, found = false }: Props) {
   const { message, row, results } = entry;
   const kind = kindOf(message);
   const [draft, setDraft] = useState<string | null>(null);
@@ -42,7 +43,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
   const usage = message.usage_metadata;
   const checkpoint = row?.metadata.checkpoint_id;
   return (
-    <article className={`message ${kind}`} data-kind={kind} data-id={message.id} aria-label={name}>
+    <article className={found ? `message ${kind} at` : `message ${kind}`} data-kind={kind} data-id={message.id} aria-label={name}>
       <header>
         <Face size={16} aria-hidden />
         <b>{message.name || name}</b>

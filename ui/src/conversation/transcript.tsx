@@ -15,13 +15,14 @@ interface Props {
   busy: boolean;
   branches: ReadonlyMap<string, Branch>;
   actions: MessageActions;
+  at: number | null; // the seq of a message to show
 }
 
 /** How near to the end, in pixels, a reader still follows. */
 const near = 80;
 
 /** The conversation. It stays at the end until its reader scrolls up; what arrives meanwhile is counted. Only what is visible is in the document. */
-export function Transcript({ entries, nested, older, onOlder, onAll, busy, branches, actions }: Props) {
+export function Transcript({ entries, nested, older, onOlder, onAll, busy, branches, actions, at: target }: Props) {
   const list = useRef<VirtualizerHandle>(null);
   const box = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
@@ -72,6 +73,21 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
     list.current?.scrollToIndex(0);
   }, [jumps]);
 
+  // A message that a search has found: older rows are loaded until it is there.
+  const shown = useRef<number | null>(null);
+  useEffect(() => {
+    if (target === null || target === shown.current || entries.length === 0) return;
+    const index = entries.findIndex((e) => e.kind === "message" && e.row?.seq === target);
+    follows.current = false;
+    if (index >= 0) {
+      shown.current = target;
+      list.current?.scrollToIndex(index, { align: "center" });
+    } else if (older && !loading) {
+      setLoading(true);
+      void onAll().finally(() => setLoading(false));
+    }
+  }, [entries, loading, older, onAll, target]);
+
   const onScroll = async (offset: number) => {
     const at = box.current;
     if (!at) return;
@@ -101,7 +117,7 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
               e.kind === "marker" ? (
                 <Marker key={e.key} marker={e.marker} />
               ) : (
-                <MessageView key={e.key} entry={e} nested={nested} branch={branches.get(e.key)} busy={busy} actions={actions} />
+                <MessageView key={e.key} entry={e} nested={nested} branch={branches.get(e.key)} busy={busy} actions={actions} found={target !== null && e.row?.seq === target} />
               ),
             )}
           </Virtualizer>

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { GitFork, ListTree, Network, Play, WifiOff } from "lucide-react";
+import { GitFork, ListTree, Network, Play, Search, WifiOff } from "lucide-react";
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from "react";
 import { useSearchParams } from "wouter";
 import { get } from "../api/client";
@@ -16,6 +16,7 @@ import { Empty, Problem } from "../parts/problem";
 import { chats } from "../parts/schema";
 import { Status } from "../parts/status";
 import { Inspector } from "../state/inspector";
+import { ThreadSearch } from "../threads/found";
 import { titleOf } from "../threads/threads";
 import { useAssistants, useSchemas } from "./assistants";
 import { RunList } from "./run-list";
@@ -26,6 +27,7 @@ const panels = [
   ["state", "State", ListTree],
   ["graph", "Graph", Network],
   ["runs", "Runs", Play],
+  ["search", "Search", Search],
 ] as const;
 
 export function ThreadPage({ id }: { id: string }) {
@@ -34,6 +36,7 @@ export function ThreadPage({ id }: { id: string }) {
   const panel = params.get("panel");
   const checkpoint = params.get("checkpoint"); // whose state is inspected
   const branch = params.get("branch"); // the checkpoint whose path is shown instead of the newest
+  const at = Number(params.get("at")) || null; // the message that a search has found
   const [failure, setFailure] = useState<unknown>(null);
 
   const assistants = useAssistants();
@@ -131,7 +134,7 @@ export function ThreadPage({ id }: { id: string }) {
         {shown.length === 0 && !busy && thread.isSuccess ? (
           <Empty>{talks ? "Nothing was said yet." : "This graph keeps no messages. Its state is in the panel on the right."}</Empty>
         ) : (
-          <Transcript entries={shown} nested={conversation.nested} older={!branch && conversation.older} onOlder={older} onAll={all} busy={busy} branches={branches} actions={actions} />
+          <Transcript entries={shown} nested={conversation.nested} older={!branch && conversation.older} onOlder={older} onAll={all} busy={busy} branches={branches} actions={actions} at={branch ? null : at} />
         )}
         <div aria-live="polite" className="hidden">
           {busy ? "" : conversation.tasks.length > 0 ? "The answer is complete." : ""}
@@ -183,6 +186,7 @@ export function ThreadPage({ id }: { id: string }) {
             </Suspense>
           )}
           {panel === "runs" && <RunList thread={id} />}
+          {panel === "search" && <ThreadSearch thread={id} />}
         </aside>
       )}
     </main>

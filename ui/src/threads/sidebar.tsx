@@ -5,6 +5,7 @@ import type { Thread } from "../api/types";
 import { age } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
+import { Found } from "./found";
 import { isPinned, titleOf, useThreadActions, useThreads } from "./threads";
 
 export function Sidebar() {
@@ -17,7 +18,7 @@ export function Sidebar() {
   return (
     <nav className="sidebar" aria-label="Threads">
       <div className="top">
-        <input type="search" placeholder="Find a thread" aria-label="Find a thread" data-key="/" value={words} onChange={(e) => setWords(e.target.value)} />
+        <input type="search" placeholder="Find threads and messages" aria-label="Find threads and messages" data-key="/" value={words} onChange={(e) => setWords(e.target.value)} />
         <Link href="/" className="button" aria-label="New thread" title="New thread (n)">
           <Plus size={16} />
         </Link>
@@ -34,6 +35,7 @@ export function Sidebar() {
           Older threads
         </button>
       )}
+      {words && <Found words={words} nameOf={(id) => { const t = unique.find((known) => known.thread_id === id); return t ? titleOf(t) : `thread …${id.slice(-8)}`; }} />}
     </nav>
   );
 }
