@@ -82,7 +82,9 @@ type Options struct {
 	WriteTimeout time.Duration // time without any read of a stream's client before it is dropped; default 1 min
 	// Drain is how long Serve continues after its end was requested, reporting that it is not ready, so that load balancers stop sending
 	// requests. Default 0.
-	Drain           time.Duration
+	Drain time.Duration
+	// Grace is how long running runs continue after the end of Serve was requested. Answers of temporary runs are sent until then. Default 0.
+	Grace           time.Duration
 	ShutdownTimeout time.Duration // time for running requests when Serve ends; default 10 s
 }
 

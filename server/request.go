@@ -41,6 +41,7 @@ type request struct {
 
 	headers     []slog.Attr // logged with the request
 	thread, run string      // of the path, or created; "" when there is none
+	temporary   bool        // the run leaves nothing that its client could ask for later
 	span        trace.Span  // nil: there is none
 
 	actor  *access.Actor // who sends it; nil: not known
@@ -60,7 +61,9 @@ func (r *request) miss(c *fiber.Ctx) {
 }
 
 // made notes the run that a request has created.
-func (r *request) made(x *run.Run) { r.thread, r.run = string(x.Thread), string(x.ID) }
+func (r *request) made(x *run.Run) {
+	r.thread, r.run, r.temporary = string(x.Thread), string(x.ID), x.Kwargs.Temporary
+}
 
 type requestKey struct{}
 

@@ -85,7 +85,7 @@ type quiet struct{ log *slog.Logger }
 func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ended", "format", format) }
 
 // Serve answers requests on ln until ctx ends. Then it drains, stops accepting, ends open streams so that their readers reconnect, and waits for
-// the rest, at most ShutdownTimeout. It returns when everything has ended; nil after an orderly end. It closes ln.
+// the rest, at most ShutdownTimeout; for answers of temporary runs until Grace is over. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	connections := connection.NewEnding(withDoors(framing.RefuseTLS(connection.NewPatient(ln, s.log), s.log), s.doors))
 	ln = connections
@@ -96,6 +96,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	case err := <-done:
 		s.endStreams(ErrShutdown)
 		s.endRequest(ErrShutdown)
+		s.endTemporary(ErrShutdown)
 		return err
 	case <-ctx.Done():
 	}
@@ -116,9 +117,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		s.endRequest(ErrShutdown)
 		connections.Hurry(0, true)
 	})
-	err := s.app.ShutdownWithTimeout(s.opts.ShutdownTimeout)
+	grace := max(0, s.opts.Grace-s.opts.Drain)
+	last := time.AfterFunc(grace, func() { s.endTemporary(ErrShutdown) })
+	err := s.app.ShutdownWithTimeout(max(s.opts.ShutdownTimeout, grace+s.opts.ShutdownTimeout/2))
 	timer.Stop()
+	last.Stop()
 	s.endRequest(ErrShutdown)
+	s.endTemporary(ErrShutdown)
 	_ = ln.Close() // a shutdown before fasthttp has the listener does not close it
 	if e := <-done; e != nil && !errors.Is(e, net.ErrClosed) && err == nil {
 		err = e

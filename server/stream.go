@@ -203,7 +203,8 @@ func (o *open) send() (err error) {
 			o.s.log.Error("stream failed", "request_id", o.req.id, "route", o.req.route, "error", err)
 		}
 	}()
-	life, of := o.s.streaming, o.s.streaming
+	life := o.s.life(o.req)
+	of := life
 	if o.list != nil {
 		life, of = o.s.requests, o.list.ctx
 	}

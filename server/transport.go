@@ -30,11 +30,13 @@ type transport struct {
 	slots  budget // of open streams
 	reads  budget // memory of long answers
 
-	// Requests continue after streams have ended. These two contexts have the lifetime of the server.
-	streaming  context.Context //nolint:containedctx // as above
-	endStreams context.CancelCauseFunc
-	requests   context.Context //nolint:containedctx // as above
-	endRequest context.CancelCauseFunc
+	// Requests continue after streams have ended, and answers of temporary runs longer than both. These contexts have the lifetime of the server.
+	streaming    context.Context //nolint:containedctx // as above
+	endStreams   context.CancelCauseFunc
+	requests     context.Context //nolint:containedctx // as above
+	endRequest   context.CancelCauseFunc
+	temporary    context.Context //nolint:containedctx // as above
+	endTemporary context.CancelCauseFunc
 
 	// lingering are connections whose request was answered before its body had arrived.
 	lingering  connection.Crowd
@@ -53,5 +55,15 @@ func newTransport(o Options) *transport {
 	t.bodies.limit, t.reads.limit, t.slots.limit = o.MaxBodies, o.MaxReads, int64(o.MaxStreams)
 	t.streaming, t.endStreams = context.WithCancelCause(context.Background())
 	t.requests, t.endRequest = context.WithCancelCause(context.Background())
+	t.temporary, t.endTemporary = context.WithCancelCause(context.Background())
 	return t
+}
+
+// life is how long an answer that is sent while its run continues may take. Readers of other runs come back for the rest, on this server or another one; a
+// temporary run leaves nothing to come back for, so its client has the time that the run has.
+func (t *transport) life(r *request) context.Context {
+	if r.temporary {
+		return t.temporary
+	}
+	return t.streaming
 }

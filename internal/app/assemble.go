@@ -141,7 +141,7 @@ func (s *Server) httpOptions(version string) server.Options {
 	}
 	o := server.Options{
 		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search,
-		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
+		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Grace: cfg.Grace, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),
 		Disable:      server.Disable(cfg.HTTP.Disable),
