@@ -25,6 +25,7 @@ type Execution struct {
 	notes  *completion.Notes              // rows of the graph for the log; nil: there are none
 	spans  atomic.Pointer[spans.Recorder] // records its spans; nil: none are recorded, or the run has not begun
 	waits  bool                           // the run ended at an interrupt, which waits for an answer. Set by finish, or without a thread by its records
+	tried  *ending                        // an end whose commit returned an error, so that it may be written; nil: none. Owned by finish
 	said   *partial.Tokens                // what it streams of answers; nil: not kept
 	Cancel context.CancelCauseFunc        // stops it; the cause is one of those below
 	done   chan struct{}                  // closed after everything about the run was committed and published

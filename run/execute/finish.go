@@ -31,7 +31,7 @@ type ending struct {
 	row  *run.Run // as it was written; nil: the run was not ours any more, and nothing was
 	gone bool     // the run was deleted
 	more bool     // runs of the thread that wait for this one
-	// again: it was written before, by a commit whose outcome was not known then, so no follower was notified.
+	// again: another server has written that the run is over, and may have ended before it notified followers.
 	again bool
 	// partial: answers were recorded that the run streamed and did not save.
 	partial bool
@@ -61,8 +61,10 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 	var head *checkpointer.HeadInfo // from the graph, when the rows do not have it
 	for {
 		var e ending
+		written := false
 		err := x.Settler.WriteWith(ctx, read, func(tx run.Tx, read *settle.Readings) (err error) {
 			e, err = x.end(tx, ex, out, head, values, read)
+			written = err == nil && e.row != nil
 			return err
 		})
 		if errors.Is(err, checkpointer.ErrUndescribed) {
@@ -74,12 +76,13 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 			continue
 		}
 		if err != nil {
+			if written {
+				ex.tried = &e
+			}
 			return fmt.Errorf("end run %s: %w", claimed.ID, err)
 		}
 		if e.unsettled {
-			if err := x.Settler.Settle(ctx, claimed.Thread, e.failure); err != nil {
-				x.Log.ErrorContext(ctx, "thread status left at busy until its next run", "thread_id", claimed.Thread, "error", err)
-			}
+			x.settle(ctx, claimed.Thread, e.failure)
 		}
 		if e.gone {
 			x.Publisher.Deleted(claimed)
@@ -94,7 +97,47 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 
 // FinishCancelled writes the end of a run that was cancelled, and that no server executes any more.
 func (x *Executor) FinishCancelled(ctx context.Context, r *run.Run) error {
-	return x.finish(ctx, &Execution{Attempt: stream.AttemptElsewhere(r)}, outcome{kind: interrupted})
+	ex := &Execution{Attempt: stream.AttemptElsewhere(r)}
+	// When the commit has happened despite its error, the run is not found by a caller that tries again.
+	return x.patiently(ctx, func() error { return x.finish(ctx, ex, outcome{kind: interrupted}) })
+}
+
+// settle makes a thread show its head after the commit of an end that could not.
+func (x *Executor) settle(ctx context.Context, t id.Thread, failure json.RawMessage) {
+	err := x.patiently(ctx, func() error { return x.Settler.Settle(ctx, t, failure) })
+	if err != nil && !fault.Is(err, fault.NotFound) { // else the thread was deleted meanwhile
+		x.Log.ErrorContext(ctx, "thread status left at busy until its next run", "thread_id", t, "error", err)
+	}
+}
+
+// patiently does for up to a lease again what fails because the storage is away.
+func (x *Executor) patiently(ctx context.Context, what func() error) error {
+	end := time.Now().Add(x.Lease)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := what()
+		if !fault.Is(err, fault.Unavailable) || time.Now().Add(wait).After(end) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		case <-x.Quit:
+			return err
+		}
+	}
+}
+
+// committed reports whether an end was written though its commit returned an error, as when a connection dies before the answer comes. row is that of the run
+// now; nil: there is none any more.
+func (e *ending) committed(row *run.Run) bool {
+	switch {
+	case e == nil:
+		return false
+	case row == nil:
+		return e.row.Status.Over() && (e.row.Kwargs.Temporary || e.row.Status == run.Interrupted && e.row.Cancel == run.CancelRollback)
+	}
+	return row.Attempt == e.row.Attempt && row.Status == e.row.Status
 }
 
 // headValues are the values of a thread's head; nil when it has none.
@@ -137,7 +180,7 @@ func (x *Executor) announce(ctx context.Context, a *stream.Attempt, e ending, ou
 		x.Queued()
 		return
 	}
-	if e.again { // at worst another server ended it, and notified: repeating that does no harm
+	if e.again { // repeating that does no harm
 		x.Publisher.PublishEnd(ctx, row)
 		x.Webhooks.Poke()
 		x.Queued() // if nothing waits, a look into the queue was for nothing
@@ -225,11 +268,17 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 	claimed := ex.Run
 	run.Expect(tx, func(e run.Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
-	if fault.Is(err, fault.NotFound) {
-		return ending{gone: true}, nil
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return ending{}, err
 	}
 	if err != nil {
-		return ending{}, err
+		row = nil
+	}
+	switch {
+	case ex.tried.committed(row):
+		return *ex.tried, nil
+	case row == nil:
+		return ending{gone: true}, nil
 	}
 	if row.Attempt == claimed.Attempt && row.Status.Over() {
 		return ending{row: row, again: true}, nil
