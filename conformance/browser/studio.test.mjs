@@ -406,8 +406,13 @@ describe("the studio", { concurrency: 2, skip }, () => {
       await page.getByRole("button", { name: view, exact: true }).click();
       await page.locator(view === "Flame" ? ".flame rect.error" : ".span-row.error").first().waitFor();
     }
-    await page.getByRole("searchbox", { name: "Find spans" }).fill("boom");
-    await eventually(async () => assert.deepEqual(await page.$$eval(".span-row", (list) => list.map((e) => e.dataset.span && e.querySelector(".span-name > span:not(.status, .hidden)").textContent)), ["boom"]));
+    // A name finds its span; the text of the error also finds the attempt, which failed with it.
+    const names = (list) => list.map((e) => e.dataset.span && e.querySelector(".span-name > span:not(.status, .hidden)").textContent);
+    for (const [text, found] of [["OK", ["ok"]], ["boom: node", ["failing", "boom"]], ["nosuchspan", []]]) {
+      await page.getByRole("searchbox", { name: "Find spans" }).fill(text);
+      await page.getByRole("status").filter({ hasText: new RegExp(`^${found.length} of`) }).waitFor();
+      await eventually(async () => assert.deepEqual(await page.$$eval(".span-row", names), found));
+    }
     await page.getByRole("searchbox", { name: "Find spans" }).fill("");
     await page.locator(".span-list").focus();
     await page.keyboard.press("k");
@@ -424,7 +429,8 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByRole("textbox", { name: "Values" }).fill('{"kind": "none"}');
     await page.getByRole("textbox", { name: "As node" }).fill("ok");
     await page.getByRole("button", { name: "Write" }).click();
-    await eventually(async () => assert.equal((await studio.rest(`/threads/${thread_id}/state`)).values.kind, "none"));
+    await page.locator(".steps .current", { hasText: "update" }).waitFor(); // until the page has it, it runs from the checkpoint before
+    assert.equal((await studio.rest(`/threads/${thread_id}/state`)).values.kind, "none");
     await page.getByRole("button", { name: "Run from here" }).click();
     await eventually(async () => assert.deepEqual((await studio.rest(`/threads/${thread_id}/state`)).values.items, ["ok", "survived"]));
   });
@@ -451,14 +457,14 @@ describe("the studio", { concurrency: 2, skip }, () => {
     if (!(await fetch(`${BASE_URL}/understudy/threads/search?text=x`)).ok) return; // a proxy has no such search
     const word = `needle${Date.now()}`;
     await studio.begin("agent", `Where is the ${word}?`);
+    await page.locator(".transcript .message", { hasText: "w0 w1 w2" }).waitFor(); // idle alone may be seen before the run is created
     await studio.idle();
     const { thread } = studio;
-    for (let n = 0; n < 140 && (await studio.rest(`/understudy/threads/search?text=${word}`)).results.length === 0; n++) await new Promise((resolve) => setTimeout(resolve, 1_000)); // other tests save many messages, which are indexed first
     await page.goto(`${BASE_URL}/studio/`);
     await page.keyboard.press("/");
     await page.getByRole("searchbox", { name: "Find threads and messages" }).fill(word.slice(0, -1).toUpperCase());
     const result = page.locator(".found a", { has: page.locator("mark", { hasText: word }) }).first();
-    await result.waitFor();
+    await result.waitFor(); // the page looks again until there is one
     await studio.accessible("search");
     await result.click();
     await page.locator(".message.at", { hasText: word }).waitFor();
