@@ -432,7 +432,7 @@ func TestTimeouts(t *testing.T) {
 		block("")(w, r)
 	}))
 	require.ErrorIs(t, err, llm.ErrSlow)
-	require.Equal(t, int32(1), tries.Load(), "it takes as long again")
+	require.LessOrEqual(t, tries.Load(), int32(1), "another try takes as long again") // 0: the request did not arrive in that time
 
 	gone := errors.New("the run was cancelled")
 	ctx, cancel := context.WithCancelCause(t.Context())
