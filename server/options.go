@@ -66,7 +66,11 @@ type Options struct {
 	Studio  bool // the pages at /studio/ are served
 	CORS    CORS
 	Disable Disable
-	TLS     bool // connections are encrypted: URLs begin with https
+	// CheckHost refuses requests whose Host header is neither an IP address, a name of localhost, the host of an origin that CORS lists, nor one of
+	// AllowedHosts, in which * stands for all and *.example.com for subdomains.
+	CheckHost    bool
+	AllowedHosts []string
+	TLS          bool // connections are encrypted: URLs begin with https
 	// AuthOpenAPI is auth.openapi of langgraph.json, merged into the description of the API; nil for none.
 	AuthOpenAPI  json.RawMessage
 	MountPrefix  string        // additional path prefix of the API

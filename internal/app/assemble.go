@@ -152,6 +152,8 @@ func (s *Server) httpOptions(version string) server.Options {
 		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
 		DeerFlow: s.deerflow,
 		Studio:   cfg.Studio,
+
+		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.AllowedHosts,
 	}
 	if s.gate != nil && cfg.HTTP.App.IsSet() {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes

@@ -149,6 +149,9 @@ type Config struct {
 	IgnoreAuth bool
 	// Studio serves the pages at /studio/.
 	Studio bool
+	// AllowedHosts are names that requests may have in their Host header although they are not names of this machine: in lower case, *.example.com for
+	// subdomains, * for all. Dev only, see ChecksHost.
+	AllowedHosts []string
 	// Traces is what is recorded of the spans of runs, TraceBytes how much of an input or output, and TraceAge for how long; 0: as long as the run.
 	Traces     spans.Level
 	TraceBytes ByteSize
@@ -504,6 +507,12 @@ func (c *Config) refuseAuth() Mistakes {
 // Where names what sets a setting, for messages: "--port", "UNDERSTUDY_PORT", "UNDERSTUDY_PORT in env of langgraph.json". One that nothing
 // sets is named by its flag.
 func (c *Config) Where(flag string) string { return or(c.places[flag], "--"+flag) }
+
+// ChecksHost reports whether requests must name this machine in their Host header. Only a server of a developer, which nothing else protects, needs that:
+// others are reached by names that a reverse proxy passes on.
+func (c *Config) ChecksHost() bool {
+	return c.Mode == Dev && IsLoopback(c.Host) && !c.Authenticates()
+}
 
 // IsLoopback reports whether only this machine can reach host.
 func IsLoopback(host string) bool {

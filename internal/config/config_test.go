@@ -548,6 +548,42 @@ func TestAuth(t *testing.T) {
 	require.Equal(t, &JWT{Secret: []byte(long), Audience: []string{"a", "b"}}, c.Auth.JWT)
 }
 
+// Only a server of a developer that nothing else protects checks by which name it is addressed.
+func TestAllowedHosts(t *testing.T) {
+	t.Parallel()
+	load := func(mode Mode, section string, flags map[string]string) (*Config, error) {
+		src := setup(t, `{"graphs": {"a": "./agent.py:g"}`+section+`}`, nil)
+		src.Mode, src.Flags = mode, flags
+		c, _, err := Load(src)
+		return c, err
+	}
+	for name, tt := range map[string]struct {
+		mode    Mode
+		section string
+		flags   map[string]string
+		want    bool
+	}{
+		"dev":                       {Dev, ``, nil, true},
+		"by name":                   {Dev, ``, map[string]string{"host": "localhost"}, true},
+		"IPv6":                      {Dev, ``, map[string]string{"host": "::1"}, true},
+		"for others":                {Dev, ``, map[string]string{"host": "0.0.0.0"}, false},
+		"with keys":                 {Dev, `, "auth": {"api_keys": true}`, nil, false},
+		"with keys that are unused": {Dev, `, "auth": {"api_keys": true}`, map[string]string{"ignore-auth": "true"}, true},
+		"serve":                     {Serve, ``, nil, false},
+	} {
+		c, err := load(tt.mode, tt.section, tt.flags)
+		require.NoError(t, err, name)
+		require.Equal(t, tt.want, c.ChecksHost(), name)
+	}
+	c, err := load(Dev, ``, map[string]string{"allowed-hosts": " Dev.Example., *.ngrok.app,*"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"dev.example", "*.ngrok.app", "*"}, c.AllowedHosts)
+	for _, bad := range []string{"https://dev.example", "dev.example:80", "*.", "a,,b", "*example", "a b", "[::1]", "a*"} {
+		_, err := load(Dev, ``, map[string]string{"allowed-hosts": bad})
+		require.ErrorContains(t, err, "write names without scheme and port", bad)
+	}
+}
+
 // A server that other machines reach needs authentication, or --no-auth.
 func TestPublicAddress(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -106,4 +107,17 @@ func mountPrefix(s string) (prefix, problem string) {
 		return "", `holds characters that are no part of a path; write one such as "/my-api/v1"`
 	}
 	return prefix, ""
+}
+
+// setAllowedHosts reads names separated by commas.
+func setAllowedHosts(c *Config, s string) error {
+	c.AllowedHosts = nil
+	for name := range strings.SplitSeq(strings.ToLower(s), ",") {
+		name = strings.TrimSpace(name)
+		if rest := strings.TrimSuffix(strings.TrimPrefix(name, "*."), "."); name != "*" && (rest == "" || strings.ContainsAny(rest, "*:/[] ")) {
+			return errors.New("write names without scheme and port, such as dev.example.com,*.ngrok.app, or * for all")
+		}
+		c.AllowedHosts = append(c.AllowedHosts, strings.TrimSuffix(name, "."))
+	}
+	return nil
 }

@@ -288,6 +288,10 @@ func Settings() []Setting {
 			Help: "serve pages to talk to graphs and look into threads at /studio/", set: boolean(func(c *Config) *bool { return &c.Studio }),
 		},
 		{
+			Flag: "allowed-hosts", Env: "UNDERSTUDY_ALLOWED_HOSTS", In: []Mode{Dev}, Value: "NAMES", Default: "none",
+			Help: "names in addition to localhost that requests may have in their Host header, separated by commas; * for all", set: setAllowedHosts,
+		},
+		{
 			Flag: "traces", Env: "UNDERSTUDY_TRACES", Value: "off|timings|content", Default: "timings, or history.traces", ByMode: map[Mode]string{Dev: "content, or history.traces"},
 			Help: "what is recorded of nodes, model calls and tools of runs: their times, also inputs and outputs, or nothing", set: setTraces,
 		},
