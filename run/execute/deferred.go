@@ -58,7 +58,9 @@ func (b *Deferred) Settle(ctx context.Context) error {
 func (b *Deferred) write(ctx context.Context) error {
 	// From now on others may follow it, so it is in the bridge; before the commit, or its reader would miss what comes at once.
 	sub, away := b.x.Followers.SubscribeHere(ctx, b.thread.ID, b.ex.Run.ID)
+	written := false
 	err := b.x.Store.Write(ctx, func(tx run.Tx) error {
+		written = false
 		run.Expect(tx, func(e run.Expecting) { e.ExpectNew(b.thread.ID) })
 		if err := tx.InsertThread(b.thread); err != nil {
 			return fmt.Errorf("thread of a new run: %w", err)
@@ -66,9 +68,10 @@ func (b *Deferred) write(ctx context.Context) error {
 		if err := tx.InsertRun(b.ex.Run); err != nil {
 			return fmt.Errorf("insert run: %w", err)
 		}
+		written = true
 		return nil
 	})
-	if err != nil {
+	if err != nil && !(written && b.happened(ctx)) {
 		if sub != nil {
 			sub.Close()
 		}
@@ -77,6 +80,14 @@ func (b *Deferred) write(ctx context.Context) error {
 	b.ex.unwritten.Store(false)
 	b.stream.Hand(context.WithoutCancel(ctx), sub, away)
 	return nil
+}
+
+// happened reports whether the run was written though the answer to the commit was lost.
+func (b *Deferred) happened(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.x.Lease/4)
+	defer cancel()
+	row, err := run.Confirm(ctx, b.x.Store, b.ex.Run.Thread, b.ex.Run.ID)
+	return err == nil && row != nil && b.ex.Run.SameClaim(row)
 }
 
 // end forgets a run that was never written.

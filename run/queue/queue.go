@@ -213,10 +213,11 @@ func (q *Queue) crowded(ctx context.Context, since, now time.Time) time.Time {
 }
 
 // claimSome claims up to n runs that are due by a time in one transaction. With those that it has claimed it returns why there are not more: errFull, or fault.NotFound
-// when no other can be claimed. After another error there are none.
+// when no other can be claimed. After another error there are those that were claimed despite it.
 func (q *Queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run, error) {
 	var claimed []*run.Run
 	var short error
+	written := false
 	undo := func() {
 		for _, r := range claimed {
 			q.Slots.Leave(r.Graph)
@@ -225,18 +226,19 @@ func (q *Queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run
 	}
 	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		undo() // an attempt
+		written = false
 		for len(claimed) < n {
 			r, err := tx.DueRun(now, q.full()...) // a job that became free meanwhile brought its place along
 			if fault.Is(err, fault.NotFound) {
 				short = err
-				return nil
+				break
 			}
 			if err != nil {
 				return err
 			}
 			if !q.serves(r.Graph) || !q.Slots.Enter(r.Graph) {
 				short = errFull
-				return nil
+				break
 			}
 			claimed = append(claimed, r)
 			t, err := tx.Thread(r.Thread)
@@ -255,13 +257,36 @@ func (q *Queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run
 				return err
 			}
 		}
+		written = true
 		return nil
 	})
+	if err != nil && written {
+		claimed = q.confirm(ctx, claimed)
+		return claimed, err
+	}
 	if err != nil {
 		undo()
 		return nil, err
 	}
 	return claimed, short
+}
+
+// confirm returns those of some runs that were claimed though the answer to the commit was lost: they have no other server that would execute them. It leaves
+// the places of the others.
+func (q *Queue) confirm(ctx context.Context, claimed []*run.Run) []*run.Run {
+	if q.Shared != nil { // servers that share the storage take over what is not executed
+		limited, cancel := context.WithTimeout(ctx, q.Lease/4)
+		defer cancel()
+		ctx = limited
+	}
+	return slices.DeleteFunc(claimed, func(r *run.Run) bool {
+		row, err := run.Confirm(ctx, q.Store, r.Thread, r.ID)
+		lost := err != nil || row == nil || !r.SameClaim(row)
+		if lost {
+			q.Slots.Leave(r.Graph)
+		}
+		return lost
+	})
 }
 
 // errFull: a run that was created meanwhile took the last place of its graph, or others serve it.

@@ -91,9 +91,10 @@ func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, matc
 	var ended []*run.Run
 	var stopped []id.Run
 	var unsettled []id.Thread
+	var written []*run.Run // by a transaction that may be committed
 	now := s.Now()
 	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
-		ended, stopped, unsettled = nil, nil, nil
+		ended, stopped, unsettled, written = nil, nil, nil, nil
 		matched, err := match(tx)
 		if err != nil {
 			return err
@@ -108,10 +109,13 @@ func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, matc
 				return fmt.Errorf("cancel run %s: %w", r.ID, err)
 			}
 		}
-		unsettled, err = s.settler.SettleEnded(tx, ended)
-		return err
+		if unsettled, err = s.settler.SettleEnded(tx, ended); err != nil {
+			return err
+		}
+		written = matched
+		return nil
 	})
-	if err != nil {
+	if err != nil && !s.cancelled(ctx, written) {
 		return err
 	}
 	here, elsewhere := s.executor.Stop(stopped, execute.ErrCancelled)
@@ -138,4 +142,15 @@ func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, matc
 		}
 	}
 	return nil
+}
+
+// cancelled reports whether the cancel of runs was written though the answer to the commit was lost.
+func (s *Service) cancelled(ctx context.Context, runs []*run.Run) bool {
+	if len(runs) == 0 {
+		return false
+	}
+	ctx, cancel := s.confirming(ctx)
+	defer cancel()
+	row, err := run.Confirm(ctx, s.Store, runs[0].Thread, runs[0].ID)
+	return err == nil && (row == nil || row.Cancel != "")
 }

@@ -87,9 +87,10 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 	free := s.slots.Reserve(len(reqs)) // until it is given back, Run waits for what is launched here
 	defer func() { s.slots.Release(free) }()
 	var done []created
+	written := false
 	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		s.undo(done) // an attempt
-		done = done[:0]
+		done, written = done[:0], false
 		left := free
 		var err error
 		if repeated, err = recordOf(tx, key, now); err != nil || repeated != nil {
@@ -107,9 +108,11 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 				return err
 			}
 		}
-		return storeKey(tx, key, t, done, now)
+		err = storeKey(tx, key, t, done, now)
+		written = err == nil
+		return err
 	})
-	if err != nil {
+	if err != nil && !(written && s.happened(ctx, done)) {
 		s.undo(done)
 		sub.Close()
 		return nil, nil, err
@@ -139,15 +142,18 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 // CreateIn calls fn in a transaction, in which add makes runs that no client follows; fn may be called again.
 func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.Add) error) error {
 	var made []created
+	written := false
 	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		made = made[:0]
-		return fn(tx, func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error {
+		err := fn(tx, func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error {
 			c, err := s.insert(tx, read, t, a, stateless, req, false, false)
 			made = append(made, c)
 			return err
 		})
+		written = err == nil && len(made) > 0
+		return err
 	})
-	if err != nil {
+	if err != nil && !(written && s.happened(ctx, made)) {
 		return err
 	}
 	for i := range made {
@@ -157,6 +163,24 @@ func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.
 		s.queue.Queued()
 	}
 	return nil
+}
+
+// happened reports whether runs were created though the answer to the commit was lost. Those that were claimed are then executed here.
+func (s *Service) happened(ctx context.Context, made []created) bool {
+	ctx, cancel := s.confirming(ctx)
+	defer cancel()
+	for _, c := range made {
+		row, err := run.Confirm(ctx, s.Store, c.run.Thread, c.run.ID)
+		if err != nil || row == nil || c.claimed != nil && !c.claimed.SameClaim(row) {
+			return false
+		}
+	}
+	return true
+}
+
+// confirming is the context in which the outcome of a transaction is looked up: it ends before other servers take its runs over.
+func (s *Service) confirming(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.Lease/4)
 }
 
 // displace notifies, after the commit, followers of the runs that the strategy of a new run ended, and stops those that are being executed.

@@ -365,3 +365,147 @@ func TestSavesWhoseCommitIsNotAnswered(t *testing.T) {
 		l.follows(th)
 	})
 }
+
+// lingers sends each run that begins. Those whose input says so last until they are cancelled.
+func lingers(started chan<- id.Run) script {
+	return script{stream: func(ctx context.Context, inv graph.Invocation, emit func(string, string)) error {
+		emit("values", string(inv.Input))
+		if string(inv.Input) == then {
+			return nil
+		}
+		started <- inv.Run
+		if string(inv.Input) == `{"lasts":true}` {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		return nil
+	}}
+}
+
+// lasting starts a run of a thread that lasts.
+func (l *losing) lasting(th id.Thread) (*run.Run, run.Follower) {
+	l.t.Helper()
+	req := request("g")
+	req.Input = json.RawMessage(`{"lasts":true}`)
+	r, f, err := l.runs.Start(l.t.Context(), th, req)
+	require.NoError(l.t, err)
+	require.Equal(l.t, r.ID, <-l.started)
+	return r, f
+}
+
+// once checks that a run succeeded by its first attempt.
+func (l *losing) once(r *run.Run) {
+	l.t.Helper()
+	require.Equal(l.t, r.ID, <-l.started)
+	require.Empty(l.t, l.started)
+	row, err := l.runs.Get(l.t.Context(), r.Thread, r.ID)
+	require.NoError(l.t, err)
+	require.Equal(l.t, run.Success, row.Status)
+	require.Equal(l.t, 1, row.Attempt)
+}
+
+// A run whose commit was not answered is created, and executed once: when it begins at once, when it waits, and when another one makes room for it.
+func TestCreatesWhoseCommitIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []run.Strategy{"", run.Enqueue, run.Interrupt, run.Rollback} {
+		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
+			onLosing(t, lingers, func(t *testing.T, l *losing) {
+				th := l.newThread()
+				req := request("g")
+				var before *run.Run
+				if strategy != "" {
+					var follows run.Follower
+					before, follows = l.lasting(th)
+					defer follows.Close(false)
+					req.Strategy = strategy
+				}
+				l.lose(creates, 1)
+				r, f, err := l.runs.Start(t.Context(), th, req)
+				require.NoError(t, err)
+				require.Equal(t, 1, l.losses())
+				if strategy == run.Enqueue {
+					require.NoError(t, l.runs.Cancel(t.Context(), th, []id.Run{before.ID}, run.CancelInterrupt, true))
+				}
+				require.JSONEq(t, `{"n":1}`, string(l.answer(f).Values))
+				l.once(r)
+				l.follows(th)
+			})
+		})
+	}
+}
+
+// A stateless run that is written while it is executed ends as any other.
+func TestStatelessRunsWhoseCommitIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	onLosing(t, lingers, func(t *testing.T, l *losing) {
+		l.lose(creates, 1)
+		r, f := l.lasting("")
+		require.Equal(t, 1, l.losses())
+		require.NoError(t, l.runs.Cancel(t.Context(), r.Thread, []id.Run{r.ID}, run.CancelInterrupt, true))
+		require.JSONEq(t, `{"lasts":true}`, string(l.answer(f).Values))
+		_, err := l.runs.Store.Thread(t.Context(), r.Thread)
+		require.True(t, fault.Is(err, fault.NotFound), "%v", err)
+	})
+}
+
+// A run that was claimed by a commit that was not answered is executed, once.
+func TestClaimsWhoseCommitIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	onLosing(t, lingers, func(t *testing.T, l *losing) {
+		th := l.newThread()
+		before, follows := l.lasting(th)
+		defer follows.Close(false)
+		r, f, err := l.runs.Start(t.Context(), th, request("g"))
+		require.NoError(t, err)
+		l.lose(claims, 1)
+		require.NoError(t, l.runs.Cancel(t.Context(), th, []id.Run{before.ID}, run.CancelInterrupt, true))
+		require.JSONEq(t, `{"n":1}`, string(l.answer(f).Values))
+		require.Equal(t, 1, l.losses())
+		l.once(r)
+		l.follows(th)
+	})
+}
+
+// A cancel whose commit was not answered takes effect at once, and those who follow the run learn of it.
+func TestCancelsWhoseCommitIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	for _, action := range []run.Action{run.CancelInterrupt, run.CancelRollback} {
+		for _, pending := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, pending: %t", action, pending), func(t *testing.T) {
+				t.Parallel()
+				onLosing(t, lingers, func(t *testing.T, l *losing) {
+					th := l.newThread()
+					r, f := l.lasting(th)
+					if before := r; pending {
+						defer f.Close(false)
+						var err error
+						r, f, err = l.runs.Start(t.Context(), th, request("g"))
+						require.NoError(t, err)
+						defer func() {
+							require.NoError(t, l.runs.Cancel(t.Context(), th, []id.Run{before.ID}, run.CancelInterrupt, true))
+							l.follows(th)
+						}()
+					}
+					l.lose(cancels, 1)
+					if pending && action == run.CancelRollback {
+						l.lose(ends, 1)
+					}
+					require.NoError(t, l.runs.Cancel(t.Context(), th, []id.Run{r.ID}, action, true))
+					l.answer(f)
+					require.Equal(t, 1, l.losses())
+					row, err := l.runs.Get(t.Context(), th, r.ID)
+					if action == run.CancelRollback {
+						require.True(t, fault.Is(err, fault.NotFound), "%v", err)
+					} else {
+						require.NoError(t, err)
+						require.Equal(t, run.Interrupted, row.Status)
+					}
+					if !pending {
+						l.follows(th)
+					}
+				})
+			})
+		}
+	}
+}
