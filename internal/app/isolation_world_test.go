@@ -181,11 +181,15 @@ func (v *village) ask(user, method, path, body string, headers ...string) answer
 		a.body = string(text)
 		return a
 	}
-	silent := time.AfterFunc(idle, cancel)
+	patience := idle
+	silent := time.AfterFunc(patience, cancel)
 	for in := bufio.NewReader(resp.Body); ; {
 		line, err := in.ReadString('\n')
 		a.body += line
-		silent.Reset(idle)
+		if strings.HasPrefix(line, "event: error") { // the end follows, on a busy machine later
+			patience = 5 * time.Second
+		}
+		silent.Reset(patience)
 		if err != nil {
 			if ctx.Err() != nil {
 				a.body += "(open)"
