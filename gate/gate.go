@@ -20,6 +20,7 @@ import (
 
 	"understudy/access"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 )
 
 // Options configure a Gate.
@@ -155,7 +156,7 @@ func (g *Gate) Run(ctx context.Context) error {
 			g.setWaiting(false)
 			g.opts.Logger.Error("the process of auth, routes and embeddings does not start; requests that need it are refused with 503",
 				"error", p.startErr, "again_in", backoff.String())
-			if !sleep(ctx, backoff) {
+			if !loop.Sleep(ctx, backoff) {
 				return nil
 			}
 			backoff = min(2*backoff, g.lastBackoff)
@@ -165,7 +166,7 @@ func (g *Gate) Run(ctx context.Context) error {
 			}
 			g.metrics.restarts.Inc()
 			g.opts.Logger.Warn("the process of auth, routes and embeddings died and is started again", "pid", p.pid, "cause", p.cause)
-			if !sleep(ctx, backoff/10) {
+			if !loop.Sleep(ctx, backoff/10) {
 				return nil
 			}
 			backoff = min(2*backoff, g.lastBackoff)
@@ -173,15 +174,6 @@ func (g *Gate) Run(ctx context.Context) error {
 		g.setWaiting(true)
 		p = g.newProcess()
 		begin(p)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
 

@@ -169,7 +169,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// What another attempt of the run continues, or what nobody reads any more, is not judged; a cancelled run is recorded.
+// What another attempt of the run continues, or what is not read any more, is not judged; a cancelled run is recorded.
 func TestEndsOfAttempts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

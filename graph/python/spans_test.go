@@ -58,7 +58,7 @@ func testSpans(t *testing.T, p *python.Pool) {
 	}
 }
 
-// testSpanErrors: retries are spans of their own, questions are no errors, and without content there is no text that somebody wrote.
+// testSpanErrors: retries are spans of their own, questions are no errors, and without content there is no text of users or models.
 func testSpanErrors(t *testing.T, p *python.Pool) {
 	for _, content := range []int{100, 0} {
 		spans, tracing := spantest.Of(t, content)

@@ -59,7 +59,7 @@ func TestOutboxWritesEachFrameOnce(t *testing.T) {
 	}
 	adding.Wait()
 	require.NoError(t, here.Close())
-	require.NoError(t, o.Add(func(b []byte) []byte { return append(b, "to nobody"...) }))
+	require.NoError(t, o.Add(func(b []byte) []byte { return append(b, "to a closed connection"...) }))
 	o.Close()
 	o.Close()
 	require.NoError(t, o.Add(func(b []byte) []byte { return append(b, "too late"...) }))

@@ -3,6 +3,8 @@ package child
 import (
 	"net"
 	"sync"
+
+	"understudy/internal/loop"
 )
 
 // maxSpare is how large a buffer may be that is kept for the next frames, in bytes.
@@ -34,10 +36,7 @@ func (o *Outbox) Add(encode func([]byte) []byte) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case o.ready <- struct{}{}:
-	default:
-	}
+	loop.Poke(o.ready)
 	return nil
 }
 

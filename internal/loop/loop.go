@@ -87,3 +87,15 @@ func Poke(c chan<- struct{}) {
 	default:
 	}
 }
+
+// Sleep waits; false when ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

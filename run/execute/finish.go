@@ -112,20 +112,7 @@ func (x *Executor) settle(ctx context.Context, t id.Thread, failure json.RawMess
 
 // patiently does for up to a lease again what fails because the storage is away.
 func (x *Executor) patiently(ctx context.Context, what func() error) error {
-	end := time.Now().Add(x.Lease)
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := what()
-		if !fault.Is(err, fault.Unavailable) || time.Now().Add(wait).After(end) {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return err
-		case <-x.Quit:
-			return err
-		}
-	}
+	return (&patient{end: x.Lease, quit: x.Quit, outage: &x.outage}).try(ctx, what)
 }
 
 // committed reports whether an end was written though its commit returned an error, as when a connection dies before the answer comes. row is that of the run

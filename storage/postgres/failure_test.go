@@ -122,7 +122,7 @@ func TestReadOnly(t *testing.T) {
 	isUnavailable(t, s.Ping(t.Context()), "the database is read-only")
 }
 
-// TestPingOfADatabaseThatRefuses: a database that answers and saves nothing is not ready, whoever notices first; it is ready when it saves again, without a
+// TestPingOfADatabaseThatRefuses: a database that answers and saves nothing is not ready, whether a ping or a write notices first; it is ready when it saves again, without a
 // write from a client. The log has the beginning with a fix, and the end, once each.
 func TestPingOfADatabaseThatRefuses(t *testing.T) {
 	t.Parallel()

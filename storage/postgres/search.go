@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"understudy/storage/internal/relational"
 	"understudy/thread/search"
 )
 
@@ -23,8 +22,6 @@ const (
 	noteMissing = `INSERT INTO search_pending (body) SELECT body FROM unnest($1::bigint[]) AS given (body)
 		WHERE NOT EXISTS (SELECT 1 FROM message_words w WHERE w.body = given.body) ON CONFLICT DO NOTHING`
 	hasWords = "SELECT EXISTS (SELECT 1 FROM message_words) OR EXISTS (SELECT 1 FROM search_pending)"
-	// matchWords reads all places of the words in the index before it sorts them. Common words are found among the newest messages, without it.
-	matchWords = "WITH found AS MATERIALIZED (SELECT body FROM message_words WHERE words @@ $1::text::tsquery) SELECT body FROM found WHERE body <= $2 ORDER BY body DESC LIMIT $3"
 )
 
 // SetSearch implements search.Store.
@@ -76,14 +73,7 @@ func (s *Store) PutWords(ctx context.Context, list []search.Document) error {
 
 // Matching implements search.Store.
 func (s *Store) Matching(ctx context.Context, of search.Query, fn func(search.Row) bool) (end search.Place, err error) {
-	match := matchOf(of.Terms)
-	return s.MatchingMessages(ctx, of, func(q relational.Querier, upTo int64) (bodies []int64, err error) {
-		err = q.Query(relational.Statement{Postgres: matchWords}, func(r relational.Row) error {
-			bodies = append(bodies, r.Int(0))
-			return nil
-		}, match, upTo, relational.MatchesAtOnce)
-		return bodies, err
-	}, fn)
+	return s.MatchingMessages(ctx, of, matchOf(of.Terms), fn)
 }
 
 // matchOf returns terms as a tsquery. Words consist of letters and digits.

@@ -7,7 +7,6 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
-	"understudy/storage/internal/relational"
 	"understudy/thread/search"
 )
 
@@ -21,7 +20,6 @@ const (
 	putWords     = "INSERT INTO message_words (rowid, words) VALUES (?, ?)"
 	dropPending  = "DELETE FROM search_pending WHERE body = ?"
 	hasWords     = "SELECT 1 FROM (SELECT 1 FROM message_words_docsize LIMIT 1) UNION ALL SELECT 1 FROM (SELECT 1 FROM search_pending LIMIT 1)"
-	matchWords   = "SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid <= ? ORDER BY rowid DESC LIMIT ?"
 )
 
 // SetSearch implements search.Store.
@@ -109,14 +107,7 @@ func (s *Store) PutWords(ctx context.Context, list []search.Document) error {
 
 // Matching implements search.Store.
 func (s *Store) Matching(ctx context.Context, of search.Query, fn func(search.Row) bool) (end search.Place, err error) {
-	match := matchOf(of.Terms)
-	return s.MatchingMessages(ctx, of, func(q relational.Querier, upTo int64) (bodies []int64, err error) {
-		err = q.Query(relational.Statement{SQLite: matchWords}, func(r relational.Row) error {
-			bodies = append(bodies, r.Int(0))
-			return nil
-		}, match, upTo, relational.MatchesAtOnce)
-		return bodies, err
-	}, fn)
+	return s.MatchingMessages(ctx, of, matchOf(of.Terms), fn)
 }
 
 // matchOf returns terms in the language of FTS5. Words consist of letters and digits.

@@ -14,6 +14,7 @@ import (
 
 	"understudy/access"
 	"understudy/id"
+	"understudy/internal/loop"
 	"understudy/thread"
 )
 
@@ -107,18 +108,11 @@ func (h *Hub) add(list []Change, own bool) {
 	defer h.mu.Unlock()
 	for f := range h.followers {
 		f.pending.add(list)
-		poke(f.wake)
+		loop.Poke(f.wake)
 	}
 	if own && h.tell != nil {
 		h.out.add(list)
-		poke(h.wake)
-	}
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		loop.Poke(h.wake)
 	}
 }
 
@@ -135,7 +129,7 @@ func (h *Hub) Run(ctx context.Context, tell Tell) error {
 			return nil
 		case <-h.wake:
 		}
-		if !sleep(ctx, Pace) {
+		if !loop.Sleep(ctx, Pace) {
 			return nil
 		}
 		h.mu.Lock()
@@ -156,24 +150,13 @@ func (h *Hub) Run(ctx context.Context, tell Tell) error {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 func (h *Hub) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended, h.tell = true, nil
 	for f := range h.followers {
 		f.ended = true
-		poke(f.wake)
+		loop.Poke(f.wake)
 	}
 }
 
@@ -183,7 +166,7 @@ func (h *Hub) Follow(ctx context.Context) (*Follower, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.ended = h.ended; f.ended {
-		poke(f.wake)
+		loop.Poke(f.wake)
 	}
 	h.followers[f] = struct{}{}
 	return f, nil
@@ -209,8 +192,8 @@ func (f *Follower) Next(ctx context.Context) (Batch, error) {
 		case <-ctx.Done():
 			return Batch{}, context.Cause(ctx)
 		}
-		if !sleep(ctx, time.Until(f.last.Add(Pace))) {
-			poke(f.wake)
+		if !loop.Sleep(ctx, time.Until(f.last.Add(Pace))) {
+			loop.Poke(f.wake)
 			return Batch{}, context.Cause(ctx)
 		}
 		f.hub.mu.Lock()
@@ -224,7 +207,7 @@ func (f *Follower) Next(ctx context.Context) (Batch, error) {
 			if batch.All || len(batch.Threads)+len(batch.Runs) > 0 {
 				f.last = time.Now()
 				if ended {
-					poke(f.wake)
+					loop.Poke(f.wake)
 				}
 				return batch, nil
 			}

@@ -77,7 +77,7 @@ func TestFollow(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, changes.Pace, time.Since(began), "batches are paced")
 
-		// What is not in reach wakes nobody, and a heartbeat loses nothing.
+		// What is not in reach wakes no reader, and a heartbeat loses nothing.
 		h.Add([]changes.Change{{Thread: "theirs"}})
 		limited, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err = mine.Next(limited)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"understudy/eventstore"
+	"understudy/internal/loop"
 )
 
 const (
@@ -33,10 +34,7 @@ func NewIndexer(log *slog.Logger) *Indexer {
 
 // Saved notes that there are messages to index. It does not block.
 func (x *Indexer) Saved() {
-	select {
-	case x.wake <- struct{}{}:
-	default:
-	}
+	loop.Poke(x.wake)
 }
 
 // Run indexes messages of store until ctx ends.
@@ -61,12 +59,12 @@ func (x *Indexer) Run(ctx context.Context, store Store) error {
 			if !failing {
 				x.log.WarnContext(ctx, "indexing messages for search failed; retrying", "error", err)
 			}
-			pause(ctx, backoff)
+			loop.Sleep(ctx, backoff)
 		case n < batch:
 			x.await(ctx)
-			pause(ctx, max(gather, took*(share-1)))
+			loop.Sleep(ctx, max(gather, took*(share-1)))
 		default:
-			pause(ctx, took*(share-1))
+			loop.Sleep(ctx, took*(share-1))
 		}
 		failing = err != nil
 	}
@@ -78,15 +76,6 @@ func (x *Indexer) await(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-x.wake:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}

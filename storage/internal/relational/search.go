@@ -23,6 +23,12 @@ var (
 	// NewestBodies are those of messages up to one, newest first.
 	NewestBodies = differing("SELECT DISTINCT body FROM events WHERE category = 'message' AND body <= $1 ORDER BY body DESC LIMIT $2",
 		"SELECT DISTINCT body FROM events INDEXED BY events_body WHERE category = 'message' AND body <= $1 ORDER BY body DESC LIMIT $2")
+	// MatchWords returns bodies up to one whose words match, newest first. Postgres reads all places of the words in the index before it sorts them: common words
+	// are found among the newest messages, without it.
+	MatchWords = differing(
+		"WITH found AS MATERIALIZED (SELECT body FROM message_words WHERE words @@ $1::text::tsquery) SELECT body FROM found WHERE body <= $2 ORDER BY body DESC LIMIT $3",
+		"SELECT rowid FROM message_words WHERE message_words MATCH $1 AND rowid <= $2 ORDER BY rowid DESC LIMIT $3",
+	)
 	// MessagesOfBodies are all messages with some bodies: those of forks have the same.
 	MessagesOfBodies = differing(
 		searchColumns+", t.metadata FROM events e JOIN event_bodies b ON b.body = e.body JOIN threads t ON t.thread_id = e.thread_id WHERE e.body = ANY($1) AND e.category = 'message' ORDER BY e.body DESC, e.thread_id",
@@ -36,9 +42,6 @@ const BackfillBodies = 1000
 // MatchesAtOnce is how many bodies a lookup in the index returns at most.
 const MatchesAtOnce = 2000
 
-// Bodies returns bodies up to one whose words match, newest first, at most MatchesAtOnce.
-type Bodies func(q Querier, upTo int64) (bodies []int64, err error)
-
 // ToIndex implements search.Store.
 func (s *Store) ToIndex(ctx context.Context, limit int) ([]search.Document, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]search.Document, error) {
@@ -51,14 +54,14 @@ func (s *Store) BodiesAbove(ctx context.Context, above int64) ([]int64, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]int64, error) { return all(q, MessageBodies, number[int64], above, BackfillBodies) })
 }
 
-// MatchingMessages is search.Store.Matching with the bodies that the index of the engine finds.
-func (s *Store) MatchingMessages(ctx context.Context, of search.Query, bodies Bodies, fn func(search.Row) bool) (end search.Place, err error) {
+// MatchingMessages is search.Store.Matching; match are the terms in the language of the engine's index.
+func (s *Store) MatchingMessages(ctx context.Context, of search.Query, match string, fn func(search.Row) bool) (end search.Place, err error) {
 	read := s.matchingEverywhere
 	if of.Thread != "" {
 		read = s.matchingInThread
 	}
 	if err := s.db.Snapshot(ctx, func(q Querier) (err error) {
-		end, err = read(ctx, q, of, bodies, fn)
+		end, err = read(ctx, q, of, match, fn)
 		return err
 	}); err != nil {
 		return search.Place{}, fmt.Errorf("search messages: %w", err)
@@ -66,7 +69,7 @@ func (s *Store) MatchingMessages(ctx context.Context, of search.Query, bodies Bo
 	return end, nil
 }
 
-func (*Store) matchingInThread(ctx context.Context, q Querier, of search.Query, _ Bodies, fn func(search.Row) bool) (search.Place, error) {
+func (*Store) matchingInThread(ctx context.Context, q Querier, of search.Query, _ string, fn func(search.Row) bool) (search.Place, error) {
 	if _, err := ThreadInReach(ctx, q, of.Thread); err != nil {
 		return search.Place{}, err
 	}
@@ -89,7 +92,7 @@ const bodiesAtOnce = 50
 const afterThreads = id.Thread("g")
 
 // matchingEverywhere looks at the newest messages, and then once into the index.
-func (*Store) matchingEverywhere(ctx context.Context, q Querier, of search.Query, bodies Bodies, fn func(search.Row) bool) (end search.Place, err error) {
+func (*Store) matchingEverywhere(ctx context.Context, q Querier, of search.Query, match string, fn func(search.Row) bool) (end search.Place, err error) {
 	reach := access.Reach(ctx, access.Threads)
 	upTo := of.Before.Body
 	if upTo == 0 {
@@ -101,7 +104,7 @@ func (*Store) matchingEverywhere(ctx context.Context, q Querier, of search.Query
 		full := newest
 		if indexed = newest == 0; indexed {
 			full = MatchesAtOnce
-			found, err = bodies(q, upTo)
+			found, err = all(q, MatchWords, number[int64], match, upTo, MatchesAtOnce)
 		} else {
 			found, err = all(q, NewestBodies, number[int64], upTo, newest)
 			newest = 0
