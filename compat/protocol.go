@@ -25,6 +25,9 @@ var (
 // maxPrefixes bounds the namespaces of a filter: each namespace of a thread is compared with all of them.
 const maxPrefixes = 1000
 
+// maxSeq bounds the seq at which a client resumes: no event has a greater one, and JavaScript counts no further.
+const maxSeq = 1<<53 - 1
+
 // EventFilter decodes the body of POST /threads/{thread_id}/stream/events. It is as lenient as LangGraph Server: what is malformed, except channels, counts
 // as absent.
 func EventFilter(body []byte) (protocol.Filter, error) {
@@ -76,7 +79,7 @@ func eventFilter(o object) (f protocol.Filter, bad []string, err error) {
 		f.Depth = &levels
 	}
 	if since, ok := wholeNumber(o["since"]); ok {
-		f.Since, f.Resume = since, since > 0
+		f.Since, f.Resume = min(since, maxSeq), since > 0
 	}
 	return f, nil, nil
 }
@@ -106,10 +109,10 @@ func textList(raw json.RawMessage) ([]string, bool) {
 	return out, ok
 }
 
-// wholeNumber reads an integer that is not negative.
+// wholeNumber reads an integer that is not negative; one that is too large is the largest.
 func wholeNumber(raw json.RawMessage) (int64, bool) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
-	return n, err == nil && n >= 0
+	return n, (err == nil || errors.Is(err, strconv.ErrRange)) && n >= 0
 }
 
 // Command is a command of event streaming.

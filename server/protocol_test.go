@@ -142,10 +142,18 @@ func TestEventStream(t *testing.T) {
 	one := 1
 	require.Equal(t, protocol.Filter{Channels: []string{"values", "checkpoints"}, Namespaces: [][]string{{"a"}, {}}, Depth: &one, Since: 5, Resume: true}, w.last())
 
-	l = following(w)
-	close(l.records)
-	w.ask(t, "POST", protocolPath+"/stream/events", `{"channels":["values"],"namespaces":7,"depth":true,"since":-1}`)
-	require.Equal(t, protocol.Filter{Channels: []string{"values"}}, w.last())
+	for _, more := range []string{`"namespaces":7,"depth":true,"since":-1`, `"depth":-1,"since":1.5`, `"depth":"1","since":"1"`, `"depth":1e0,"since":1e3`, `"depth":null,"since":false`, `"since":0`} {
+		l = following(w)
+		close(l.records)
+		w.ask(t, "POST", protocolPath+"/stream/events", `{"channels":["values"],`+more+`}`)
+		require.Equal(t, protocol.Filter{Channels: []string{"values"}}, w.last(), more)
+	}
+	for _, since := range []string{"9007199254740992", "9223372036854775807", "9223372036854775808", strings.Repeat("9", 400)} {
+		l = following(w)
+		close(l.records)
+		w.ask(t, "POST", protocolPath+"/stream/events", `{"channels":["values"],"since":`+since+`}`)
+		require.Equal(t, protocol.Filter{Channels: []string{"values"}, Since: 1<<53 - 1, Resume: true}, w.last(), "no event has such a seq")
+	}
 }
 
 // Commands about the state of a thread, which the schema of the protocol has and LangGraph Server has not.

@@ -268,6 +268,13 @@ func contentBlock(item []byte) (string, *jsonobj.Object) {
 		return "reasoning", thought
 	case "tool_use", "tool_call", toolChunk, "input_json_delta", "function_call":
 		return "", nil
+	case "image_url", "input_audio":
+		if media := mediaBlock(kind, item); media != nil {
+			if v := o.Get("index"); given(v) {
+				media.Set("index", v)
+			}
+			return media.Text("type"), media
+		}
 	case "image", "audio", "video", "file", "text-plain", "server_tool_call", serverToolChunk, "server_tool_result", "non_standard":
 		return kind, o
 	}

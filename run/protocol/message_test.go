@@ -132,6 +132,16 @@ func TestMessages(t *testing.T) {
 				`n {"event":"message-finish","id":"m"}`,
 			},
 		},
+		{
+			"an image in OpenAI's form",
+			[]string{chunkOf("m", "n", `"content":[{"type":"image_url","image_url":{"url":"u"},"index":2}],"chunk_position":"last"`)},
+			[]string{
+				`n {"event":"message-start","id":"m","role":"ai"}`,
+				`n {"content":{"index":2,"type":"image","url":"u"},"event":"content-block-start","id":"m","index":0}`,
+				`n {"content":{"index":2,"type":"image","url":"u"},"event":"content-block-finish","id":"m","index":0}`,
+				`n {"event":"message-finish","id":"m"}`,
+			},
+		},
 		{"what is malformed is left out", []string{`[]`, `[1,2]`, `{}`, `[{"type":"AIMessageChunk"}]`, `7`}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,6 +249,41 @@ func TestState(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{want}, got)
+	}
+	// Blocks, as LangGraph Server 0.16.7 sends them.
+	for in, want := range map[string]string{
+		`{"type":"text","text":"t","index":3}`:                                   "",
+		`{"type":"image_url","image_url":"u"}`:                                   `{"type":"image","url":"u"}`,
+		`{"type":"image_url","image_url":{"url":"u","detail":"low"}}`:            `{"type":"image","url":"u"}`,
+		`{"type":"image_url"}`:                                                   "",
+		`{"type":"image_url","image_url":{}}`:                                    "",
+		`{"type":"image","source":{"data":"A"}}`:                                 "",
+		`{"type":"input_audio","input_audio":{"data":"A","format":"wav"}}`:       `{"type":"audio","data":"A"}`,
+		`{"type":"input_audio"}`:                                                 "",
+		`{"type":"thinking","thinking":"t"}`:                                     `{"type":"non_standard","value":{"type":"thinking","thinking":"t"}}`,
+		`{"type":"tool_use","id":"1"}`:                                           `{"type":"non_standard","value":{"type":"tool_use","id":"1"}}`,
+		`{"type":"text-plain","text":"p"}`:                                       `{"type":"non_standard","value":{"type":"text-plain","text":"p"}}`,
+		`{"type":"server_tool_result"}`:                                          `{"type":"non_standard","value":{"type":"server_tool_result"}}`,
+		`{"type":"tool_call","id":"1"},{"type":"tool_call_chunk"}`:               "",
+		`{"type":"server_tool_call"},{"type":"invalid_tool_call"}`:               "",
+		`{"type":"reasoning"},{"type":"audio"},{"type":"video"},{"type":"file"}`: "",
+		`{"type":"non_standard","value":{"a":1}}`:                                "",
+		`{"notype":1},{"type":7},null,5,["x"]`:                                   "",
+		`"bare"`:                                                                 `{"type":"text","text":"bare"}`,
+		``:                                                                       "",
+	} {
+		if want == "" {
+			want = in
+		}
+		message := `{"messages":[{"content":[%s],%s"type":"human","id":"i"}]}`
+		source, records := oneRun("values", fmt.Sprintf(message, in, `"additional_kwargs":{},`), "updates", fmt.Sprintf(`{"n":{"messages":{"content":[%s],"additional_kwargs":{},"type":"human"}}}`, in))
+		events := project(t, source, protocol.Filter{Channels: []string{"values", "updates"}}, records)
+		got, err := json.Marshal(events[0].Params.Data["messages"].([]any)[0].(map[string]any)["content"])
+		require.NoError(t, err)
+		require.JSONEq(t, "["+want+"]", string(got))
+		got, err = json.Marshal(events[1].Params.Data["messages"].(map[string]any)["content"])
+		require.NoError(t, err)
+		require.JSONEq(t, "["+want+"]", string(got))
 	}
 	source, records := oneRun("values", `{}`, "values", `{"__interrupt__":[]}`)
 	require.Empty(t, project(t, source, protocol.Filter{Channels: []string{"values"}}, records))

@@ -53,32 +53,6 @@ func (e *Event) Frame() []byte {
 	return append(strconv.AppendInt(append(e.frame, "\r\nid: "...), e.Seq, 10), "\r\n"...)
 }
 
-// Gap says that not all events after a seq are kept.
-type Gap struct {
-	Since int64
-	First int64 // the lowest seq that is kept; 0: none is
-}
-
-// GapCode is the code of the error by which clients learn of a Gap.
-const GapCode = "resume_gap"
-
-// Frame is the error of the connection by which clients learn of it: their SDKs report it and read on.
-func (g *Gap) Frame() []byte {
-	b := jsonobj.AppendText([]byte(`{"type":"error","id":null,"error":"`+GapCode+`","message":`), g.Message())
-	return append(g.AppendMembers(b), '}')
-}
-
-// AppendMembers appends what the error has in addition to its code and text.
-func (g *Gap) AppendMembers(b []byte) []byte {
-	b = strconv.AppendInt(append(b, `,"since":`...), g.Since, 10)
-	return strconv.AppendInt(append(b, `,"min_available_seq":`...), g.First, 10)
-}
-
-// Message is what clients read about it.
-func (g *Gap) Message() string {
-	return "Events after seq " + strconv.FormatInt(g.Since, 10) + " are no longer available; read the state of the thread again."
-}
-
 // Projection is the state of one connection. Its memory grows with the runs that it has seen by their ids, and with what is open in the current one.
 // It is not safe for concurrent use.
 type Projection struct {
@@ -94,13 +68,6 @@ type Projection struct {
 	ended   map[id.Run]struct{}
 	out     []Event
 	pairs   jsonscan.Pairs
-}
-
-// space is a namespace with its form on the wire.
-type space struct {
-	levels  []string
-	json    []byte
-	matches []bool // by filter
 }
 
 // runState is what has been seen of a run that has not ended.
@@ -119,6 +86,8 @@ type runState struct {
 
 	graphs   []string            // open namespaces, in the order in which they opened
 	closed   map[string]string   // namespaces that have ended in this attempt, and how
+	agents   map[string]string   // namespaces of agents that tools called, and their names
+	calls    map[string]string   // tasks that call tools, and the ids of these calls, until the tasks end
 	messages []*message          // open, in the order in which they started
 	done     map[string]bool     // messages that have ended, by key
 	asked    map[string][]string // interrupts, and the namespaces in which they were requested
@@ -267,7 +236,8 @@ func (p *Projection) begin(ctx context.Context, rec *bridge.Record) (bool, error
 		return false, err
 	}
 	p.latest = &runState{
-		row: row, durable: row.Durable(), attempt: rec.Attempt, at: rec.Offset.MS, closed: map[string]string{}, done: map[string]bool{}, asked: map[string][]string{},
+		row: row, durable: row.Durable(), attempt: rec.Attempt, at: rec.Offset.MS, closed: map[string]string{}, agents: map[string]string{}, calls: map[string]string{},
+		done: map[string]bool{}, asked: map[string][]string{},
 	}
 	if p.latest.durable { // else the first record seen may be any
 		p.latest.at = row.StartedAt.UnixMilli()
@@ -332,6 +302,8 @@ func (p *Projection) attempt(st *runState, rec *bridge.Record) {
 		p.finishMessages(st, func(*message) bool { return true })
 		p.closeSpaces(st, "", "interrupted", "")
 		clear(st.closed)
+		clear(st.agents)
+		clear(st.calls)
 	}
 	if st.attempt = next; st.durable {
 		st.ahead = rec.Offset.MS - st.at
@@ -340,9 +312,9 @@ func (p *Projection) attempt(st *runState, rec *bridge.Record) {
 
 // record projects one record of a run. shown is the record as the reader sees it; nil: not at all, and its events are only counted.
 func (p *Projection) record(st *runState, base, ns string, rec, shown *bridge.Record) {
-	if st.closed[ns] != "" {
-		// What is left of a namespace that has ended: its values at the end of an interrupt, for example.
-	} else if ns != "" && base != "values" {
+	switch base {
+	case "values", graph.ModeIDs, "tasks": // a graph shows its first checkpoint before its first task, which says whose it is
+	default:
 		p.openSpace(st, ns)
 	}
 	switch base {
@@ -428,77 +400,6 @@ func (p *Projection) interrupts(st *runState, ns string, data []byte) {
 	p.rootLifecycle(st, "interrupted", "")
 }
 
-// tasks sends a task as it is. The result of one that was a subgraph ends the namespace of that.
-func (p *Projection) tasks(st *runState, ns string, data []byte) {
-	task, isResult := "", false
-	var failure, waits json.RawMessage
-	jsonscan.Each(data, func(key []byte, start, end int) bool {
-		switch v := data[start:end]; string(key) {
-		case `"id"`:
-			task = text(v)
-		case `"result"`:
-			isResult = true
-		case `"error"`:
-			isResult, failure = true, v
-		case `"interrupts"`:
-			waits = v
-		}
-		return true
-	})
-	if isResult && task != "" {
-		p.finishMessages(st, func(m *message) bool { return m.task == task })
-		state, why := "completed", ""
-		switch {
-		case len(failure) > 0 && string(failure) != "null":
-			state, why = "failed", failureText(failure)
-		case len(waits) > 2:
-			state = "interrupted"
-		}
-		for _, at := range slices.Clone(st.graphs) {
-			if parentOf(at) == ns && strings.HasSuffix(at, ":"+task) {
-				p.closeSpaces(st, at, state, why)
-			}
-		}
-	}
-	p.emit(st, ns, "tasks", "", func(b []byte) []byte { return append(b, data...) })
-}
-
-// openSpace starts a namespace, and those above it, unless they have been started.
-func (p *Projection) openSpace(st *runState, ns string) {
-	if ns == "" || st.closed[ns] != "" || slices.Contains(st.graphs, ns) {
-		return
-	}
-	p.openSpace(st, parentOf(ns))
-	st.graphs = append(st.graphs, ns)
-	p.emit(st, ns, "lifecycle", "", func(b []byte) []byte {
-		name, call := graphOf(ns)
-		b = append(append(b, `{"event":"started","namespace":`...), p.space(ns).json...)
-		b = jsonobj.AppendText(append(b, `,"graph_name":`...), name)
-		return append(jsonobj.AppendText(append(b, `,"trigger_call_id":`...), call), '}')
-	})
-}
-
-// closeSpaces ends a namespace and all within it, the deepest first; "" is all of them. The messages in it end before.
-func (p *Projection) closeSpaces(st *runState, within, state, why string) {
-	var closing []string
-	st.graphs = slices.DeleteFunc(st.graphs, func(ns string) bool {
-		inside := within == "" || ns == within || strings.HasPrefix(ns, within+"|")
-		if inside {
-			closing = append(closing, ns)
-		}
-		return inside
-	})
-	slices.SortStableFunc(closing, func(a, b string) int { return strings.Count(b, "|") - strings.Count(a, "|") })
-	for _, ns := range closing {
-		st.closed[ns] = state
-		p.finishMessages(st, func(m *message) bool { return m.ns == ns })
-		p.emit(st, ns, "lifecycle", "", func(b []byte) []byte {
-			name, _ := graphOf(ns)
-			return appendLifecycle(b, state, name, why)
-		})
-	}
-}
-
 // end ends a run, and all that is open in it. row: as it ended; nil: it was deleted, as a rollback does.
 func (p *Projection) end(st *runState, row *run.Run) {
 	state, why, ended := "interrupted", "", int64(0)
@@ -526,28 +427,6 @@ func (p *Projection) end(st *runState, row *run.Run) {
 	}
 	p.open = slices.DeleteFunc(p.open, func(o *runState) bool { return o == st })
 	p.ended[st.row.ID] = struct{}{}
-}
-
-func (p *Projection) rootLifecycle(st *runState, state, why string) {
-	st.state = state
-	p.emit(st, "", "lifecycle", "", func(b []byte) []byte { return appendLifecycle(b, state, st.row.Graph, why) })
-}
-
-// failureText is the text of the error of a task: a string, or {error, message}.
-func failureText(raw json.RawMessage) string {
-	if said := text(raw); said != "" {
-		return said
-	}
-	return jsonscan.Text(raw, "message")
-}
-
-func appendLifecycle(b []byte, state, graph, why string) []byte {
-	b = jsonobj.AppendText(append(b, `{"event":`...), state)
-	b = jsonobj.AppendText(append(b, `,"graph_name":`...), graph)
-	if why != "" {
-		b = jsonobj.AppendText(append(b, `,"error":`...), why)
-	}
-	return append(b, '}')
 }
 
 // number assigns the seq of the next event.
@@ -592,49 +471,4 @@ func (p *Projection) emitIn(st *runState, sp *space, method, node string, data f
 	}
 	b = append(b, `}}`...)
 	p.out = append(p.out, Event{Seq: seq, Method: method, Data: b[start:len(b):len(b)], frame: b})
-}
-
-// maxSpaces bounds the namespaces whose form is kept.
-const maxSpaces = 1024
-
-func (p *Projection) space(ns string) *space {
-	if sp := p.spaces[ns]; sp != nil {
-		return sp
-	}
-	if len(p.spaces) >= maxSpaces {
-		clear(p.spaces)
-	}
-	sp := p.newSpace(levelsOf(ns))
-	p.spaces[ns] = sp
-	return sp
-}
-
-func (p *Projection) newSpace(levels []string) *space {
-	sp := &space{levels: levels, json: []byte{'['}, matches: make([]bool, len(p.filters))}
-	for i, level := range levels {
-		if i > 0 {
-			sp.json = append(sp.json, ',')
-		}
-		sp.json = jsonobj.AppendText(sp.json, level)
-	}
-	sp.json = append(sp.json, ']')
-	for i := range p.filters {
-		sp.matches[i] = p.filters[i].namespace(levels)
-	}
-	return sp
-}
-
-// parentOf returns the namespace above one; "" is the root.
-func parentOf(ns string) string {
-	i := strings.LastIndexByte(ns, '|')
-	if i < 0 {
-		return ""
-	}
-	return ns[:i]
-}
-
-// graphOf returns the node that a namespace belongs to, and the id of its task.
-func graphOf(ns string) (name, task string) {
-	name, task, _ = strings.Cut(ns[strings.LastIndexByte(ns, '|')+1:], ":")
-	return name, task
 }

@@ -188,7 +188,7 @@ func appendMessage(b, object []byte) (_ []byte, ok bool) {
 		b = append(append(append(append(b, ',', '"'), key...), '"', ':'), v...)
 	}
 	b = append(append(append(b, `{"type":"`...), role...), '"')
-	field("content", content)
+	b = appendContent(append(b, `,"content":`...), content)
 	if given(ident) {
 		field("id", ident)
 	}

@@ -3,7 +3,6 @@ package protocol
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"understudy/internal/jsonobj"
 )
@@ -35,7 +34,7 @@ func (p *Projection) Tree() []byte {
 func (p *Projection) appendTree(b []byte, st *runState, below map[string][]string, ns string) []byte {
 	state, name := st.state, st.row.Graph
 	if ns != "" {
-		name, _ = graphOf(ns)
+		name = st.graphName(ns)
 		if state = st.closed[ns]; state == "" {
 			state = "started"
 		}
@@ -54,12 +53,4 @@ func (p *Projection) appendTree(b []byte, st *runState, below map[string][]strin
 		b = append(b, ']')
 	}
 	return append(b, '}')
-}
-
-// levelsOf returns the levels of a namespace.
-func levelsOf(ns string) []string {
-	if ns == "" {
-		return nil
-	}
-	return strings.Split(ns, "|")
 }
