@@ -45,7 +45,8 @@ export function useConversation(threadID: string) {
     const hole = known.length > 0 && newest.has_more && known.at(-1)!.seq < first;
     if (known.length === 0 || left || hole) dispatch({ type: "reset", rows: newest.data, older: newest.has_more });
     else dispatch({ type: "rows", rows: newest.data });
-    for (const key of [["thread", threadID], ["threads"], ["states", threadID], ["runs", threadID]]) void queries.invalidateQueries({ queryKey: key });
+    for (const key of [["threads"], ["states", threadID], ["runs", threadID]]) void queries.invalidateQueries({ queryKey: key });
+    await queries.invalidateQueries({ queryKey: ["thread", threadID] });
   }, [path, queries, threadID]);
 
   useEffect(() => {
@@ -70,8 +71,13 @@ export function useConversation(threadID: string) {
           failures = 0;
           for await (const event of events) {
             if (event.id) lastEvent = event.id;
-            dispatch({ type: "event", event, now: performance.now() });
-            if (event.name === "metadata" && event.data.includes('"run_done"')) await refresh();
+            const over = event.name === "metadata" && event.data.includes('"run_done"');
+            try {
+              // Before a run is over for the page, the page has what it left; or else a question that was answered shows up once more.
+              if (over) await refresh();
+            } finally {
+              dispatch({ type: "event", event, now: performance.now() });
+            }
           }
         } catch (error) {
           if (signal.aborted) return;
