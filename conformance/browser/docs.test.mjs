@@ -2,7 +2,7 @@
 //   BASE_URL=http://127.0.0.1:2024 node --test docs.test.mjs
 import { after, test } from "node:test";
 import assert from "node:assert/strict";
-import { BASE_URL, eventually, launch } from "./browser.mjs";
+import { BASE_URL, eventually, launch, openPage } from "./browser.mjs";
 
 // LangGraph Server has a reference of its own, and the proxy forwards it.
 const ours = (await fetch(`${BASE_URL}/docs/overlay.html`)).ok;
@@ -13,7 +13,7 @@ after(() => browser.close());
 
 /** A page of the documentation that must have nothing to complain about. */
 async function read(path, body) {
-  const page = await (await browser.newContext()).newPage();
+  const page = await openPage(await browser.newContext());
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));

@@ -4,7 +4,7 @@ import { connect, createServer } from "node:net";
 import { after, describe, test } from "node:test";
 import assert from "node:assert/strict";
 import { bundleChat, bundlePlain, printed, servePages } from "./bundle.mjs";
-import { BASE_URL, conversation, eventually, launch, words } from "./browser.mjs";
+import { BASE_URL, conversation, eventually, launch, openPage, words } from "./browser.mjs";
 
 const real = (await (await fetch(`${BASE_URL}/info`)).json()).flags.langsmith_tracing_replicas;
 
@@ -49,7 +49,7 @@ after(async () => {
 
 /** A test on an own page, which has no uncaught errors, and no others than the known. */
 const visit = (name, script, body, known = [], skip = false) => test(name, { timeout: 180_000, skip }, async () => {
-  const page = await (await browser.newContext()).newPage();
+  const page = await openPage(await browser.newContext());
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));

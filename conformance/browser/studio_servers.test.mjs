@@ -6,7 +6,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { eventually, launch } from "./browser.mjs";
+import { eventually, launch, openPage } from "./browser.mjs";
 
 const binary = process.env.UNDERSTUDY_BINARY;
 const skip = binary ? false : "UNDERSTUDY_BINARY is not set";
@@ -46,7 +46,7 @@ function project(name, extra = {}) {
 }
 
 async function open(url) {
-  const page = await (await browser.newContext({ viewport: { width: 1280, height: 800 } })).newPage();
+  const page = await openPage(await browser.newContext({ viewport: { width: 1280, height: 800 } }));
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
