@@ -9,17 +9,12 @@ import (
 	"encoding/hex"
 	"hash/crc32"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"understudy/access"
-	"understudy/internal/fault"
-	"understudy/internal/jsonobj"
 )
 
 // Key is an API key without its secret.
@@ -44,8 +39,8 @@ func (k *Key) Valid(now time.Time) bool {
 // KeyStore keeps keys.
 type KeyStore interface {
 	InsertKey(ctx context.Context, k *Key) error
-	// Key returns a key; fault.NotFound when there is none.
-	Key(ctx context.Context, id string) (*Key, error)
+	// KeysOf returns those of the keys that exist, in any order.
+	KeysOf(ctx context.Context, ids []string) ([]*Key, error)
 	// Keys returns all keys, the oldest first, also those that are not valid any more.
 	Keys(ctx context.Context) ([]*Key, error)
 	// ExpireKey lets a key end at a time unless it ends before, RevokeKey now. The error for an unknown one is fault.NotFound.
@@ -99,19 +94,17 @@ func parse(text string) (id, secret string, ok bool) {
 const Fresh = 5 * time.Second
 
 const (
-	renewed    = 4 * time.Second // after it a key is read again, by one request: others use it until Fresh
-	maxCached  = 10_000
-	usedEvery  = 10 * time.Minute // how exact Key.UsedAt is
-	unknownPer = 20               // made-up keys, per second; of them burst at once
-	burst      = 200
+	renewed   = 4 * time.Second // after it a key is read again, by one request: others use it until Fresh
+	maxCached = 20_000
+	usedEvery = 10 * time.Minute // how exact Key.UsedAt is
 )
 
 // Keys authenticates by API keys. Create it with NewKeys. It is safe for concurrent use.
 type Keys struct {
-	store KeyStore
-	now   func() time.Time
-	log   *slog.Logger
-	limit *rate.Limiter
+	store   KeyStore
+	now     func() time.Time
+	log     *slog.Logger
+	lookups lookups
 
 	mu     sync.Mutex
 	cached map[string]*cachedKey
@@ -129,13 +122,12 @@ func NewKeys(store KeyStore, now func() time.Time, log *slog.Logger) *Keys {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Keys{store: store, now: now, log: log, limit: rate.NewLimiter(unknownPer, burst), cached: map[string]*cachedKey{}}
+	return &Keys{store: store, now: now, log: log, lookups: lookups{store: store}, cached: map[string]*cachedKey{}}
 }
 
 var (
 	errKey     = refused("Invalid API key")
 	errExpired = refused("The API key has expired or was revoked")
-	errMany    = &access.Refusal{Status: http.StatusTooManyRequests, Detail: jsonobj.Quote("Too many unknown API keys; try again in a moment"), Header: http.Header{"Retry-After": {"1"}}}
 )
 
 // Authenticate returns who acts with a key. The error is an *access.Refusal, or a fault when the database does not answer.
@@ -194,22 +186,18 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 		have.asking = true
 	}
 	s.mu.Unlock()
-	if have == nil && s.limit.TokensAt(now) < 1 {
-		return nil, errMany
-	}
-	row, err := s.store.Key(ctx, id)
+	row, err := s.lookups.key(ctx, id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have != nil {
 		have.asking = false
 	}
-	if fault.Is(err, fault.NotFound) {
-		delete(s.cached, id)
-		s.limit.AllowN(now, 1)
-		return nil, nil //nolint:nilnil // there is none
-	}
 	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, "API keys cannot be checked now", err)
+		return nil, err
+	}
+	if row == nil {
+		delete(s.cached, id)
+		return nil, nil //nolint:nilnil // there is none
 	}
 	k := &cachedKey{Key: row, at: now}
 	if have != nil && have.UsedAt.After(row.UsedAt) {
@@ -220,8 +208,11 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 	} else {
 		k.actor = actor(row.Identity, "", row.Scopes, nil)
 	}
-	if len(s.cached) >= maxCached {
-		clear(s.cached)
+	if len(s.cached) >= maxCached && have == nil {
+		for old := range s.cached { // any one
+			delete(s.cached, old)
+			break
+		}
 	}
 	s.cached[id] = k
 	return k, nil

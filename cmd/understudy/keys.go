@@ -250,10 +250,14 @@ change over.`,
 		if err != nil || overlap < 0 {
 			return misused(cmd, "--expires and --overlap are times from now, such as 12h")
 		}
-		old, err := keys.Key(ctx, args[0])
+		found, err := keys.KeysOf(ctx, args)
+		if err == nil && len(found) == 0 {
+			err = fault.New(fault.NotFound, "API key not found")
+		}
 		if err != nil {
 			return unknownKey(err, args[0])
 		}
+		old := found[0]
 		if !old.Valid(now) {
 			return fmt.Errorf("key %s has expired or was revoked; create another: understudy keys create --name %q", old.ID, old.Name)
 		}

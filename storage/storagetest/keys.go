@@ -20,8 +20,11 @@ var keyCases = map[string]func(*testing.T, Backend){
 		}
 		require.Error(t, b.Keys.InsertKey(ctx, first), "an ID is of one key")
 		missing := func(err error) { t.Helper(); require.True(t, fault.Is(err, fault.NotFound), "%v", err) }
-		_, err := b.Keys.Key(ctx, "none")
-		missing(err)
+		for _, ids := range [][]string{nil, {"none"}, {"none", "other"}} {
+			none, err := b.Keys.KeysOf(ctx, ids)
+			require.NoError(t, err)
+			require.Empty(t, none)
+		}
 		missing(b.Keys.ExpireKey(ctx, "none", at(1)))
 		missing(b.Keys.RevokeKey(ctx, "none", at(1)))
 		require.NoError(t, b.Keys.UseKey(ctx, "none", at(1)), "it may have gone meanwhile")
@@ -38,9 +41,10 @@ var keyCases = map[string]func(*testing.T, Backend){
 		list, err := b.Keys.Keys(ctx)
 		require.NoError(t, err)
 		for i, want := range []*auth.Key{first, second} {
-			got, err := b.Keys.Key(ctx, want.ID)
+			got, err := b.Keys.KeysOf(ctx, []string{"none", want.ID, "' OR 1 = 1"})
 			require.NoError(t, err)
-			for _, k := range []*auth.Key{got, list[i]} {
+			require.Len(t, got, 1)
+			for _, k := range []*auth.Key{got[0], list[i]} {
 				for _, at := range []*time.Time{&k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.UsedAt} {
 					*at = at.UTC()
 				}

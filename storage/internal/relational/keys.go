@@ -22,7 +22,7 @@ func scanKey(r Row) *auth.Key {
 
 var (
 	insertKey  = same(insertInto("api_keys", keyColumns))
-	selectKey  = same("SELECT " + keyColumns + " FROM api_keys WHERE key_id = $1")
+	keysOf     = differing("SELECT "+keyColumns+" FROM api_keys WHERE key_id = ANY($1)", "SELECT "+keyColumns+" FROM api_keys WHERE key_id IN (SELECT value FROM json_each($1))")
 	selectKeys = same("SELECT " + keyColumns + " FROM api_keys ORDER BY created_at, key_id")
 	expireKey  = same("UPDATE api_keys SET expires_at = CASE WHEN expires_at < $2 THEN expires_at ELSE $2 END WHERE key_id = $1")
 	revokeKey  = same("UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE key_id = $1")
@@ -39,9 +39,9 @@ func (s *Store) InsertKey(ctx context.Context, k *auth.Key) error {
 	})
 }
 
-// Key implements auth.KeyStore.
-func (s *Store) Key(ctx context.Context, id string) (*auth.Key, error) {
-	return from(ctx, s.db.Read, func(q Querier) (*auth.Key, error) { return the(q, errNoKey, selectKey, scanKey, id) })
+// KeysOf implements auth.KeyStore.
+func (s *Store) KeysOf(ctx context.Context, ids []string) ([]*auth.Key, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*auth.Key, error) { return all(q, keysOf, scanKey, ids) })
 }
 
 // Keys implements auth.KeyStore.

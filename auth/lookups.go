@@ -1,0 +1,114 @@
+package auth
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"understudy/internal/fault"
+)
+
+const (
+	maxLookups = 500    // keys of one question
+	maxWaiting = 20_000 // requests that wait for the next questions; more are refused
+	lookupTime = 5 * time.Second
+)
+
+// lookups reads keys, all that requests wait for with one question at a time. So made-up keys, of which anyone can send any number, from any number of
+// addresses, take one connection of the database at most, and a key that exists waits for two questions, however many others were made up.
+type lookups struct {
+	store KeyStore
+
+	mu      sync.Mutex
+	asking  bool
+	waiting []*lookup // for the next question, the first come first
+}
+
+// lookup is a request that waits. Its fields are of lookups.mu until done is closed.
+type lookup struct {
+	id   string
+	lead chan struct{} // closed: ask the next question
+	led  bool          // lead is closed
+	gone bool          // the request has ended
+	done chan struct{}
+	key  *Key // nil: there is none
+	err  error
+}
+
+var errManyKeys = fault.New(fault.Unavailable, "Too many API keys are being checked; try again in a moment")
+
+// key returns a key; nil when there is none. The error is a fault.
+func (l *lookups) key(ctx context.Context, id string) (*Key, error) {
+	w := &lookup{id: id, lead: make(chan struct{}), done: make(chan struct{})}
+	l.mu.Lock()
+	if len(l.waiting) >= maxWaiting {
+		l.mu.Unlock()
+		return nil, errManyKeys
+	}
+	l.waiting = append(l.waiting, w)
+	if !l.asking {
+		l.asking, w.led = true, true
+		close(w.lead)
+	}
+	l.mu.Unlock()
+	select {
+	case <-w.done:
+	case <-w.lead:
+		l.ask(ctx)
+		<-w.done // it is the first of those that wait
+	case <-ctx.Done():
+		l.mu.Lock()
+		w.gone = true
+		led := w.led
+		l.mu.Unlock()
+		if led {
+			l.ask(ctx)
+		}
+		return nil, context.Cause(ctx)
+	}
+	return w.key, w.err
+}
+
+// ask asks one question, and lets another request that waits ask the next one.
+func (l *lookups) ask(ctx context.Context) {
+	l.mu.Lock()
+	n := min(len(l.waiting), maxLookups)
+	batch := l.waiting[:n:n]
+	l.waiting = l.waiting[n:]
+	l.mu.Unlock()
+	ids := make([]string, 0, n)
+	for _, w := range batch {
+		ids = append(ids, w.id)
+	}
+	slices.Sort(ids)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime) // it is the question of others too
+	found, err := l.store.KeysOf(ctx, slices.Compact(ids))
+	cancel()
+	if err != nil {
+		err = fault.Wrap(fault.Unavailable, "API keys cannot be checked now", err)
+	}
+	keys := make(map[string]*Key, len(found))
+	for _, k := range found {
+		keys[k.ID] = k
+	}
+	for _, w := range batch {
+		if k := keys[w.id]; k != nil {
+			own := *k // who gets it notes its use
+			w.key = &own
+		}
+		w.err = err
+		close(w.done)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.waiting) > 0 {
+		if next := l.waiting[0]; !next.gone {
+			next.led = true
+			close(next.lead)
+			return
+		}
+		l.waiting = l.waiting[1:]
+	}
+	l.asking, l.waiting = false, nil
+}
