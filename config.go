@@ -94,6 +94,8 @@ type HTTP struct {
 	IgnoreAuth bool
 	// Studio serves pages to talk to graphs and look into threads at /studio/.
 	Studio bool
+	// TrustedProxies are addresses and networks of reverse proxies, separated by commas, whose X-Forwarded-For, -Proto and -Host count.
+	TrustedProxies string
 	// NoAuth lets everyone who reaches Addr do everything. Without it, or authentication in File, only loopback addresses are listened on.
 	NoAuth bool
 }
@@ -193,6 +195,7 @@ func (c Config) flags() (given map[string]string, mistake error) {
 	f.on("ignore-auth", c.HTTP.IgnoreAuth)
 	f.on("studio", c.HTTP.Studio)
 	f.text("traces", c.Runs.Traces)
+	f.text("trusted-proxies", c.HTTP.TrustedProxies)
 	f.on("no-auth", c.HTTP.NoAuth)
 	f.number("concurrency", max(int64(c.Runs.Concurrency), 0))
 	if c.Runs.Concurrency < 0 {

@@ -112,9 +112,9 @@ func host(address string) string {
 func (s *Server) credentials(c *fiber.Ctx) *access.Request {
 	few, ok := s.opts.Authenticator.(access.Selective)
 	if !ok {
-		return requestFor(c)
+		return s.requestFor(c)
 	}
-	r := requestWithout(c)
+	r := s.requestWithout(c)
 	for _, name := range few.Headers() {
 		for _, value := range c.Request().Header.PeekAll(name) {
 			r.Header[name] = append(r.Header[name], string(value))
@@ -124,16 +124,16 @@ func (s *Server) credentials(c *fiber.Ctx) *access.Request {
 }
 
 // requestFor is what authentication sees of a request. It shares nothing with it, whose memory is used again.
-func requestFor(c *fiber.Ctx) *access.Request {
-	r := requestWithout(c)
+func (s *Server) requestFor(c *fiber.Ctx) *access.Request {
+	r := s.requestWithout(c)
 	c.Request().Header.VisitAll(func(name, value []byte) { r.Header.Add(string(name), string(value)) })
 	return r
 }
 
 // requestWithout is requestFor without headers.
-func requestWithout(c *fiber.Ctx) *access.Request {
+func (s *Server) requestWithout(c *fiber.Ctx) *access.Request {
 	r := &access.Request{
-		Method: c.Method(), Path: c.Path(), Query: string(c.Context().QueryArgs().QueryString()), Header: http.Header{}, Client: c.Context().RemoteAddr().String(), Scheme: c.Protocol(),
+		Method: c.Method(), Path: c.Path(), Query: string(c.Context().QueryArgs().QueryString()), Header: http.Header{}, Client: s.client(c), Scheme: c.Protocol(),
 		WebSocket: strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"),
 	}
 	if path, ok := decodedPath(c); ok {

@@ -21,6 +21,7 @@ import (
 	"understudy/deerflow/account"
 	"understudy/deerflow/files"
 	"understudy/id"
+	"understudy/internal/address"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/server/deerflow"
@@ -222,7 +223,7 @@ func (s gateway) address(c *fiber.Ctx) string {
 	if err != nil {
 		return host
 	}
-	if slices.ContainsFunc(s.opts.DeerFlow.Trusted, func(p netip.Prefix) bool { return p.Contains(peer.Unmap()) }) {
+	if address.In(s.opts.DeerFlow.Trusted, peer) {
 		if real, err := netip.ParseAddr(strings.TrimSpace(c.Get("X-Real-Ip"))); err == nil {
 			return real.Unmap().String()
 		}

@@ -59,7 +59,7 @@ func (s *Server) front(c *fiber.Ctx, ctx context.Context) (answered bool, err er
 	if about == nil {
 		return false, nil
 	}
-	r := &gate.Request{Request: *requestFor(c), RawPath: string(c.Request().URI().PathOriginal())}
+	r := &gate.Request{Request: *s.requestFor(c), RawPath: string(c.Request().URI().PathOriginal())}
 	r.WebSocket = r.WebSocket && r.Method == http.MethodGet
 	claim := app.Claims(r.Method, path, r.WebSocket)
 	r.API = !r.WebSocket && s.routed(r.Method, path)

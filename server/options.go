@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -70,7 +71,9 @@ type Options struct {
 	// AllowedHosts, in which * stands for all and *.example.com for subdomains.
 	CheckHost    bool
 	AllowedHosts []string
-	TLS          bool // connections are encrypted: URLs begin with https
+	// TrustedProxies are reverse proxies whose X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host say who the client is, and how it addressed them.
+	TrustedProxies []netip.Prefix
+	TLS            bool // connections are encrypted: URLs begin with https
 	// AuthOpenAPI is auth.openapi of langgraph.json, merged into the description of the API; nil for none.
 	AuthOpenAPI  json.RawMessage
 	MountPrefix  string        // additional path prefix of the API

@@ -3,9 +3,11 @@ package address
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -31,6 +33,28 @@ func (r Rules) Allow(ip netip.Addr) bool {
 		return !r.RefusePrivate
 	}
 	return true
+}
+
+// Networks reads a list of addresses and networks, separated by commas or spaces.
+func Networks(text string) (list []netip.Prefix, err error) {
+	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		p, err := netip.ParsePrefix(item)
+		if err != nil {
+			addr, err := netip.ParseAddr(item)
+			if err != nil {
+				return nil, fmt.Errorf("%q is neither an address nor a network", item)
+			}
+			p = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		list = append(list, p.Masked())
+	}
+	return list, nil
+}
+
+// In reports whether an address is in one of the networks.
+func In(networks []netip.Prefix, ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // Dialer dials allowed addresses only. It looks at what a name resolved to, at the moment of the dial, so that a name cannot change its mind in between.

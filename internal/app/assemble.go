@@ -153,7 +153,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		DeerFlow: s.deerflow,
 		Studio:   cfg.Studio,
 
-		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.AllowedHosts,
+		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.AllowedHosts, TrustedProxies: cfg.TrustedProxies,
 	}
 	if s.gate != nil && cfg.HTTP.App.IsSet() {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes

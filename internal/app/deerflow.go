@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"strings"
 
@@ -19,6 +18,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/agent/provider"
 	"understudy/id"
+	"understudy/internal/address"
 	"understudy/internal/config"
 	"understudy/server"
 )
@@ -50,7 +50,7 @@ func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
 		s.graphs.Put(lead.Name, "DeerFlow's agent", journal.Of(s.lead, d.Home.ThreadDir))
 	}
 	out := &server.DeerFlow{DeerFlow: d, Condense: s.condense(s.lead)}
-	if out.Trusted, err = prefixes(env("AUTH_TRUSTED_PROXIES")); err != nil {
+	if out.Trusted, err = address.Networks(env("AUTH_TRUSTED_PROXIES")); err != nil {
 		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
 	}
 	if v := env("DEER_FLOW_AUTH_DISABLED"); v == "1" || strings.EqualFold(v, "true") {
@@ -85,22 +85,6 @@ func (s *Server) condense(by *lead.Graph) func(context.Context, id.Thread, deerf
 }
 
 func production(env string) bool { return strings.HasPrefix(strings.ToLower(env), "prod") }
-
-// prefixes reads a list of addresses and networks.
-func prefixes(text string) (list []netip.Prefix, err error) {
-	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
-		p, err := netip.ParsePrefix(item)
-		if err != nil {
-			addr, err := netip.ParseAddr(item)
-			if err != nil {
-				return nil, fmt.Errorf("%q is neither an address nor a network", item)
-			}
-			p = netip.PrefixFrom(addr, addr.BitLen())
-		}
-		list = append(list, p)
-	}
-	return list, nil
-}
 
 // providers are the names that models have in config.yaml, by the beginning of `use`.
 var providers = []struct{ use, name string }{

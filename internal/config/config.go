@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"runtime"
@@ -152,6 +153,8 @@ type Config struct {
 	// AllowedHosts are names that requests may have in their Host header although they are not names of this machine: in lower case, *.example.com for
 	// subdomains, * for all. Dev only, see ChecksHost.
 	AllowedHosts []string
+	// TrustedProxies are reverse proxies whose X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host count.
+	TrustedProxies []netip.Prefix
 	// Traces is what is recorded of the spans of runs, TraceBytes how much of an input or output, and TraceAge for how long; 0: as long as the run.
 	Traces     spans.Level
 	TraceBytes ByteSize

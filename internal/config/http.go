@@ -2,11 +2,13 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"understudy/internal/address"
 	"understudy/internal/header"
 )
 
@@ -107,6 +109,14 @@ func mountPrefix(s string) (prefix, problem string) {
 		return "", `holds characters that are no part of a path; write one such as "/my-api/v1"`
 	}
 	return prefix, ""
+}
+
+// setTrustedProxies reads addresses and networks separated by commas.
+func setTrustedProxies(c *Config, s string) (err error) {
+	if c.TrustedProxies, err = address.Networks(s); err != nil {
+		return fmt.Errorf("%w; write addresses or networks, such as 127.0.0.1,10.0.0.0/8", err)
+	}
+	return nil
 }
 
 // setAllowedHosts reads names separated by commas.

@@ -292,6 +292,10 @@ func Settings() []Setting {
 			Help: "names in addition to localhost that requests may have in their Host header, separated by commas; * for all", set: setAllowedHosts,
 		},
 		{
+			Flag: "trusted-proxies", Env: "UNDERSTUDY_TRUSTED_PROXIES", In: api, Value: "NETWORKS", Default: "none",
+			Help: "reverse proxies whose X-Forwarded-For, -Proto and -Host count: addresses and networks, separated by commas", set: setTrustedProxies,
+		},
+		{
 			Flag: "traces", Env: "UNDERSTUDY_TRACES", Value: "off|timings|content", Default: "timings, or history.traces", ByMode: map[Mode]string{Dev: "content, or history.traces"},
 			Help: "what is recorded of nodes, model calls and tools of runs: their times, also inputs and outputs, or nothing", set: setTraces,
 		},
