@@ -90,6 +90,11 @@ func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpoint
 
 // Save stores checkpoints, the data derived from them, and writes, in one transaction.
 func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
+	return s.SaveAlso(ctx, func(T) error { return nil }, saves...)
+}
+
+// SaveAlso is Save that calls also in its transaction, after the fence. A transaction that is repeated calls it again.
+func (s *Saver[T]) SaveAlso(ctx context.Context, also func(tx T) error, saves ...graph.Save) error {
 	write := s.Prepare(saves)
 	var puts []*checkpointer.Put
 	for i := range saves {
@@ -105,6 +110,9 @@ func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
 			if err := s.fence(tx); err != nil {
 				return err
 			}
+		}
+		if err := also(tx); err != nil {
+			return err
 		}
 		return write(tx)
 	})

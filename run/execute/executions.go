@@ -117,18 +117,18 @@ func (e *Executions) Attempt(r id.Run) *stream.Attempt {
 	return nil
 }
 
-// NoteSpans has spans that run for long wait to be stored, and returns how many spans there are, for DropSpans.
-func (ex *Execution) NoteSpans() int {
+// NoteSpans encodes the spans that wait, and those that run for long as they are; nil: there are none. Pass it to PutSpans and SpansStored.
+func (ex *Execution) NoteSpans() *spans.Batch {
 	r := ex.spans.Load()
 	r.NoteOpen()
-	return r.Waiting()
+	return r.Batch()
 }
 
-// PutSpans stores the spans that wait.
-func (ex *Execution) PutSpans(tx run.SpanTx) error { return ex.spans.Load().Put(tx, ex.Run.ID) }
+// PutSpans stores spans of NoteSpans.
+func (ex *Execution) PutSpans(tx run.SpanTx, b *spans.Batch) error { return b.Put(tx, ex.Run.ID) }
 
-// DropSpans forgets spans that are stored.
-func (ex *Execution) DropSpans(upTo int) { ex.spans.Load().Drop(upTo) }
+// SpansStored forgets spans that are stored.
+func (ex *Execution) SpansStored(b *spans.Batch) { ex.spans.Load().Stored(b) }
 
 // Spans returns the spans of a run that are not stored, if this process executes it.
 func (e *Executions) Spans(r id.Run) []spans.Span {

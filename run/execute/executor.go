@@ -392,10 +392,7 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 			if err := x.fence(tx, r); err != nil {
 				return err
 			}
-			if err := ex.calls.Put(tx, r.ID); err != nil || !ex.spans.Load().Due() {
-				return err
-			}
-			return ex.PutSpans(tx)
+			return ex.calls.Put(tx, r.ID)
 		}
 		saves := saver.New(storage, fence, func(tx run.Tx, _ *checkpointer.Put) error {
 			if passed.Load() {
@@ -405,7 +402,7 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 		})
 		saves.Keys = x.Overlay.Key
 		saves.NoteDeleted(deleted)
-		inv.Saver = positioned{saves, ex.calls, ex.spans.Load(), at, passed, x, trace.SpanFromContext(ctx)}
+		inv.Saver = positioned{saves, ex, at, passed, x, trace.SpanFromContext(ctx)}
 	}
 	return inv, nil
 }

@@ -18,6 +18,7 @@ import (
 	"understudy/run/completion"
 	"understudy/run/crash"
 	"understudy/run/settle"
+	"understudy/run/spans"
 	"understudy/run/stream"
 	"understudy/run/webhook"
 	"understudy/thread"
@@ -58,12 +59,13 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 			return err
 		}
 	}
+	last := ex.spans.Load().Last(out.kind.span(), out.failure)
 	var head *checkpointer.HeadInfo // from the graph, when the rows do not have it
 	for {
 		var e ending
 		written := false
 		err := x.Settler.WriteWith(ctx, read, func(tx run.Tx, read *settle.Readings) (err error) {
-			e, err = x.end(tx, ex, out, head, values, read)
+			e, err = x.end(tx, ex, out, last, head, values, read)
 			written = err == nil && e.row != nil
 			return err
 		})
@@ -251,7 +253,7 @@ func workerDied(d *graph.Death) json.RawMessage {
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
 // returned as the thread's head; nil: the rows have it, or the error is checkpointer.ErrUndescribed.
-func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *settle.Readings) (ending, error) {
+func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, last *spans.Last, head *checkpointer.HeadInfo, values json.RawMessage, read *settle.Readings) (ending, error) {
 	claimed := ex.Run
 	run.Expect(tx, func(e run.Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
@@ -295,7 +297,7 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 		if err := ex.calls.Put(tx, row.ID); err != nil {
 			return ending{}, err
 		}
-		return ending{row: row}, ex.spans.Load().PutEnd(tx, row.ID, out.kind.span(), out.failure)
+		return ending{row: row}, last.Put(tx, row.ID, out.kind.span(), out.failure)
 	}
 	rolledBack := row.Status == run.Interrupted && row.Cancel == run.CancelRollback
 	e := ending{row: row}
@@ -331,7 +333,7 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 	if err != nil || rolledBack {
 		return e, err
 	}
-	if err := ex.spans.Load().PutEnd(tx, row.ID, out.kind.span(), out.failure); err != nil {
+	if err := last.Put(tx, row.ID, out.kind.span(), out.failure); err != nil {
 		return e, err
 	}
 	if err := x.Settler.Push(tx, row, now); err != nil {

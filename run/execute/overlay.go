@@ -15,7 +15,6 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
-	"understudy/run/completion"
 	"understudy/run/spans"
 	"understudy/thread/partial"
 )
@@ -48,8 +47,7 @@ func (p *position) set(at id.Checkpoint) {
 // positioned notes what was committed: the last root checkpoint, and that there is one.
 type positioned struct {
 	*saver.Saver[run.Tx]
-	calls  *completion.Calls
-	spans  *spans.Recorder
+	of     *Execution
 	at     *position
 	passed *atomic.Bool
 	x      *Executor
@@ -64,19 +62,21 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 			puts++
 		}
 	}
-	_, made := p.calls.Waiting()
-	began, traced, due := p.x.Now(), p.spans.Waiting(), p.spans.Due()
-	err := p.Saver.Save(ctx, saves...)
+	_, made := p.of.calls.Waiting()
+	began, traced := p.x.Now(), p.of.spans.Load()
+	var batch *spans.Batch
+	if traced.Due() {
+		batch = traced.Batch()
+	}
+	err := p.SaveAlso(ctx, func(tx run.Tx) error { return batch.Put(tx, p.of.Run.ID) }, saves...)
 	saved(puts, err)
-	p.spans.Saved(began, puts, err)
+	traced.Saved(began, puts, err)
 	if err != nil {
 		p.x.fenced(ctx, err)
 		return err
 	}
-	p.calls.Drop(made)
-	if due {
-		p.spans.Drop(traced)
-	}
+	p.of.calls.Drop(made)
+	traced.Stored(batch)
 	for _, sv := range saves {
 		if sv.Put == nil {
 			continue

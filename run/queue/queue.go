@@ -27,6 +27,7 @@ import (
 	"understudy/run/settle"
 	"understudy/run/signals"
 	"understudy/run/slots"
+	"understudy/run/spans"
 	"understudy/run/stream"
 	"understudy/thread"
 )
@@ -362,14 +363,14 @@ func (q *Queue) Renew(ctx context.Context) error {
 
 // renewAll is renew of some executions, sorted by their threads, in one transaction.
 func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
-	stop, waiting := map[*execute.Execution]error{}, make([]int, len(mine))
+	stop, waiting := map[*execute.Execution]error{}, make([]*spans.Batch, len(mine))
 	for i, ex := range mine {
 		waiting[i] = ex.NoteSpans()
 	}
 	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		clear(stop)
 		now := q.Clock.Now()
-		for _, ex := range mine {
+		for i, ex := range mine {
 			r, err := tx.Run(ex.Run.Thread, ex.Run.ID)
 			switch {
 			case fault.Is(err, fault.NotFound):
@@ -390,7 +391,7 @@ func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
 			if err := tx.UpdateRun(r); err != nil {
 				return err
 			}
-			if err := ex.PutSpans(tx); err != nil {
+			if err := ex.PutSpans(tx, waiting[i]); err != nil {
 				return err
 			}
 			t, err := tx.Thread(r.Thread)
@@ -409,7 +410,7 @@ func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
 	}
 	for i, ex := range mine {
 		if stop[ex] == nil {
-			ex.DropSpans(waiting[i])
+			ex.SpansStored(waiting[i])
 		}
 	}
 	for ex, cause := range stop {

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidwall/gjson"
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/graph"
 	"understudy/id"
-	"understudy/run"
 )
 
 const (
@@ -121,7 +121,7 @@ func (r *Recorder) kept(c *graph.SpanContent) *graph.SpanContent {
 	if c == nil || r.opts.Level != Content {
 		return nil
 	}
-	if r.content += len(c.JSON); r.content > maxContent {
+	if r.content += len(c.JSON); r.content > maxContent || !gjson.ValidBytes(c.JSON) { // batches hold it as it is
 		return &graph.SpanContent{JSON: []byte("null"), Cut: true}
 	}
 	return c
@@ -209,30 +209,6 @@ func (r *Recorder) Saved(began time.Time, checkpoints int, err error) {
 	r.wait(s)
 }
 
-// Waiting returns how many spans there were up to the last one that waits to be stored: pass it to Drop after the commit.
-func (r *Recorder) Waiting() int {
-	if r == nil {
-		return 0
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stored + len(r.pending)
-}
-
-// Drop forgets the spans up to one that is stored.
-func (r *Recorder) Drop(upTo int) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := upTo - r.stored; n > 0 {
-		r.pending, r.stored = append([]Span(nil), r.pending[n:]...), upTo
-		r.batch++
-		r.flushed = r.opts.Now()
-	}
-}
-
 // Due reports whether enough spans wait that a save should take them along.
 func (r *Recorder) Due() bool {
 	if r == nil {
@@ -257,63 +233,6 @@ func (r *Recorder) NoteOpen() {
 			r.pending = append(r.pending, o.Span)
 		}
 	}
-}
-
-// Put stores the spans that wait. The transaction may be repeated.
-func (r *Recorder) Put(tx run.SpanTx, of id.Run) error {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	list, number := r.pending[:len(r.pending):len(r.pending)], r.batch
-	r.mu.Unlock()
-	return r.put(tx, of, number, list)
-}
-
-// PutEnd stores what is left of an attempt that has ended: open spans end with it.
-func (r *Recorder) PutEnd(tx run.SpanTx, of id.Run, status graph.SpanStatus, failure *graph.Failure) error {
-	if r == nil || !r.opts.Store {
-		return nil
-	}
-	now := r.opts.Now()
-	r.mu.Lock()
-	list, number := append([]Span(nil), r.pending...), r.batch
-	for _, o := range r.open {
-		s := o.Span
-		s.End, s.Status = now, openStatus(status)
-		list = append(list, s)
-	}
-	attempt := Span{
-		ID: r.ident(0), Attempt: r.opts.Attempt, Kind: graph.AttemptSpan, Name: r.opts.Graph, Start: r.began, End: now, Status: status, Dropped: r.dropped,
-	}
-	if failure != nil {
-		attempt.Error = &graph.Failure{Type: failure.Type}
-		if r.opts.Level == Content {
-			attempt.Error.Message, attempt.Error.Detail = failure.Message, failure.Detail
-		}
-	}
-	list = append(list, attempt)
-	r.mu.Unlock()
-	return r.put(tx, of, number, list)
-}
-
-// openStatus is the status of spans that had not ended when their attempt did.
-func openStatus(attempt graph.SpanStatus) graph.SpanStatus {
-	if attempt == graph.SpanLost {
-		return graph.SpanLost
-	}
-	return graph.SpanCancelled
-}
-
-func (r *Recorder) put(tx run.SpanTx, of id.Run, number int64, list []Span) error {
-	if len(list) == 0 {
-		return nil
-	}
-	body, err := encode(r.opts.Attempt, r.began, list)
-	if err != nil {
-		return err
-	}
-	return tx.PutSpans(of, &run.SpanBatch{Number: int64(r.opts.Attempt)<<32 | number, Spans: len(list), At: r.opts.Now(), Body: body})
 }
 
 // Close ends exported spans that are open when the attempt is over.

@@ -5,6 +5,7 @@ package spans
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -163,16 +164,49 @@ func (s *stored) span(attempt int) Span {
 }
 
 // encode returns spans of an attempt as a batch.
-func encode(attempt int, began time.Time, list []Span) ([]byte, error) {
-	b := batch{Attempt: attempt, Began: began.UnixMicro(), Spans: make([]stored, len(list))}
+func encode(attempt int, began time.Time, list []Span) []byte {
+	return append(appendSpans(begin(attempt, began), list), end...)
+}
+
+// begin returns the beginning of an encoded batch, end is what follows its spans.
+func begin(attempt int, began time.Time) []byte {
+	return fmt.Appendf(nil, `{"a":%d,"b":%d,"s":[`, attempt, began.UnixMicro())
+}
+
+const end = "]}"
+
+// appendSpans appends encoded spans to the beginning of a batch. Contents are valid JSON and copied as they are: encoding/json would read each again.
+func appendSpans(dst []byte, list []Span) []byte {
+	grow := 0
 	for i := range list {
-		b.Spans[i] = list[i].store()
+		grow += 256 + size(list[i].Input) + size(list[i].Output)
 	}
-	body, err := json.Marshal(b)
-	if err != nil {
-		return nil, fmt.Errorf("encode spans: %w", err)
+	dst = slices.Grow(dst, grow)
+	for i := range list {
+		s := list[i].store()
+		in, out := s.Input, s.Output
+		s.Input, s.Output = nil, nil
+		head, _ := json.Marshal(s) // texts and numbers
+		if dst[len(dst)-1] != '[' {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, head[:len(head)-1]...)
+		if in != nil {
+			dst = append(append(dst, `,"in":`...), in...)
+		}
+		if out != nil {
+			dst = append(append(dst, `,"out":`...), out...)
+		}
+		dst = append(dst, '}')
 	}
-	return body, nil
+	return dst
+}
+
+func size(c *graph.SpanContent) int {
+	if c == nil {
+		return 0
+	}
+	return len(c.JSON)
 }
 
 // decode is the inverse of encode.

@@ -93,7 +93,7 @@ func keptOnce(t *testing.T, r *rand.Rand) {
 			}
 			b := graph.SpanBegin{ID: last, Parent: parent, Kind: []graph.SpanKind{graph.NodeSpan, graph.ModelSpan, graph.ToolSpan}[r.IntN(3)], Name: fmt.Sprint("n", r.IntN(3)), NS: "ns", Node: "n1", Step: r.IntN(3), At: c.now()}
 			if r.IntN(2) == 0 {
-				b.Input = &graph.SpanContent{JSON: json.RawMessage(`{"a":1}`), Cut: r.IntN(2) == 0}
+				b.Input = &graph.SpanContent{JSON: json.RawMessage([]string{`{"a":1}`, "{\n \"<\u2028\": [1]}", `null`}[r.IntN(3)]), Cut: r.IntN(2) == 0}
 			}
 			open = append(open, last)
 			rec.begin(b)
@@ -117,15 +117,15 @@ func keptOnce(t *testing.T, r *rand.Rand) {
 			s.End, s.First, s.Status, s.Error, s.Model, s.Message, s.Usage, s.Output = e.At, e.First, e.Status, e.Error, e.Model, e.Message, e.Usage, e.Output
 			want[s.ID] = s
 		case 3: // a save
-			upTo := rec.Waiting()
+			batch := rec.Batch()
 			if r.IntN(2) == 0 {
-				require.NoError(t, rec.Put(stored, "r"))
+				require.NoError(t, batch.Put(stored, "r"))
 			} else {
-				late = append(late, func() { _ = rec.Put(stored, "r") })
+				late = append(late, func() { _ = batch.Put(stored, "r") })
 				continue
 			}
 			if r.IntN(3) > 0 { // else the commit is not noticed
-				rec.Drop(upTo)
+				rec.Stored(batch)
 			}
 		case 4:
 			c.at = c.at.Add(time.Minute)
@@ -139,7 +139,9 @@ func keptOnce(t *testing.T, r *rand.Rand) {
 		got := graphSpans(t, row, stored, rec.Now())
 		require.Equal(t, want, got, "while it runs")
 	}
-	require.NoError(t, rec.PutEnd(stored, "r", graph.SpanSuccess, nil))
+	// A transaction may find that a cancel came first.
+	status := []graph.SpanStatus{graph.SpanSuccess, graph.SpanCancelled, graph.SpanError}[r.IntN(3)]
+	require.NoError(t, rec.Last(status, &graph.Failure{Type: "E", Detail: "d"}).Put(stored, "r", graph.SpanSuccess, nil))
 	row.Status, row.EndedAt = run.Success, c.now()
 	for ident, s := range want {
 		if s.End.IsZero() {
@@ -188,9 +190,7 @@ func TestAttemptsAndQueue(t *testing.T) {
 		return out
 	}
 	body := func(attempt, began int, list ...Span) []byte {
-		b, err := encode(attempt, at(began), list)
-		require.NoError(t, err)
-		return b
+		return encode(attempt, at(began), list)
 	}
 	require.Equal(t, []string{"q1 queue 1-… running"}, shown(&run.Run{Status: run.Pending, CreatedAt: at(1)}))
 	require.Equal(t, []string{"q1 queue 1-4 cancelled"}, shown(&run.Run{Status: run.Interrupted, CreatedAt: at(1), EndedAt: at(4)}))
@@ -225,7 +225,7 @@ func TestBounds(t *testing.T) {
 	}
 	rec.Saved(c.now(), 1, nil)
 	stored := table{}
-	require.NoError(t, rec.PutEnd(stored, "r", graph.SpanSuccess, nil))
+	require.NoError(t, rec.Last(graph.SpanSuccess, nil).Put(stored, "r", graph.SpanSuccess, nil))
 	list, err := Of(&run.Run{Status: run.Success, Attempt: 1}, stored.bodies(), nil)
 	require.NoError(t, err)
 	require.Len(t, list, maxSpans+1)
@@ -249,6 +249,8 @@ func TestLevels(t *testing.T) {
 	var none *Recorder
 	require.Nil(t, none.Tracing())
 	none.NoteOpen()
+	require.NoError(t, none.Batch().Put(nil, "r"))
+	require.NoError(t, none.Last(graph.SpanSuccess, nil).Put(nil, "r", graph.SpanSuccess, nil))
 	none.Saved(time.Time{}, 1, nil)
 	none.Close(graph.SpanSuccess)
 	require.Empty(t, none.Now())
@@ -309,5 +311,59 @@ func TestExport(t *testing.T) {
 				model["gen_ai.input.messages"])
 			require.JSONEq(t, `[{"role":"assistant","parts":[{"type":"text","content":"secret answer"},{"type":"tool_call","id":"c","name":"f","arguments":{"x":1}}]}]`, model["gen_ai.output.messages"])
 		}
+	}
+}
+
+// What a worker sends may not be JSON. It must not keep the others from being read.
+func TestContentThatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	c := &testClock{time.Unix(1000, 0).UTC()}
+	rec := newTestRecorder(c, Options{Attempt: 1, Policy: Policy{Level: Content}})
+	for i, content := range []string{``, `{`, `NaN`, `1,2`, `{"a":1}`} {
+		rec.begin(graph.SpanBegin{ID: uint64(i + 1), Kind: graph.ToolSpan, Name: "t", At: c.now(), Input: &graph.SpanContent{JSON: json.RawMessage(content)}})
+	}
+	stored := table{}
+	require.NoError(t, rec.Last(graph.SpanSuccess, nil).Put(stored, "r", graph.SpanSuccess, nil))
+	list, err := Of(&run.Run{Status: run.Success, Attempt: 1}, stored.bodies(), nil)
+	require.NoError(t, err)
+	var got []string
+	for _, s := range list {
+		if s.Input != nil {
+			got = append(got, fmt.Sprint(string(s.Input.JSON), " ", s.Input.Cut))
+		}
+	}
+	require.Equal(t, []string{"null true", "null true", "null true", "null true", `{"a":1} false`}, got)
+}
+
+// BenchmarkLast encodes the spans of a run: without content, and with as much as is kept.
+func BenchmarkLast(b *testing.B) {
+	for name, content := range map[string]int{"1000 timings": 0, "2000 of 8 KB": 8 << 10} {
+		b.Run(name, func(b *testing.B) {
+			c := &testClock{time.Unix(1000, 0).UTC()}
+			rec := newTestRecorder(c, Options{Attempt: 1, Policy: Policy{Level: Content}})
+			text := json.RawMessage(`"` + strings.Repeat("some words ", content/11) + `"`)
+			for n := range uint64(1000) {
+				begin := graph.SpanBegin{ID: n + 1, Kind: graph.ModelSpan, Name: "model", NS: "agent:1", Node: "agent", At: c.now()}
+				end := graph.SpanEnd{ID: n + 1, At: c.now(), Status: graph.SpanSuccess}
+				if content > 0 {
+					begin.Input, end.Output = &graph.SpanContent{JSON: text}, &graph.SpanContent{JSON: text}
+				}
+				rec.begin(begin)
+				rec.end(end)
+			}
+			last := rec.Last(graph.SpanSuccess, nil)
+			for _, in := range []string{"before", "within"} {
+				b.Run(in+" the transaction", func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if in == "before" {
+							rec.Last(graph.SpanSuccess, nil)
+						} else {
+							_ = last.Put(table{}, "r", graph.SpanCancelled, nil)
+						}
+					}
+				})
+			}
+		})
 	}
 }
