@@ -13,6 +13,9 @@ export function count(n: number): string {
   return `${(n / 1_000_000).toFixed(1)}M`;
 }
 
+/** $0.0042, $1.25 */
+export const dollars = (n: number) => `$${n < 0.1 ? n.toPrecision(2) : n.toFixed(2)}`;
+
 /** now, 5 m, 3 h, 2 d, then the date */
 export function age(time: string, now = Date.now()): string {
   const seconds = (now - Date.parse(time)) / 1000;

@@ -7,7 +7,7 @@ import { asCurl, get } from "../api/client";
 import type { Json } from "../api/types";
 import { describe } from "../conversation/reducer";
 import { CopyButton, ID } from "../parts/copy";
-import { count, duration } from "../parts/format";
+import { count, dollars, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { Flame } from "./flame";
@@ -141,9 +141,6 @@ function Figures({ rows, totals }: { rows: Row[]; totals: ReturnType<typeof tota
     </dl>
   );
 }
-
-/** $0.0042, $1.25 */
-export const dollars = (n: number) => `$${n < 0.1 ? n.toPrecision(2) : n.toFixed(2)}`;
 
 interface RowsProps {
   view: View;

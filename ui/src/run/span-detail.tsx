@@ -4,11 +4,10 @@ import { Link } from "wouter";
 import { get } from "../api/client";
 import { checkpointsOf } from "../state/checkpoints";
 import { ID } from "../parts/copy";
-import { count, duration } from "../parts/format";
+import { count, dollars, duration } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
 import { Status } from "../parts/status";
-import { dollars } from "./run-page";
 import { type Row, type Span, rootStep, siblings } from "./spans";
 
 interface Props {
