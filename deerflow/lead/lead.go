@@ -196,7 +196,7 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		chain = append(chain, middleware.TokenUsage())
 	}
 	if s.Title.Enabled {
-		chain = append(chain, title(s.Title))
+		chain = append(chain, g.title(s.Title, models))
 	}
 	chain = append(chain, g.remember(s.Memory), images())
 	if s.ToolSearch.Enabled {

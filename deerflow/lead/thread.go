@@ -3,10 +3,8 @@ package lead
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
-	"understudy/deerflow/settings"
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
@@ -41,41 +39,9 @@ func threadData() agent.Middleware {
 	}
 }
 
-// title names a thread after its first question, once. It asks no model.
-func title(set settings.Title) agent.Middleware {
-	return agent.Middleware{
-		Name:  "TitleMiddleware",
-		State: map[string]pregel.Channel{"title": pregel.LastValue()},
-		AfterModel: agent.Hook{Run: func(_ context.Context, state pregel.Values) (any, error) {
-			if have, _, _ := pregel.Get[string](state, "title"); have != "" {
-				return nil, nil
-			}
-			for _, m := range agent.Messages(state) {
-				if m.Type == message.TypeHuman && !hidden(m) {
-					return map[string]any{"title": shortened(m.Text(), set.MaxChars)}, nil
-				}
-			}
-			return nil, nil
-		}},
-	}
-}
-
 func hidden(m message.Message) bool {
 	var v struct {
 		Hidden bool `json:"hide_from_ui"`
 	}
 	return json.Unmarshal(m.AdditionalKwargs, &v) == nil && v.Hidden
-}
-
-// shortened returns the beginning of a text, on one line.
-func shortened(text string, most int) string {
-	text = strings.Join(strings.Fields(text), " ")
-	runes := []rune(text)
-	switch {
-	case text == "":
-		return "New Conversation"
-	case len(runes) > min(50, most):
-		return string(runes[:min(50, most)]) + "..."
-	}
-	return text
 }

@@ -154,9 +154,9 @@ type Evolution struct {
 // Title is how threads are named.
 type Title struct {
 	Enabled  bool   `yaml:"enabled"`
-	MaxWords int    `yaml:"max_words"`
-	MaxChars int    `yaml:"max_chars"`
-	Model    string `yaml:"model_name"`
+	MaxWords int    `yaml:"max_words"`  // 1 to 20
+	MaxChars int    `yaml:"max_chars"`  // 10 to 200
+	Model    string `yaml:"model_name"` // that writes titles; "": threads are named after their first question
 }
 
 // Summarization is when old messages are condensed, and how much is kept.
@@ -344,6 +344,12 @@ func (s *Settings) check() error {
 	}
 	if u.MaxTotalSize <= 0 {
 		u.MaxTotalSize = def.MaxTotalSize
+	}
+	if t := &s.Title; t.MaxWords < 1 || t.MaxWords > 20 {
+		t.MaxWords = 6
+	}
+	if t := &s.Title; t.MaxChars < 10 || t.MaxChars > 200 {
+		t.MaxChars = 60
 	}
 	if s.Suggestions.Max < 1 || s.Suggestions.Max > 5 {
 		s.Suggestions.Max = 3

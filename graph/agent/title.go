@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"understudy/graph/message"
@@ -69,22 +71,41 @@ func (o TitleOptions) run(ctx context.Context, state pregel.Values) (any, error)
 	if asked == "" || said == "" {
 		return nil, nil
 	}
-	conversation := fmt.Sprintf("User: %s\nAssistant: %s", short(asked, 2000), short(said, 2000))
-	prompt := message.Human(strings.ReplaceAll(o.Prompt, "{conversation}", conversation))
-	answer, err := o.Model.Ask(ctx, []message.Message{prompt}, map[string]any{"lc_source": "title"}, "nostream")
-	title := asked
+	title, err := WriteTitle(ctx, o, asked, said)
 	switch {
-	case err == nil && strings.TrimSpace(withoutThoughts(answer.Text())) != "":
-		title = withoutThoughts(answer.Text())
-	case err == nil:
-		o.Log.WarnContext(ctx, "no title written; the beginning of the question is the title", "error", "the model answered nothing", "model", o.Model.Source.Name)
 	case err != nil && context.Cause(ctx) != nil:
 		return nil, err
 	case err != nil:
-		o.Log.WarnContext(ctx, "no title written; the beginning of the question is the title", "error", err)
+		o.Log.WarnContext(ctx, "no title written; the beginning of the question is the title", "model", o.Model.Source.Name, "error", err)
+		title = tidyTitle(asked)
 	}
-	title = strings.Join(strings.Fields(title), " ")
-	return pregel.Values{o.Key: short(strings.Trim(title, `"'“”`), o.MaxLen)}, nil
+	return pregel.Values{o.Key: short(title, o.MaxLen)}, nil
+}
+
+// titleTime is how long a run waits for its title.
+const titleTime = 15 * time.Second
+
+// WriteTitle asks the model of o for the title of a conversation that begins with a question and an answer, and waits 15 seconds at most. It returns the
+// whole answer on one line, without thoughts and quotes. Its tokens are not streamed.
+func WriteTitle(ctx context.Context, o TitleOptions, asked, said string, tags ...string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, titleTime, fmt.Errorf("the model wrote no title within %s", titleTime))
+	defer cancel()
+	conversation := fmt.Sprintf("User: %s\nAssistant: %s", short(asked, 2000), short(said, 2000))
+	prompt := message.Human(strings.ReplaceAll(cmp.Or(o.Prompt, titlePrompt), "{conversation}", conversation))
+	answer, err := o.Model.Ask(ctx, []message.Message{prompt}, map[string]any{"lc_source": "title"}, append(tags, "nostream")...)
+	if err != nil {
+		return "", err
+	}
+	title := tidyTitle(withoutThoughts(answer.Text()))
+	if title == "" {
+		return "", errors.New("the model answered nothing")
+	}
+	return title, nil
+}
+
+// tidyTitle puts a title on one line, and removes quotes around it.
+func tidyTitle(text string) string {
+	return strings.Trim(strings.Join(strings.Fields(text), " "), `"'“”`)
 }
 
 // short truncates text to n characters.
