@@ -92,6 +92,10 @@ func (x *exchange) serve(ctx context.Context) {
 		x.refuse(status, err)
 		return
 	}
+	if x.body == nil {
+		// The answer may begin before the upstream's connection has read the end of the body. net/http would then read and close that, and the connection break.
+		_ = http.NewResponseController(x.w).EnableFullDuplex() // supported by HTTP/1, the only protocol here
+	}
 	p.forward.ServeHTTP(x.w, x.in.WithContext(ctx))
 }
 

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -86,6 +87,41 @@ func TestRawStream(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "da", string(got))
 	close(next)
+}
+
+// TestAnswerBeforeTheEndOfTheRequest: an upstream may answer while the body of the request still comes. The stream of a request that is forwarded as it comes does
+// not break off then.
+func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
+	t.Parallel()
+	w := behind(t, func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_ = rc.EnableFullDuplex()
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: one\n\n")
+		_ = rc.Flush()
+		body, err := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "data: %s %v\n\n", body, err)
+	})
+	for _, path := range []string{"/threads/" + aThread + "/stream/events", "/mcp", "/a2a/" + aRun} {
+		for _, framing := range [][3]string{{"Content-Length: 4", "{}", "{}"}, {"Transfer-Encoding: chunked", "2\r\n{}\r\n", "2\r\n{}\r\n0\r\n\r\n"}} {
+			c, err := net.Dial("tcp", w.addr)
+			require.NoError(t, err)
+			require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: h\r\n%s\r\n\r\n%s", path, framing[0], framing[1])
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			require.NoError(t, err)
+			first := make([]byte, len("data: one\n\n"))
+			_, err = io.ReadFull(res.Body, first)
+			require.NoError(t, err)
+			_, err = io.WriteString(c, framing[2])
+			require.NoError(t, err)
+			rest, err := io.ReadAll(res.Body)
+			require.NoError(t, err, path)
+			require.Equal(t, "data: {}{} <nil>\n\n", string(rest))
+			res.Body.Close()
+			c.Close()
+		}
+	}
 }
 
 // TestClientLeaves: a client that leaves before or during the answer ends the call to the upstream at once.
