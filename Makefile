@@ -68,7 +68,7 @@ test: ## install what the tests need, then run everything that has to pass befor
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check check-ui race growth fuzz fuzz-twin conformance conformance-deerflow conformance-postgres killloop chaos
+	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check check-ui race growth fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -158,6 +158,16 @@ conformance-postgres: build
 	@conformance/run --postgres
 	@conformance/run --postgres --deployments
 	@conformance/run --postgres --deerflow
+
+# Event streaming, A2A and MCP, where the targets above do not show them: Go graphs, declared agents and remote graphs on Postgres and on two servers, and the
+# proxy in front of this server.
+.PHONY: conformance-streams
+conformance-streams: build bin/twins bin/roundrobin
+	@conformance/run --streams --gateway
+	@conformance/run --streams --go --postgres
+	@conformance/run --streams --go --cluster
+	@conformance/run --remote --postgres
+	@conformance/run --remote --cluster
 
 .PHONY: conformance-deerflow
 conformance-deerflow: build

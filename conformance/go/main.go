@@ -28,12 +28,21 @@ func serve() error {
 	file := flag.String("config", "langgraph.json", "`FILE` that declares the agents")
 	port := flag.String("port", "0", "port to listen on; 0 takes a free one")
 	data := flag.String("data", ":memory:", "`DIR` of the database")
+	database := flag.String("database-url", "", "`URL` of a Postgres database in place of that")
+	redis := flag.String("redis-url", "", "`URL` of a Redis that several servers share")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flag.Arg(0))
 	}
 
-	settings, _, err := config.Load(config.Source{Mode: config.Dev, File: *file, Flags: map[string]string{"port": *port, "data": *data}})
+	flags := map[string]string{"port": *port, "data": *data}
+	if *database != "" {
+		flags["database-url"] = *database
+	}
+	if *redis != "" {
+		flags["redis-url"] = *redis
+	}
+	settings, _, err := config.Load(config.Source{Mode: config.Dev, File: *file, Flags: flags})
 	if err != nil {
 		return err
 	}
