@@ -429,7 +429,7 @@ func (p *Proxy) reachable(yes bool) {
 		if yes {
 			p.log.Info("upstream responds again", "upstream", p.c.Upstream.String())
 		} else {
-			p.log.Warn("upstream does not respond", "upstream", p.c.Upstream.String())
+			p.log.Warn("upstream does not respond", "upstream", p.c.Upstream.String(), "fix", startUpstream)
 		}
 	}
 }

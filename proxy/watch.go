@@ -9,6 +9,9 @@ import (
 	"github.com/tidwall/gjson"
 )
 
+// startUpstream is what an operator can do about an upstream that does not respond.
+const startUpstream = "start it, or correct --upstream; clients get 502 until it responds"
+
 // Watch checks at an interval whether the upstream answers, until ctx ends, and logs changes: clients see 502 while it is down, and the operator
 // should see why. Any answer counts as one, and one that a LangGraph Server would not give is reported too.
 func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Logger) error {
@@ -22,7 +25,7 @@ func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Log
 			return ctx.Err()
 		case err != nil && !down:
 			down = true
-			log.Warn("upstream does not respond", "upstream", u.String(), "error", err)
+			log.Warn("upstream does not respond", "upstream", u.String(), "error", err, "fix", startUpstream)
 		case err == nil && down:
 			down = false
 			log.Info("the upstream answers", "upstream", u.String())

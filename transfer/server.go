@@ -53,6 +53,9 @@ const (
 	searchRows = 100
 )
 
+// firstAnswer is how long a server may take for a page with one thread. Later answers may be large.
+const firstAnswer = 30 * time.Second
+
 // OpenServer checks that there is a server at the address. header is sent with every request.
 func OpenServer(ctx context.Context, address string, header http.Header) (*Server, error) {
 	u, err := url.Parse(address)
@@ -75,7 +78,9 @@ func OpenServer(ctx context.Context, address string, header http.Header) (*Serve
 		s.reached = true
 		return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 	}
-	answer, err := s.ask(ctx, http.MethodPost, "/threads/search", map[string]any{"limit": 1})
+	first, cancel := context.WithTimeoutCause(ctx, firstAnswer, fmt.Errorf("no answer within %s", firstAnswer))
+	defer cancel()
+	answer, err := s.ask(first, http.MethodPost, "/threads/search", map[string]any{"limit": 1})
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +151,8 @@ func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte
 		var at *url.Error // which repeats the address
 		if errors.As(err, &at) && ctx.Err() == nil {
 			err = at.Err
+		} else if cause := context.Cause(ctx); cause != nil {
+			err = cause
 		}
 		return nil, fault.Newf(fault.Unavailable, "%s cannot be reached: %v; see that it runs, and that the address is right", s.Name(), err)
 	}

@@ -50,7 +50,7 @@ with --thread. Graphs that take no messages are given JSON. Ctrl-C cancels a run
 			return err
 		}
 		out := cmd.OutOrStdout()
-		c := &chat{api: api, thread: thread, out: out, palette: colorsOf(out), in: newLines(cmd.InOrStdin(), out), seen: map[string]bool{}}
+		c := &chat{api: api, thread: thread, out: out, errs: cmd.ErrOrStderr(), palette: colorsOf(out), in: newLines(cmd.InOrStdin(), out), seen: map[string]bool{}}
 		if len(args) == 1 {
 			c.assistant = args[0]
 		}
@@ -67,6 +67,7 @@ type chat struct {
 	thread    string // "" before the first message
 	schema    json.RawMessage
 	out       io.Writer
+	errs      io.Writer // shows that an answer takes its time
 	in        lineReader
 	seen      map[string]bool // messages and calls of tools that were shown, by ID
 	column    int             // whether text was written since the last line end
@@ -74,7 +75,9 @@ type chat struct {
 }
 
 func (c *chat) run(ctx context.Context, message string) error {
+	asking := waitSign(c.errs, "asking "+c.api.base)
 	waiting, err := c.begin(ctx)
+	asking()
 	if err != nil {
 		return err
 	}
@@ -282,7 +285,7 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 		case <-ctx.Done():
 		}
 	}()
-	quiet := waitSign(c.out, "thinking")
+	quiet := waitSign(c.errs, "thinking")
 	defer quiet()
 	res, err := c.api.open(ctx, http.MethodPost, "/threads/"+c.thread+"/runs/stream", request)
 	if err == nil {

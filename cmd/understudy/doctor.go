@@ -57,7 +57,7 @@ it, changes nothing, and may be run while a server runs. Exit code 0: all is wel
 		e.Doing = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what+" …") }
 		if !asJSON {
 			e.Found = findingPrinter(out)
-			e.Doing = func(what string) { fmt.Fprintf(out, "        %-12s %s …\n", "model", what) }
+			e.Doing = func(what string) { fmt.Fprintf(out, "        %-12s %s …\n", "", what) }
 		}
 		findings := doctor.Examine(cmd.Context(), e)
 		if asJSON {

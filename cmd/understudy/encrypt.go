@@ -36,7 +36,9 @@ and run again.`,
 		log := newLog(cfg, cmd.ErrOrStderr())
 		ctx, stop := untilSignal(cmd.Context(), log)
 		defer stop()
+		working := waitSign(cmd.ErrOrStderr(), "encrypting "+place(cfg))
 		changed, err := moving.Encrypt(ctx, cfg, log)
+		working()
 		if err != nil {
 			return err
 		}

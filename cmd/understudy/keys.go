@@ -52,7 +52,9 @@ func keysCommand(cmd *cobra.Command, run func(ctx context.Context, keys moving.K
 		log := newLog(cfg, cmd.ErrOrStderr())
 		ctx, stop := untilSignal(cmd.Context(), log)
 		defer stop()
+		opening := waitSign(cmd.ErrOrStderr(), "opening "+place(cfg))
 		keys, err := moving.OpenKeys(ctx, cfg, log)
+		opening()
 		if err != nil {
 			return err
 		}

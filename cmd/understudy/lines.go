@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -65,14 +66,18 @@ func (l *pipedLines) line(string) (string, error) {
 	return strings.TrimRight(text, "\r\n"), nil
 }
 
-// patientFor is how long a command may be silent on a terminal.
-const patientFor = time.Second
+// How long a command may be silent: on a terminal, where a sign is taken away again, and elsewhere, such as in a log.
+const (
+	patientFor = time.Second
+	quietFor   = 2 * time.Second
+)
 
-// waitSign shows on a terminal that something is still running when it takes longer than a second. The function that it returns takes the sign away, and may be
-// called again.
+// waitSign shows that something is still running: on a terminal a sign after patientFor, which the function that it returns takes away; elsewhere a line after
+// quietFor. The function may be called again. out is standard error, where what is printed may be read by a program.
 func waitSign(out io.Writer, what string) (done func()) {
+	patience := patientFor
 	if !isTerminal(out) {
-		return func() {}
+		patience = quietFor
 	}
 	end, over := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -80,7 +85,11 @@ func waitSign(out io.Writer, what string) (done func()) {
 		select {
 		case <-end:
 			return
-		case <-time.After(patientFor):
+		case <-time.After(patience):
+		}
+		if !isTerminal(out) {
+			fmt.Fprintln(out, what+" …")
+			return
 		}
 		bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
 			progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14))

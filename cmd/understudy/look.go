@@ -28,7 +28,7 @@ func lookCommand(cmd *cobra.Command, ask func(ctx context.Context, api *client, 
 		ctx, cancel := context.WithTimeout(cmd.Context(), commandTimeout)
 		defer cancel()
 		out := cmd.OutOrStdout()
-		done := waitSign(out, "asking "+api.base)
+		done := waitSign(cmd.ErrOrStderr(), "asking "+api.base)
 		answer, err := ask(ctx, api, args)
 		done()
 		if err != nil {

@@ -110,6 +110,7 @@ be ended at any time and run again: it continues where it ended, and writes noth
 		}
 		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
 			o.Progress = p
+			fmt.Fprintln(cmd.ErrOrStderr(), "writing to", o.Place()) // it may take its time to answer
 			return o.Run(ctx, cfg)
 		})
 	}
@@ -158,7 +159,9 @@ func move(cmd *cobra.Command, load func() (*config.Config, []config.Warning, err
 	}
 	ctx, stop := untilSignal(cmd.Context(), newLog(cfg, errs))
 	defer stop()
-	r, err := run(ctx, cfg, newProgress(errs))
+	waiting := waitSign(errs, "waiting for an answer")
+	r, err := run(ctx, cfg, &begun{newProgress(errs), waiting})
+	waiting()
 	if err != nil {
 		if ctx.Err() != nil {
 			return errors.New("stopped; run it again to continue where it ended")
@@ -170,6 +173,25 @@ func move(cmd *cobra.Command, load func() (*config.Config, []config.Warning, err
 		return fmt.Errorf("%d were not moved as they are: %s", n, named(r.Problems))
 	}
 	return nil
+}
+
+// begun takes the sign of waiting away when there is progress to show.
+type begun struct {
+	transfer.Progress
+	waiting func()
+}
+
+func (b *begun) Begin(what string, total int) {
+	b.waiting()
+	b.Progress.Begin(what, total)
+}
+
+// place is where the data of a configuration are, without passwords.
+func place(cfg *config.Config) string {
+	if cfg.DatabaseURL != "" {
+		return "database " + cfg.DatabasePlace()
+	}
+	return cfg.Data
 }
 
 func named(problems []transfer.Problem) string {
@@ -241,7 +263,7 @@ type lines struct {
 	said        time.Time
 }
 
-const sayEvery = 5 * time.Second
+const sayEvery = 2 * time.Second
 
 func (l *lines) Begin(what string, total int) {
 	l.what, l.total, l.done, l.said = what, total, 0, time.Now()

@@ -82,6 +82,9 @@ func OpenPostgresSink(ctx context.Context, dsn string) (*Postgres, error) {
 	return p, nil
 }
 
+// connectTime bounds connecting, unless the address has connect_timeout.
+const connectTime = 5 * time.Second
+
 // connect opens a connection; errors never contain the password.
 func connect(ctx context.Context, dsn string) (*Postgres, error) {
 	config, err := pgx.ParseConfig(dsn)
@@ -91,9 +94,10 @@ func connect(ctx context.Context, dsn string) (*Postgres, error) {
 	}
 	config.RuntimeParams["application_name"] = "understudy"
 	p := &Postgres{name: fmt.Sprintf("the database %s on %s:%d", config.Database, config.Host, config.Port)}
-	limited, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	if p.conn, err = pgx.ConnectConfig(limited, config); err != nil {
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTime
+	}
+	if p.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, p.explain(err)
 	}
 	return p, nil

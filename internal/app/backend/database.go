@@ -72,6 +72,9 @@ type Options struct {
 	Changes     *changes.Hub      // gets what changes, here and on other servers; nil: nothing does
 }
 
+// quietFor is how long opening a database may take without a line in the log.
+const quietFor = 2 * time.Second
+
 // Open opens the database that the configuration names: with a DatabaseURL that one, else the data folder, which is made when it is missing. Of
 // faults with a known remedy the error is an advice.Problem.
 func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) {
@@ -94,6 +97,10 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	if err := config.CheckPostgres(cfg.DatabaseURL); err != nil {
 		return nil, fmt.Errorf("database-url: %w", err)
 	}
+	slow := time.AfterFunc(quietFor, func() {
+		o.Log.Info("the database does not answer yet, or changes its tables", "database", cfg.DatabasePlace())
+	})
+	defer slow.Stop()
 	rows, err := postgres.Open(ctx, postgres.Options{
 		URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys,
 		Now:         o.Now,

@@ -1,6 +1,8 @@
 package backend
 
 import (
+	"log/slog"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,4 +15,27 @@ func TestMirrorNeedsADataFolder(t *testing.T) {
 	t.Parallel()
 	_, err := Open(t.Context(), &config.Config{DatabaseURL: "postgres://h/d"}, Options{Changed: func([]id.Thread) {}})
 	require.ErrorContains(t, err, "history.jsonl")
+}
+
+// A start that waits for a database says for which, before it gives up.
+func TestOpenSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	log := make(lines, 10)
+	_, err = Open(t.Context(), &config.Config{DatabaseURL: "postgres://me:secret@" + l.Addr().String() + "/d?sslmode=disable"},
+		Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	require.ErrorContains(t, err, "no answer in time")
+	line := <-log
+	require.Contains(t, line, `database="d on `+l.Addr().String())
+	require.NotContains(t, line, "secret")
+}
+
+// lines is a log whose lines can be waited for.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
 }

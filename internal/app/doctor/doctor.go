@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"understudy/graph"
@@ -54,17 +55,20 @@ type Examination struct {
 	Models    bool          // call each model of the declared agents once, which costs what such a call costs
 	ModelTime time.Duration // how long a model may take to answer; 0: two minutes
 	Found     func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
-	Doing     func(string)  // called before each call of a model, which may take as long as ModelTime; may be nil
+	Doing     func(string)  // called before each call of a model, and by other checks once they take long: with what is waited for, and how long at most; may be nil
 }
 
 // doctor collects findings.
 type doctor struct {
 	Examination
+	mu       sync.Mutex // guards findings, and orders calls of Found and Doing: graphs are reported while a check waits
 	findings []Finding
 }
 
 func (d *doctor) say(check string, v Verdict, text, mend string, details ...string) {
 	f := Finding{Check: check, Verdict: v, Text: text, Mend: mend, Details: details}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.findings = append(d.findings, f)
 	if d.Found != nil {
 		d.Found(f)
@@ -100,6 +104,33 @@ func Examine(ctx context.Context, e Examination) []Finding {
 		d.models(ctx, cfg)
 	}
 	return d.findings
+}
+
+// quietFor is how long a check may take without a word.
+const quietFor = 2 * time.Second
+
+// slow reports what a check does, and for how long at most, once it has taken long. The function that it returns ends that.
+func (d *doctor) slow(what string, most time.Duration) (done func()) {
+	over := make(chan struct{})
+	timer := time.AfterFunc(quietFor, func() {
+		defer close(over)
+		d.doing(what, most)
+	})
+	return func() {
+		if !timer.Stop() {
+			<-over
+		}
+	}
+}
+
+// doing reports what takes long.
+func (d *doctor) doing(what string, most time.Duration) {
+	if d.Doing == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Doing(what + ", for at most " + most.String())
 }
 
 // environment looks for unknown variables.
@@ -196,7 +227,9 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 	cmd.Dir, cmd.WaitDelay = cfg.Dir, time.Second
 	var stdout, stderr bounded
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(askVersions), &stdout, &stderr
+	done := d.slow("importing langgraph into "+cfg.Python, d.Import)
 	err := cmd.Run()
+	done()
 	lines := strings.Split(strings.TrimSpace(stdout.text.String()), "\n")
 	var v versions
 	if err == nil && json.Unmarshal([]byte(lines[len(lines)-1]), &v) != nil {
@@ -274,6 +307,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	if len(opts.Graphs) == 0 {
 		return
 	}
+	done := d.slow("importing the graphs, each", d.Import)
 	err = python.Check(ctx, opts, d.Import, python.Checked{
 		Imported: func(name string, err error, took time.Duration) {
 			if err == nil {
@@ -298,6 +332,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 			}
 		},
 	})
+	done()
 	if err != nil && ctx.Err() == nil {
 		d.say("graph", Problem, fmt.Sprintf("end the worker: %v", err), "")
 	}
@@ -405,7 +440,9 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	done := d.slow("checking the database in "+cfg.Data, time.Minute)
 	in, err := sqlite.Inspect(ctx, cfg.Data)
+	done()
 	if in.Holder != "" {
 		d.say("data", Warning, fmt.Sprintf("a server is using the data folder (%s)", in.Holder), "stop it before you start another, or give the other one a folder of its own with "+setting)
 	}

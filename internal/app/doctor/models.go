@@ -78,9 +78,7 @@ func (d *doctor) model(ctx context.Context, m graphs.Model, name string) {
 		}}
 		model.Options = append(model.Options[:len(model.Options):len(model.Options)], llms.WithTools([]llms.Tool{tool}))
 	}
-	if d.Doing != nil {
-		d.Doing("asking " + strings.TrimSuffix(name, ",") + ", for at most " + limit.String())
-	}
+	d.doing("asking "+strings.TrimSuffix(name, ","), limit)
 	began := time.Now()
 	said, err := model.Ask(ctx, []message.Message{question}, nil)
 	took := time.Since(began).Seconds()

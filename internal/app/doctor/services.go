@@ -22,7 +22,9 @@ import (
 func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	done := d.slow("waiting for database "+cfg.DatabasePlace(), time.Minute)
 	in, err := postgres.Inspect(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: cfg.DatabaseConnections})
+	done()
 	switch {
 	case err != nil:
 		d.noDatabase(cfg, err)

@@ -58,6 +58,9 @@ func (o Import) Place() string {
 	return o.From
 }
 
+// Place is the target without passwords, for messages.
+func (o Export) Place() string { return Import{From: o.To}.Place() }
+
 // Run moves conversations into the data folder or database of cfg. No server may be running on the folder. See package transfer.
 func (o Import) Run(ctx context.Context, cfg *config.Config, log *slog.Logger) (result *transfer.Result, err error) {
 	src, err := openSource(ctx, o, cfg)
