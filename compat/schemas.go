@@ -198,6 +198,20 @@ var (
 		Prop{"strategy", withDefault(enum("delete", "keep_latest"), `"delete"`)},
 	).require("thread_ids"))
 
+	ThreadFork = named("ThreadFork", objectOf(
+		Prop{"source_thread_id", anID},
+		Prop{"event_number", between(1, 0, "").doc("seq of the last event that the fork has of its source.")},
+	).require("source_thread_id", "event_number"))
+
+	MessageSend = named("MessageSend", objectOf(
+		Prop{"thread_id", anID},
+		Prop{"message", anyOf(aText, anObject).doc("A text, or a message of a person.")},
+		Prop{"assistant_id", assistantRef.doc("Answers it; by default the assistant of the last run of the thread.")},
+		Prop{"config", configSchema},
+		Prop{"context", anObject},
+		Prop{"metadata", anObject},
+	).require("thread_id", "message"))
+
 	ThreadStateUpdate = named("ThreadStateUpdate", objectOf(
 		Prop{"values", anyOf(listOf(anything), anObject, aNull)},
 		Prop{"checkpoint", CheckpointConfig},
@@ -398,7 +412,7 @@ var (
 // Schemas are the named schemas of requests, for the OpenAPI description.
 var Schemas = []*Schema{
 	AssistantCreate, AssistantPatch, AssistantSearch, AssistantCount, AssistantVersions, AssistantVersionChange,
-	ThreadCreate, ThreadPatch, ThreadSearch, ThreadCount, ThreadPrune, ThreadStateUpdate, ThreadStateSearch, ThreadStateAt, stateUpdates,
+	ThreadCreate, ThreadPatch, ThreadSearch, ThreadCount, ThreadPrune, ThreadFork, MessageSend, ThreadStateUpdate, ThreadStateSearch, ThreadStateAt, stateUpdates,
 	CheckpointConfig, configSchema, commandSchema, sendSchema,
 	RunStateful, RunStateless, RunStatefulStream, RunStatelessStream, RunBatch, RunsCancel,
 	CronCreate, CronPatch, CronSearch, CronCount,

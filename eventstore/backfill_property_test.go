@@ -115,7 +115,7 @@ func (d database) copy(from, to id.Thread) {
 	require.NoError(d.t, d.Threads().Write(ctx, func(tx thread.Tx) error {
 		return tx.InsertThread(&thread.Thread{ID: from, Status: thread.Idle})
 	}))
-	require.NoError(d.t, d.CopyThread(ctx, from, to, func(thread.Tx, *thread.Thread) error { return nil }))
+	require.NoError(d.t, d.CopyThread(ctx, from, to, nil, func(thread.Tx, *thread.Thread) error { return nil }))
 }
 
 func save(tx run.Tx, t *talk, m *moment, thread id.Thread, foreign, record bool) error {

@@ -40,6 +40,8 @@ const (
 	TypeSummarize = "middleware:summarize" // {"id","replaced_count","summary","ids"}: id is that of the marker
 	TypeRemoved   = "message_removed"      // {"ids"}
 
+	TypeFork = "thread.fork" // Lineage: the thread is a copy or a fork, and the events before are those of its source
+
 	TypeRunStart    = "run.start"    // {"chain"}: the graph
 	TypeRunEnd      = "run.end"      // the completion data of the run
 	TypeRunError    = "run.error"    // text

@@ -286,6 +286,7 @@ func (s gateway) routes() {
 	s.runRoutes()
 	s.feedRoutes()
 	s.turnRoutes()
+	s.treeRoutes()
 	s.goalRoutes()
 	console{s}.routes()
 	s.feedbackRoutes()

@@ -25,7 +25,6 @@ import (
 func (s gateway) turnRoutes() {
 	s.handle("POST", "/threads/{thread_id}/runs/regenerate/prepare", members, s.existing(s.prepareRegenerate))
 	s.handle("POST", "/threads/{thread_id}/runs/edit-regenerate/prepare", members, s.existing(s.prepareEdit))
-	s.handle("POST", "/threads/{thread_id}/branches", members, s.existing(s.branch))
 	s.handle("POST", "/threads/{thread_id}/compact", members, s.existing(s.compact))
 }
 
@@ -193,77 +192,6 @@ func (s gateway) prepareEdit(c *fiber.Ctx, _ *gatewayCaller, v *thread.View) err
 		out.Set("source_message_ids", list)
 		return sendJSON(c, out.JSON())
 	})
-}
-
-// errBranch: the checkpoint behind a turn is gone.
-var errBranch = fault.New(fault.Conflict, "This turn can no longer be branched from.")
-
-// branch makes a thread that begins with the conversation up to the end of a turn. Files are copied when it is the last turn: those of an earlier
-// one are not kept.
-func (s gateway) branch(c *fiber.Ctx, who *gatewayCaller, v *thread.View) error {
-	return s.form(c, func(f *deerflow.Form) error {
-		message, title := f.Required("message_id", 1, 1000), f.Text("title", 0, 256)
-		f.Texts("message_ids")
-		if err := f.Err(); err != nil {
-			return err
-		}
-		of, err := s.idleTurn(c, v, message)
-		if err != nil {
-			return err
-		}
-		at, err := s.checkpointOf(c, v.ID, of.run, "")
-		if fault.Is(err, fault.Conflict) {
-			return errBranch
-		} else if err != nil {
-			return err
-		}
-		o := &jsonobj.Object{}
-		o.SetText("branch_parent_thread_id", string(v.ID))
-		o.SetText("branch_parent_checkpoint_id", string(at.ID))
-		o.SetText("branched_from_message_id", message)
-		next, err := s.ensure(c, who, id.NewThread(), o.JSON())
-		if err != nil {
-			return err
-		}
-		if err := s.seed(c, who, v, next, at, title, of.last); err != nil {
-			return errors.Join(err, s.opts.Threads.Delete(c.UserContext(), next.ID))
-		}
-		clone := "none"
-		if of.last {
-			clone = "copied"
-		}
-		out := &jsonobj.Object{}
-		out.SetText("thread_id", string(next.ID))
-		out.SetText("parent_thread_id", string(v.ID))
-		out.SetText("parent_checkpoint_id", string(at.ID))
-		out.SetText("branched_from_message_id", message)
-		out.SetText("workspace_clone_mode", clone)
-		out.SetText("history_seed_mode", "seeded")
-		return sendJSON(c, out.JSON())
-	})
-}
-
-// seed gives a new thread the state of a checkpoint of another one.
-func (s gateway) seed(c *fiber.Ctx, who *gatewayCaller, from, to *thread.View, at *checkpointer.Snapshot, title *string, files bool) error {
-	values, kept := jsonobj.Of(at.Values), &jsonobj.Object{}
-	for _, key := range []string{"messages", "title", "artifacts", "todos"} {
-		if v := values.Get(key); v != nil {
-			kept.Set(key, v)
-		}
-	}
-	if title != nil && *title != "" {
-		kept.SetText("title", *title)
-	}
-	if err := s.attach(c, to); err != nil {
-		return err
-	}
-	if _, err := s.opts.Threads.UpdateState(c.UserContext(), thread.Place{Key: checkpointer.Key{Thread: to.ID}}, [][]graph.StateUpdate{{{Values: kept.JSON()}}}); err != nil {
-		return err
-	}
-	if !files {
-		return nil
-	}
-	return s.opts.DeerFlow.Home.Copy(who.id, string(from.ID), string(to.ID))
 }
 
 // compact replaces the older part of a conversation by a summary, for the model: people see all of it as before.

@@ -69,6 +69,14 @@ var examplesByHand = map[string]example{
 	"post /threads/{thread_id}/runs/wait":     {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
 	"post /runs/wait":                         {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
 	"post /threads/{thread_id}/stream/events": {Request: json.RawMessage(`{"channels":["values","messages","tools","lifecycle","input"]}`)},
+	"post /commands/fork-thread": {
+		Request:  json.RawMessage(`{"source_thread_id":"00000000-0000-4000-8000-000000000001","event_number":12}`),
+		Response: json.RawMessage(`{"thread_id":"00000000-0000-4000-8000-000000000002","source_thread_id":"00000000-0000-4000-8000-000000000001","event_number":12,"checkpoint_id":"00000000-0000-6000-8000-000000000003","created_at":"2026-01-02T03:04:05.678901+00:00"}`),
+	},
+	"post /commands/send-message": {
+		Request:  json.RawMessage(`{"thread_id":"00000000-0000-4000-8000-000000000002","message":"What is 6 times 8?"}`),
+		Response: json.RawMessage(`{"thread_id":"00000000-0000-4000-8000-000000000002","run_id":"00000000-0000-7000-8000-000000000004","message_id":"00000000-0000-4000-8000-000000000005","status":"pending"}`),
+	},
 	"post /threads/{thread_id}/commands": {
 		Request:  json.RawMessage(`{"id":1,"method":"run.start","params":{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}}`),
 		Response: json.RawMessage(`{"type":"success","id":1,"result":{"run_id":"00000000-0000-7000-8000-000000000001"},"meta":{"applied_through_seq":0}}`),

@@ -159,6 +159,10 @@ func (f fakeThreads) Copy(_ context.Context, t id.Thread) (*thread.View, error) 
 	return f.one(), f.note(t)
 }
 
+func (f fakeThreads) ForkAt(_ context.Context, t id.Thread, at thread.Fork) (*thread.View, error) {
+	return f.one(), f.note(t, at)
+}
+
 func (f fakeThreads) Usage(_ context.Context, t id.Thread) (thread.Usage, error) {
 	return thread.Usage{Checkpoints: thread.Amount{Rows: 2, Bytes: 30}, Channels: map[string]thread.Amount{"b": {Rows: 1, Bytes: 4}, "a": {Rows: 3}}, Writes: thread.Amount{Rows: 1, Bytes: 5}}, f.note(t)
 }

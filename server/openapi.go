@@ -70,6 +70,8 @@ var operations = []operation{
 	{"get", "/understudy/changes", "Threads", "Follow which threads and runs are created, change or are deleted: events changes with {threads, runs}, lists of IDs, or {all: true} when so many changed that they are not named. Events are at least 250 ms apart", nil, sse, nil},
 	{"get", "/understudy/runs", "Runs", "The runs of all threads, newest first, without their arguments: {runs, next}. next is the before of the next page; a page may be short", nil, "", []string{"limit:integer", "before:string", "status:string", "graph_id:string"}},
 	{"get", "/understudy/runs/{run_id}/spans", "Runs", "The spans of a run in the order of their begins, also while it runs: queue, attempts, nodes, models, tools and saves. next is the after of the next page. content=true adds inputs and outputs, id selects one span", nil, "", []string{"limit:integer", "after:string", "id:string", "content:boolean"}},
+	{"post", "/commands/fork-thread", "Threads", "Make a thread that begins with the conversation of another one up to an event: {thread_id, source_thread_id, event_number, checkpoint_id, created_at}", compat.ThreadFork, "", nil},
+	{"post", "/commands/send-message", "Runs", "Send a message to a thread: {thread_id, run_id, message_id, status}. The run that answers it waits for the current one", compat.MessageSend, "", nil},
 	{"get", "/threads/{thread_id}/runs", "Runs", "List runs, newest first", nil, "", []string{"limit:integer", "offset:integer", "status:string", "select:array"}},
 	{"post", "/threads/{thread_id}/runs", "Runs", "Create a run in the background", compat.RunStateful, "", nil},
 	{"post", "/threads/{thread_id}/runs/stream", "Runs", "Create a run and stream its events", compat.RunStatefulStream, sse, nil},

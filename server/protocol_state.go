@@ -10,7 +10,6 @@ import (
 	"understudy/checkpointer"
 	"understudy/compat"
 	"understudy/id"
-	"understudy/server/a2a"
 )
 
 // executeState returns the result of a command about the state of a thread, which LangGraph Server does not know.
@@ -56,20 +55,13 @@ func (h *protocolHandlers) executeState(ctx context.Context, by caller, cmd *com
 
 // takesMessages refuses assistants whose graphs have no messages in their input.
 func (h *protocolHandlers) takesMessages(ctx context.Context, id id.Assistant) error {
-	a, err := h.assistants.Get(ctx, id)
-	if err != nil {
-		return err
-	}
-	schemas, err := schemasOf(ctx, h.assistants, a)
-	if err != nil {
-		return err
-	}
-	if ok, names := a2a.Speaks(schemas); !ok {
-		return &compat.CommandError{
-			Code: compat.NotSupported, Message: "The input of graph " + a.GraphID + " has no messages; it has: " + bounded(strings.Join(names, ", "), maxReason),
+	graph, others, err := speechless(ctx, h.assistants, id)
+	if err == nil && others != nil {
+		err = &compat.CommandError{
+			Code: compat.NotSupported, Message: "The input of graph " + graph + " has no messages; it has: " + bounded(strings.Join(others, ", "), maxReason),
 		}
 	}
-	return nil
+	return err
 }
 
 // stateOf returns the state of a namespace, as GET /threads/{thread_id}/state shows it.

@@ -239,6 +239,9 @@ func (s *Server) routes() {
 		(&runHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
 		(&spanHandlers{s.opts.Runs}).routes(s.route)
 	}
+	if !d.Threads && !d.Runs && s.opts.Events != nil {
+		(&commandHandlers{s.transport, s.completer, s.opts.Threads, s.opts.Runs, s.opts.Assistants}).routes(s.route)
+	}
 	if !d.Threads && !d.Runs && !d.EventStreaming {
 		(&protocolHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Threads, s.opts.Assistants, s.allows}).routes(s.route)
 	}

@@ -49,6 +49,8 @@ type Threads interface {
 	Show(ctx context.Context, q thread.Search, v *thread.View) error
 	Count(ctx context.Context, q thread.Search) (int, error)
 	Copy(ctx context.Context, t id.Thread) (*thread.View, error)
+	// ForkAt makes a thread that begins with the conversation of another one up to an event.
+	ForkAt(ctx context.Context, from id.Thread, at thread.Fork) (*thread.View, error)
 	// Usage returns the size of a thread's checkpoints in the database.
 	Usage(ctx context.Context, t id.Thread) (thread.Usage, error)
 	// Tree returns the newest root checkpoints of a thread before one ("": of all), newest first and without values.
@@ -123,7 +125,8 @@ type Runs interface {
 	Respond(ctx context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error)
 	// Fork creates a run from req.CheckpointID for the assistant of the thread. Errors: run.ErrNoRun, *run.UnknownCheckpoint.
 	Fork(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error)
-	// Inject creates a run whose input is a message, behind the current one. check refuses assistants. Errors: run.ErrNoRun, run.ErrAsks.
+	// Inject creates a run whose input is a message, behind the current one, by default for the assistant of the thread. check refuses assistants. Errors:
+	// run.ErrNoRun, run.ErrAsks.
 	Inject(ctx context.Context, t id.Thread, req run.Request, check func(id.Assistant) error) (*run.Run, error)
 	// Seen returns the seq up to which the events of a thread are of runs that have ended; 0: none has.
 	Seen(ctx context.Context, t id.Thread) (int64, error)

@@ -267,34 +267,6 @@ func (s *Service) Delete(ctx context.Context, t id.Thread) error {
 	return err
 }
 
-// Copy makes a new thread with the same checkpoints.
-func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
-	if err := s.backfill(ctx, from); err != nil {
-		return nil, err
-	}
-	to := id.NewThread()
-	err := s.Store.CopyThread(ctx, from, to, func(tx Tx, row *Thread) error {
-		now := s.Now()
-		// Its runs stay with the original, and so do their results on the row: the copy's own runs and updates set these again.
-		row.ID, row.CreatedAt, row.UpdatedAt, row.StateUpdatedAt = to, now, now, now
-		row.Status, row.Touched, row.Config, row.Error, row.Interrupts = Idle, false, empty, nil, nil
-		// During a run the row of the original does not name the run's checkpoints, which are copied too.
-		head, err := tx.Head(to)
-		if err != nil {
-			return err
-		}
-		row.Head = idOf(head)
-		return tx.InsertThread(row)
-	})
-	if fault.Is(err, fault.NotFound) {
-		return nil, notFound(from)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.Get(ctx, to)
-}
-
 // State returns the live head of a namespace (empty at.ID), or the record of one checkpoint.
 func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error) {
 	row, err := s.row(ctx, at.Thread)

@@ -42,8 +42,9 @@ type Store interface {
 	PlanPrune(ctx context.Context, t id.Thread, size int) (*PrunePlan, error)
 	// CopyThread copies the checkpoints and events of a thread, as they are at its start, in small transactions. The copy is invisible until the last of
 	// them, in which finish inserts its row. row is that of the original. A failed copy leaves remains. fault.NotFound when the thread does not exist,
-	// or is deleted meanwhile.
-	CopyThread(ctx context.Context, from, to id.Thread, finish func(tx Tx, row *Thread) error) error
+	// or is deleted meanwhile. With at it has the events up to that of the fork, the checkpoint of its ForkPoint, whose errors it returns, and the
+	// ancestors of that one. Bodies of events are shared.
+	CopyThread(ctx context.Context, from, to id.Thread, at *Fork, finish func(tx Tx, row *Thread) error) error
 	sweep.Turns
 }
 
@@ -62,6 +63,8 @@ type Tx interface {
 	Thread(t id.Thread) (*Thread, error)
 	InsertThread(t *Thread) error // fault.Conflict when the id exists
 	UpdateThread(t *Thread) error // the whole row, by id
+	// LastSeq returns the seq of the last event of a thread; 0 when it has none.
+	LastSeq(t id.Thread) (eventstore.Seq, error)
 	// DeleteThread deletes a thread with its runs, checkpoints, events, records and crons. Of a large thread it leaves remains, as RemoveThread
 	// does.
 	DeleteThread(t id.Thread) error

@@ -168,6 +168,11 @@ var more = []probe{
 	{"POST", "/threads/{I}/commands", `{"id":1,"method":"input.respond","params":{"namespace":[],"interrupt_id":"{Q}","response":"x","assistant_id":"talk"}}`, nil},
 	{"POST", "/threads/{B}/commands", `{"id":1,"method":"agent.getTree","params":{}}`, nil},
 	{"POST", "/threads/{OWNT}/commands", `{"id":1,"method":"state.get","params":{"checkpoint_id":"{C}"}}`, nil},
+	{"POST", "/commands/fork-thread", `{"source_thread_id":"{T}","event_number":1}`, nil},
+	{"POST", "/commands/fork-thread", `{"source_thread_id":"{T}","event_number":100000}`, nil},
+	{"POST", "/commands/send-message", `{"thread_id":"{T}","message":"x"}`, nil},
+	{"POST", "/commands/send-message", `{"thread_id":"{T}","message":"x","assistant_id":"talk"}`, nil},
+	{"POST", "/commands/send-message", `{"thread_id":"{I}","message":"x","assistant_id":"talk"}`, nil},
 }
 
 // telling are requests whose answer may say that an id is taken, because it creates what does not exist. They must not say or change more.

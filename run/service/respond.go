@@ -102,15 +102,21 @@ func (s *Service) Fork(ctx context.Context, t id.Thread, req run.Request) (*run.
 	return s.Create(ctx, t, req)
 }
 
-// Inject creates a run whose input is a message, for the assistant of the thread: on a busy thread behind its current run, which does not stop. check refuses
-// assistants whose graphs take no messages. Errors: run.ErrNoRun, run.ErrAsks.
+// Inject creates a run whose input is a message, for the assistant of the thread unless it names one: on a busy thread behind its current run, which does not
+// stop. check refuses assistants whose graphs take no messages. Errors: run.ErrNoRun, run.ErrAsks.
 func (s *Service) Inject(ctx context.Context, t id.Thread, req run.Request, check func(id.Assistant) error) (*run.Run, error) {
 	defer s.followers.Starting(t)()
 	row, err := s.settled(ctx, t)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
 	}
-	if err == nil {
+	if err != nil {
+		if req.AssistantID != "" {
+			return nil, errNoThread
+		}
+		return nil, run.ErrNoRun
+	}
+	if req.AssistantID == "" {
 		req.AssistantID = assistantOf(row)
 	}
 	if req.AssistantID == "" {

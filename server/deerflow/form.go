@@ -196,6 +196,19 @@ func (f *Form) Int(key string, def, least, most int) int {
 	return def
 }
 
+// RequiredInt reads an integer that must be given.
+func (f *Form) RequiredInt(key string, least, most int) int {
+	if !f.Has(key) {
+		f.Fail(key, "missing", "Field required")
+		return 0
+	}
+	if f.Raw(key) == nil {
+		f.Fail(key, "int_type", "Input should be a valid integer")
+		return 0
+	}
+	return f.Int(key, least, least, most)
+}
+
 // Number returns a number from least to most; nil when it is not there or null.
 func (f *Form) Number(key string, least, most float64) *float64 {
 	v := f.get(key)

@@ -78,7 +78,8 @@ func (g *runs) resumeOne(ctx context.Context, t id.Thread, req *run.Request) (co
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
 	}
-	if err == nil {
+	named := req.AssistantID != ""
+	if err == nil && !named {
 		req.AssistantID = jsonobj.Of(row.Metadata).Text("assistant_id")
 	}
 	ctx, err = g.Admit(ctx, t, req)
@@ -86,6 +87,9 @@ func (g *runs) resumeOne(ctx context.Context, t id.Thread, req *run.Request) (co
 		return ctx, err
 	}
 	if g.hidden(ctx, t) {
+		if named {
+			return nil, errHidden
+		}
 		req.AssistantID = ""
 		return ctx, nil
 	}

@@ -109,15 +109,24 @@ func (g *threads) Count(ctx context.Context, q thread.Search) (int, error) {
 	return g.inner.Count(ctx, q)
 }
 
-// Copy asks threads.read for the source and threads.create for the copy, which belongs to who made it.
+// Copy is copied for all of a thread, ForkAt up to an event.
 func (g *threads) Copy(ctx context.Context, t id.Thread) (*thread.View, error) {
+	return g.copied(ctx, t, func(ctx context.Context) (*thread.View, error) { return g.inner.Copy(ctx, t) })
+}
+
+func (g *threads) ForkAt(ctx context.Context, t id.Thread, at thread.Fork) (*thread.View, error) {
+	return g.copied(ctx, t, func(ctx context.Context) (*thread.View, error) { return g.inner.ForkAt(ctx, t, at) })
+}
+
+// copied asks threads.read for the source and threads.create for the copy, which belongs to who made it.
+func (g *threads) copied(ctx context.Context, t id.Thread, make func(ctx context.Context) (*thread.View, error)) (*thread.View, error) {
 	from, err := g.read(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	row, err := g.Rows.Thread(from, t)
 	if fault.Is(err, fault.NotFound) {
-		return g.inner.Copy(from, t) // it says so
+		return make(from) // it says so
 	} else if err != nil {
 		return nil, err
 	}
@@ -125,7 +134,7 @@ func (g *threads) Copy(ctx context.Context, t id.Thread) (*thread.View, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := g.inner.Copy(from, t)
+	made, err := make(from)
 	if err != nil {
 		return nil, err
 	}

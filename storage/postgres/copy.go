@@ -16,9 +16,9 @@ import (
 
 // copied describes how the rows of a table are copied to another thread.
 type copied struct {
-	read, insert string
-	types        []string // types of the columns that are read
-	kind         copiedKind
+	table, read, insert string
+	types               []string // types of the columns that are read
+	kind                copiedKind
 }
 
 // copiedKind names the tables whose rows refer to others.
@@ -47,12 +47,14 @@ var copiedTables = func() []copied {
 		}
 		list := strings.Join(names, ", ")
 		return copied{
+			table:  table,
 			read:   "SELECT " + strings.Join(reads, ", ") + " FROM " + table + " WHERE thread_id = $1",
 			insert: "INSERT INTO " + table + " (thread_id, " + list + ") SELECT $1, u.* FROM unnest(" + strings.Join(casts, ", ") + ") AS u (" + list + ")",
 			types:  types,
 		}
 	}
 	parts := copied{
+		table:  "list_parts",
 		read:   "SELECT p.part - (o.owner << 28), p.digest, p.data FROM list_owners o JOIN list_parts p ON p.part > o.owner << 28 AND p.part < (o.owner + 1) << 28 WHERE o.thread_id = $1",
 		insert: "INSERT INTO list_parts (part, digest, data) SELECT (o.owner << 28) + u.part, u.digest, u.data FROM list_owners o, unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS u (part, digest, data) WHERE o.thread_id = $1",
 		types:  []string{"bigint", "bytea", "bytea"},
@@ -100,6 +102,7 @@ const (
 type copier struct {
 	store    *Store
 	from, to id.Thread
+	at       *thread.Fork // nil: all is copied
 	row      *thread.Thread
 
 	batch []copiedRows
@@ -116,14 +119,14 @@ type copiedRows struct {
 
 // CopyThread implements thread.Store. finish runs in the last transaction and inserts the row of
 // the copy, which makes the copy visible.
-func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(tx thread.Tx, row *thread.Thread) error) (err error) {
+func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, at *thread.Fork, finish func(tx thread.Tx, row *thread.Thread) error) (err error) {
 	select {
 	case s.copies <- struct{}{}:
 		defer func() { <-s.copies }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	c := &copier{store: s, from: from, to: to}
+	c := &copier{store: s, from: from, to: to, at: at}
 	err = s.snapshot(ctx, func(q *reader) error {
 		if c.row != nil { // a second snapshot may show another state of the thread
 			return fault.New(fault.Unavailable, "the connection to the database was lost")
@@ -171,9 +174,16 @@ func (c *copier) read(ctx context.Context, q *reader) error {
 		return err
 	}
 	c.row = original
+	takes, err := relational.PlanFork(database{c.store}, q, c.from, c.at)
+	if err != nil {
+		return err
+	}
 	for i := range copiedTables {
 		of := &copiedTables[i]
 		if err := q.walk(rows.CopyRows, of.read, func(r *row) error {
+			if !takes.Takes(of.table, r, 0) {
+				return nil
+			}
 			c.add(of, r)
 			if c.rows < c.store.copyRows && c.bytes < rows.CopyBytes {
 				return nil

@@ -17,7 +17,7 @@ import (
 
 // copied describes how the rows of a table are copied to another thread.
 type copied struct {
-	read, insert string
+	table, read, insert string
 	// change adapts the values of a row, the first of which is the thread; nil copies them.
 	change func(c *copier, values []any)
 	kind   copiedKind
@@ -38,6 +38,7 @@ const (
 var copiedTables = func() []copied {
 	of := func(table, columns string) copied {
 		return copied{
+			table:  table,
 			read:   "SELECT thread_id, " + columns + " FROM " + table + " WHERE thread_id = ?",
 			insert: "INSERT INTO " + table + " (thread_id, " + columns + ") VALUES (?" + strings.Repeat(", ?", strings.Count(columns, ",")+1) + ")",
 		}
@@ -55,6 +56,7 @@ var copiedTables = func() []copied {
 	events.kind = copiedEvent
 	return []copied{
 		{
+			table: "list_parts",
 			read: "SELECT p.part - (o.owner << 28), p.digest, p.data FROM list_owners o CROSS JOIN list_parts p ON p.part BETWEEN o.owner << 28 AND ((o.owner + 1) << 28) - 1 " +
 				"WHERE o.thread_id = ?",
 			insert: "INSERT INTO list_parts (part, digest, data) VALUES (?, ?, ?)",
@@ -84,6 +86,7 @@ const (
 type copier struct {
 	store    *Store
 	from, to id.Thread
+	at       *thread.Fork // nil: all is copied
 	row      *thread.Thread
 
 	batch []copiedValues
@@ -103,7 +106,7 @@ type copiedValues struct {
 //
 // At most copiesAtOnce run at a time: each holds a snapshot, which keeps SQLite's log from being
 // emptied.
-func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(tx thread.Tx, row *thread.Thread) error) (err error) {
+func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, at *thread.Fork, finish func(tx thread.Tx, row *thread.Thread) error) (err error) {
 	select {
 	case s.copies <- struct{}{}:
 		defer func() { <-s.copies }()
@@ -115,7 +118,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 		return fmt.Errorf("copy thread %s: %w", from, classify(err))
 	}
 	conn.SetInterrupt(ctx.Done())
-	c := &copier{store: s, from: from, to: to}
+	c := &copier{store: s, from: from, to: to, at: at}
 	err = c.read(ctx, conn)
 	if ctx.Err() != nil && sqlite.ErrCode(err).ToPrimary() == sqlite.ResultInterrupt {
 		err = context.Cause(ctx)
@@ -162,9 +165,20 @@ func (c *copier) read(ctx context.Context, conn *sqlite.Conn) (err error) {
 	if c.row, err = relational.ThreadInReach(ctx, querier{conn}, c.from); err != nil {
 		return err
 	}
+	takes, err := relational.PlanFork(database{c.store}, querier{conn}, c.from, c.at)
+	if err != nil {
+		return err
+	}
 	for i := range copiedTables {
 		of := &copiedTables[i]
+		first := 1
+		if of.kind == copiedPart {
+			first = 0
+		}
 		if err := query(conn, of.read, func(s *sqlite.Stmt) error {
+			if !takes.Takes(of.table, row{s}, first) {
+				return nil
+			}
 			values := make([]any, s.ColumnCount())
 			for col := range values {
 				switch s.ColumnType(col) {

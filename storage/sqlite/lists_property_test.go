@@ -315,7 +315,7 @@ func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 			next[to] = &modelThread{maps.Clone(next[th].checkpoints), maps.Clone(next[th].blobs), next[th].step}
 			require.NoError(t, s.write(ctx, func(tx *Tx) error { return tx.deleteCheckpoints(to) }))
 			s.copyRows = 1 + r.IntN(20)
-			require.NoError(t, s.CopyThread(ctx, th, to, func(thread.Tx, *thread.Thread) error { return nil }))
+			require.NoError(t, s.CopyThread(ctx, th, to, nil, func(thread.Tx, *thread.Thread) error { return nil }))
 			m = next
 			continue
 		case 4:

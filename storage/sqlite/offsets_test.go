@@ -33,7 +33,7 @@ func insertThread(t *testing.T, s *Store, name id.Thread) {
 // copyThread copies a thread, and makes the row of the copy.
 func copyThread(t *testing.T, s *Store, from, to id.Thread) {
 	t.Helper()
-	require.NoError(t, s.CopyThread(context.Background(), from, to, func(tx thread.Tx, row *thread.Thread) error {
+	require.NoError(t, s.CopyThread(context.Background(), from, to, nil, func(tx thread.Tx, row *thread.Thread) error {
 		row.ID = to
 		return tx.InsertThread(row)
 	}))

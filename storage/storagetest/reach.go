@@ -261,9 +261,9 @@ func readsInReach(t *testing.T, b Backend) {
 	owned(t, b, 1, "bob")
 	require.Empty(t, seen(t, b, alice, 1))
 
-	err := b.Threads.CopyThread(alice, threadID(2), threadID(9), func(thread.Tx, *thread.Thread) error { return nil })
+	err := b.Threads.CopyThread(alice, threadID(2), threadID(9), nil, func(thread.Tx, *thread.Thread) error { return nil })
 	require.True(t, fault.Is(err, fault.NotFound), "%v", err)
-	require.NoError(t, b.Threads.CopyThread(in(t, access.Threads, `{"owner":"bob"}`), threadID(2), threadID(9), func(tx thread.Tx, row *thread.Thread) error {
+	require.NoError(t, b.Threads.CopyThread(in(t, access.Threads, `{"owner":"bob"}`), threadID(2), threadID(9), nil, func(tx thread.Tx, row *thread.Thread) error {
 		row.ID = threadID(9)
 		return tx.InsertThread(row)
 	}))

@@ -268,7 +268,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		before, err := b.Threads.Remains(ctx, 10)
 		require.NoError(t, err)
 		require.Empty(t, before)
-		require.ErrorIs(t, b.Threads.CopyThread(ctx, threadID(1), threadID(3), func(tx thread.Tx, row *thread.Thread) error {
+		require.ErrorIs(t, b.Threads.CopyThread(ctx, threadID(1), threadID(3), nil, func(tx thread.Tx, row *thread.Thread) error {
 			require.Equal(t, threadID(1), row.ID)
 			return errBoom
 		}), errBoom)
@@ -295,7 +295,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) })
 		require.Len(t, log(t, b, 4), 4)
 		isRich(t, b, 2)
-		isKind(t, b.Threads.CopyThread(ctx, threadID(1), threadID(5), nil), fault.NotFound)
+		isKind(t, b.Threads.CopyThread(ctx, threadID(1), threadID(5), nil, nil), fault.NotFound)
 	},
 	// Deleting the original while it is copied ends the copy; changing it does not change what is
 	// copied.
@@ -311,7 +311,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		var wg sync.WaitGroup
 		for n := range 3 {
 			wg.Go(func() {
-				err := b.Threads.CopyThread(ctx, threadID(1), threadID(10+n), func(tx thread.Tx, row *thread.Thread) error {
+				err := b.Threads.CopyThread(ctx, threadID(1), threadID(10+n), nil, func(tx thread.Tx, row *thread.Thread) error {
 					row.ID = threadID(10 + n)
 					return tx.InsertThread(row)
 				})

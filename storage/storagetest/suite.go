@@ -184,7 +184,7 @@ func ensureThread(t *testing.T, b Backend, n int) {
 func copyThread(t *testing.T, b Backend, from, to int) {
 	t.Helper()
 	ensureThread(t, b, from)
-	require.NoError(t, b.Threads.CopyThread(ctx, threadID(from), threadID(to), func(tx thread.Tx, row *thread.Thread) error {
+	require.NoError(t, b.Threads.CopyThread(ctx, threadID(from), threadID(to), nil, func(tx thread.Tx, row *thread.Thread) error {
 		row.ID = threadID(to)
 		if _, err := tx.Thread(row.ID); !fault.Is(err, fault.NotFound) {
 			return err

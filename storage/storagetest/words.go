@@ -128,7 +128,7 @@ func searchFindsTexts(t *testing.T, b Backend) {
 			threads = append(threads, row.ID)
 		case k == 6:
 			from := threads[r.IntN(len(threads))]
-			require.NoError(t, b.Threads.CopyThread(ctx, from, threadID(n), func(tx thread.Tx, row *thread.Thread) error {
+			require.NoError(t, b.Threads.CopyThread(ctx, from, threadID(n), nil, func(tx thread.Tx, row *thread.Thread) error {
 				row.ID = threadID(n)
 				return tx.InsertThread(row)
 			}))
