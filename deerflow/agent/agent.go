@@ -21,13 +21,13 @@ import (
 	"understudy/internal/fault"
 )
 
-// Agent is one agent of a user. Nil fields were not said.
+// Agent is one agent of a user. Nil fields were not said; an empty list of skills, or of groups of tools, is none of them.
 type Agent struct {
 	Name            string         `yaml:"name"`
 	Description     string         `yaml:"description"`
 	Model           *string        `yaml:"model,omitempty"`
-	ToolGroups      []string       `yaml:"tool_groups,omitempty"`
-	Skills          []string       `yaml:"skills,omitempty"`
+	ToolGroups      []string       `yaml:"tool_groups,omitzero"`
+	Skills          []string       `yaml:"skills,omitzero"`
 	ModelSettings   map[string]any `yaml:"model_settings,omitempty"`
 	Thinking        *bool          `yaml:"thinking_enabled,omitempty"`
 	ReasoningEffort *string        `yaml:"reasoning_effort,omitempty"`
@@ -38,6 +38,8 @@ type Agent struct {
 const (
 	maxName   = 64
 	maxSoul   = 256 << 10
+	maxAbout  = 64 << 10 // bytes of a description
+	maxList   = 1000     // skills, and groups of tools
 	maxAgents = 1000
 	config    = "config.yaml"
 	soul      = "SOUL.md"
@@ -189,8 +191,13 @@ func (f *Folder) Delete(user, name string) error {
 }
 
 func (a *Agent) check() error {
-	if len(a.Soul) > maxSoul {
+	switch {
+	case len(a.Soul) > maxSoul:
 		return fault.Newf(fault.Unprocessable, "The soul has more than %d KiB", maxSoul>>10)
+	case len(a.Description) > maxAbout:
+		return fault.Newf(fault.Unprocessable, "The description has more than %d KiB", maxAbout>>10)
+	case len(a.Skills) > maxList || len(a.ToolGroups) > maxList:
+		return fault.Newf(fault.Unprocessable, "An agent has at most %d skills and %d groups of tools", maxList, maxList)
 	}
 	return nil
 }

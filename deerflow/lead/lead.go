@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"understudy/checkpointer"
+	custom "understudy/deerflow/agent"
 	"understudy/deerflow/settings"
 	"understudy/deerflow/skill"
 	"understudy/deerflow/tool"
@@ -36,6 +37,9 @@ type Options struct {
 	Agent func(user, name string) (Character, error)
 	// Skills returns the skills of a user that are switched on; nil: there are none.
 	Skills func(user string) ([]*skill.Skill, error)
+	// Agents and Library are what setup_agent, update_agent and skill_manage change; nil: there are no such tools.
+	Agents  *custom.Folder
+	Library *skill.Library
 	// Servers are the MCP servers as they are configured now, asked before each call of the model; nil: none.
 	Servers func() ([]Server, error)
 	Memory  Memory // the zero value: nothing is remembered

@@ -36,6 +36,14 @@ Think before you act, briefly: what is clear, what is missing, what could be mea
 Thoughts are not the answer: always end with an answer to the user.
 </thinking>`
 
+const selfPart = `<self_update>
+When the user asks you to be different from now on, change yourself with update_agent: the soul above, which you pass as a whole, or your description, skills, tools or model. Do it only when the user asks.
+</self_update>`
+
+const evolutionPart = `<skill_evolution>
+When you found out how to do something that will be needed again, or a skill misled you, offer to keep what you learned with skill_manage. Read a skill before you change it; prefer patch to edit.
+</skill_evolution>`
+
 const clarificationPart = `<clarification>
 Ask with ask_clarification before you begin, not in the middle of the work, when
 - something that you need is missing (missing_info),
@@ -69,12 +77,18 @@ func (g *Graph) prompt(ctx context.Context, s *settings.Settings, c Character, s
 	if soul := strings.TrimSpace(c.Soul); soul != "" {
 		parts = append(parts, "<soul>\n"+soul+"\n</soul>")
 	}
+	if g.o.Tools.Sandbox != nil && g.o.Agents != nil && s.AgentsAPI.Enabled && agentOf(ctx) != "" && !wish(ctx, "is_bootstrap").Bool() {
+		parts = append(parts, selfPart)
+	}
 	parts = append(parts, thinkingPart)
 	if g.o.Tools.Sandbox != nil {
 		parts = append(parts, clarificationPart)
 	}
 	if len(skills) > 0 {
 		parts = append(parts, skillsPart(s.Skills, skills))
+	}
+	if g.o.Tools.Sandbox != nil && g.o.Library != nil && s.SkillEvolution.Enabled {
+		parts = append(parts, evolutionPart)
 	}
 	if g.o.Tools.Sandbox != nil {
 		if wish(ctx, "subagent_enabled").Bool() {

@@ -38,7 +38,7 @@ var subagentTypes = []subagentType{
 		"general-purpose", "works on a task of several steps by itself, with all tools",
 		"You work on one task for another agent, which sees nothing but your last message. Finish the task with your tools, ask no questions, and end with a complete report: what you did and found, with file paths and sources, and what is left open.",
 		func(name string) bool {
-			return !slices.Contains([]string{"task", "ask_clarification", "present_files", "write_todos"}, name)
+			return !slices.Contains([]string{"task", "ask_clarification", "present_files", "write_todos", "setup_agent", "update_agent"}, name)
 		}, 150, true,
 	},
 	{

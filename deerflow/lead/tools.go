@@ -162,6 +162,9 @@ func (t *toolbox) all(g *Graph) []agent.Tool {
 	for _, one := range []agent.Tool{tool.PresentFiles(o), tool.AskClarification(), tool.ViewImage(o)} {
 		add(one)
 	}
+	for _, one := range g.managing(t.set) {
+		add(one)
+	}
 	return list
 }
 
@@ -181,7 +184,10 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 	}
 	_, community, found := strings.Cut(module, "community.")
 	community, _, _ = strings.Cut(community, ".")
-	provider := map[string]string{"tavily": "tavily", "jina_ai": "jina", "firecrawl": "firecrawl"}[community]
+	provider := map[string]string{"tavily": "tavily", "jina_ai": "jina", "firecrawl": "firecrawl", "serper": "serper"}[community]
+	if found && community == "image_search" {
+		return agent.Tool{}, errors.New("DuckDuckGo has no interface for images; use deerflow.community.serper.tools:image_search_tool, with a key of serper.dev")
+	}
 	if !found || provider == "" {
 		return agent.Tool{}, errors.New("it is not known here")
 	}
@@ -198,7 +204,12 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 			return agent.Tool{}, fmt.Errorf("it has no key; set %s_API_KEY", strings.ToUpper(provider))
 		}
 		return tool.WebSearch(w), nil
-	case name == "web_fetch":
+	case name == "image_search" && provider == "serper":
+		if w.Key == "" && w.URL == "" {
+			return agent.Tool{}, errors.New("it has no key; set SERPER_API_KEY")
+		}
+		return tool.ImageSearch(w), nil
+	case name == "web_fetch" && provider != "serper":
 		if w.Key == "" && w.URL == "" {
 			w.Provider = "" // pages are read from here
 		}
@@ -214,6 +225,10 @@ func (t *toolbox) offered(ctx context.Context, name string, allowed []string) bo
 		return planning(ctx)
 	case "task":
 		return wish(ctx, "subagent_enabled").Bool()
+	case "setup_agent":
+		return wish(ctx, "is_bootstrap").Bool()
+	case "update_agent":
+		return agentOf(ctx) != "" && !wish(ctx, "is_bootstrap").Bool()
 	case "view_image":
 		m := t.set.Model(wish(ctx, "model_name").String())
 		if m == nil {

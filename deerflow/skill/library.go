@@ -1,11 +1,9 @@
 package skill
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,8 +57,8 @@ type Library struct {
 
 // Verdict is the decision about a text that an agent would follow.
 type Verdict struct {
-	Decision string // allow, warn or block
-	Reason   string
+	Decision string `json:"decision"` // allow, warn or block
+	Reason   string `json:"reason"`
 }
 
 // Judge decides whether a file of a skill may be installed. executable: it is a program. An error refuses it.
@@ -281,185 +279,4 @@ func (l *Library) judge(ctx context.Context, a *archive, root *os.Root) error {
 		}
 	}
 	return nil
-}
-
-// Change is one entry of the history of a custom skill.
-type Change struct {
-	Action   string  `json:"action"` // human_edit, human_delete, rollback
-	Author   string  `json:"author"`
-	Thread   *string `json:"thread_id"`
-	File     string  `json:"file_path"`
-	Previous *string `json:"prev_content"`
-	New      *string `json:"new_content"`
-	Scanner  struct {
-		Decision string `json:"decision"`
-		Reason   string `json:"reason"`
-	} `json:"scanner"`
-	Time string `json:"ts"`
-}
-
-func missing(name string) error {
-	return fault.Newf(fault.NotFound, "Custom skill '%s' not found", name)
-}
-
-// Read returns a custom skill of a user and the text of its SKILL.md.
-func (l *Library) Read(user, name string) (*Skill, string, error) {
-	s, err := l.Find(user, name)
-	if fault.Is(err, fault.NotFound) || err == nil && s.Category != Custom {
-		return nil, "", missing(name)
-	} else if err != nil {
-		return nil, "", err
-	}
-	text, err := os.ReadFile(filepath.Join(s.Dir, File))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", missing(name)
-	} else if err != nil {
-		return nil, "", fmt.Errorf("read skill %s: %w", name, err)
-	}
-	return s, string(text), nil
-}
-
-// Edit replaces the SKILL.md of a custom skill. Its name must stay.
-func (l *Library) Edit(ctx context.Context, user, name, content string) error {
-	return l.write(ctx, user, name, content, "human_edit")
-}
-
-// Rollback puts back what a change replaced; index as in History, from the end if negative.
-func (l *Library) Rollback(ctx context.Context, user, name string, index int) error {
-	changes, err := l.History(user, name)
-	if err != nil {
-		return err
-	}
-	if len(changes) == 0 {
-		return fault.Newf(fault.Invalid, "Custom skill '%s' has no history", name)
-	}
-	if index < 0 {
-		index += len(changes)
-	}
-	if index < 0 || index >= len(changes) {
-		return fault.New(fault.Invalid, "history_index is out of range")
-	}
-	c := changes[index]
-	if c.Previous == nil {
-		return fault.New(fault.Invalid, "Selected history entry has no previous content to roll back to")
-	}
-	return l.write(ctx, user, name, *c.Previous, "rollback")
-}
-
-func (l *Library) write(ctx context.Context, user, name, content, action string) error {
-	front, err := Parse([]byte(content))
-	if err != nil {
-		return &Refused{err.Error()}
-	}
-	if front.Name != name {
-		return refusedf("the name in the front matter must stay %q", name)
-	}
-	v, err := l.Judge(ctx, name+"/"+File, content, false)
-	if err != nil {
-		l.Log.Warn("an edit of a skill could not be judged and was refused", "skill", name, "error", err)
-		return refusedf("Security scan failed, so the skill is not changed. Check the model that judges skills.")
-	}
-	if v.Decision == "block" {
-		return refusedf("Security scan blocked the edit: %s", v.Reason)
-	}
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	s, old, err := l.Read(user, name)
-	if err != nil {
-		return err
-	}
-	if err := replace(filepath.Join(s.Dir, File), []byte(content)); err != nil {
-		return fmt.Errorf("write skill %s: %w", name, err)
-	}
-	c := Change{Action: action, Author: "human", File: File, Previous: &old, New: &content}
-	c.Scanner.Decision, c.Scanner.Reason = v.Decision, v.Reason
-	return l.append(user, name, c)
-}
-
-// Delete removes a custom skill. Its history stays.
-func (l *Library) Delete(user, name string) error {
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	s, old, err := l.Read(user, name)
-	if err != nil {
-		return err
-	}
-	c := Change{Action: "human_delete", Author: "human", File: File, Previous: &old}
-	c.Scanner.Decision, c.Scanner.Reason = "allow", "Deletion requested."
-	if err := l.append(user, name, c); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(s.Dir); err != nil {
-		return fmt.Errorf("delete skill %s: %w", name, err)
-	}
-	return nil
-}
-
-func (l *Library) historyFile(user, name string) string {
-	return filepath.Join(l.User(user), ".history", name+".jsonl")
-}
-
-// History returns the changes of a custom skill, oldest first.
-func (l *Library) History(user, name string) ([]Change, error) {
-	if !IsName(name) {
-		return nil, missing(name)
-	}
-	f, err := os.Open(l.historyFile(user, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, _, err := l.Read(user, name); err != nil {
-			return nil, err
-		}
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("read the history of skill %s: %w", name, err)
-	}
-	defer f.Close()
-	var list []Change
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 4*maxMarkdown)
-	for lines.Scan() {
-		var c Change
-		if json.Unmarshal(lines.Bytes(), &c) == nil { // a line that a crash cut is left out
-			list = append(list, c)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the history of skill %s: %w", name, err)
-	}
-	return list, nil
-}
-
-func (l *Library) append(user, name string, c Change) error {
-	c.Time = l.Now().UTC().Format(time.RFC3339Nano)
-	line, err := json.Marshal(c)
-	if err != nil {
-		return fmt.Errorf("write the history of skill %s: %w", name, err)
-	}
-	file := l.historyFile(user, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("write the history of skill %s: %w", name, err)
-	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return fmt.Errorf("write the history of skill %s: %w", name, err)
-	}
-	_, err = f.Write(append(line, '\n'))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write the history of skill %s: %w", name, err)
-	}
-	return nil
-}
-
-// replace writes a file next to its place and renames it.
-func replace(file string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".edit-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }

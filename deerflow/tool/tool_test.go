@@ -223,6 +223,8 @@ func TestWeb(t *testing.T) {
 		switch r.URL.Path {
 		case "/search":
 			fmt.Fprint(w, `{"results":[{"title":"T","url":"https://x","content":"C"},{"title":"U","url":"https://y","content":"D"}]}`)
+		case "/images":
+			fmt.Fprint(w, `{"images":[{"title":"T","imageUrl":"https://x/a.png","thumbnailUrl":"http://10.0.0.1/t"},{"imageUrl":"http://localhost/b"},{"imageUrl":"http://0x7f000001/"},{"imageUrl":"file:///etc"},{"thumbnailUrl":"https://y/t"}]}`)
 		case "/v1/search":
 			fmt.Fprint(w, `{"data":[{"title":"T","url":"https://x","description":"C"}]}`)
 		case "/extract":
@@ -264,6 +266,10 @@ func TestWeb(t *testing.T) {
 	require.Equal(t, "# T\n\nM", run(tool.WebFetch(tool.Web{Provider: "firecrawl", URL: srv.URL}), `{"url":"https://example.com"}`))
 	require.Equal(t, "# T\n\nJ", run(tool.WebFetch(tool.Web{Provider: "jina", URL: srv.URL}), `{"url":"https://example.com"}`))
 	require.Contains(t, run(tool.WebSearch(tool.Web{Provider: "tavily", URL: srv.URL + "/nowhere"}), `{"query":"q"}`), "Error: Search failed: tavily answers 429")
+
+	require.JSONEq(t, `{"query":"q","total_results":2,"results":[{"title":"T","image_url":"https://x/a.png","thumbnail_url":""},{"title":"","image_url":"https://y/t","thumbnail_url":"https://y/t"}],
+		"usage_hint":"The image_url values are addresses of reference images. Download them first if needed."}`, run(tool.ImageSearch(tool.Web{Provider: "serper", Key: "k", URL: srv.URL}), `{"query":" q ","max_results":null}`))
+	require.JSONEq(t, `{"error":"serper answers 429: quota\n","query":"q"}`, run(tool.ImageSearch(tool.Web{Provider: "serper", URL: srv.URL + "/nowhere"}), `{"query":"q"}`))
 
 	here := tool.WebFetch(tool.Web{Rules: address.Rules{AllowLoopback: true}})
 	page := run(here, `{"url":"`+srv.URL+`/page"}`)

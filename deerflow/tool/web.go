@@ -28,7 +28,7 @@ import (
 
 // Web is how tools reach the web.
 type Web struct {
-	Provider string // tavily, jina, firecrawl; "": pages are fetched from here, and there is no search
+	Provider string // tavily, jina, firecrawl, serper; "": pages are fetched from here, and there is no search
 	Key      string
 	URL      string // of the provider; "": its public one
 	Results  int    // of a search; 0: 5
@@ -48,7 +48,7 @@ const (
 	maxURLBytes = 4096
 )
 
-var providers = map[string]string{"tavily": "https://api.tavily.com", "jina": "https://r.jina.ai", "firecrawl": "https://api.firecrawl.dev"}
+var providers = map[string]string{"tavily": "https://api.tavily.com", "jina": "https://r.jina.ai", "firecrawl": "https://api.firecrawl.dev", "serper": "https://google.serper.dev"}
 
 func (w Web) client() *http.Client {
 	rules := w.Rules
@@ -83,7 +83,9 @@ func (w Web) post(ctx context.Context, path string, body, into any) error {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json")
-	if w.Key != "" {
+	if w.Key != "" && w.Provider == "serper" {
+		r.Header.Set("X-API-KEY", w.Key)
+	} else if w.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+w.Key)
 	}
 	resp, err := w.client().Do(r)
@@ -120,7 +122,7 @@ type hit struct {
 	Snippet string `json:"snippet"`
 }
 
-// WebSearch returns the tool web_search, of Tavily or Firecrawl.
+// WebSearch returns the tool web_search, of Tavily, Firecrawl or Serper.
 func WebSearch(w Web) agent.Tool {
 	type args struct {
 		Query string `json:"query"`
@@ -161,6 +163,16 @@ func (w Web) search(ctx context.Context, query string) ([]hit, error) {
 		}
 		for _, r := range got.Data {
 			list = append(list, hit{r.Title, r.URL, r.Description})
+		}
+	case "serper":
+		var got struct {
+			Organic []struct{ Title, Link, Snippet string } `json:"organic"`
+		}
+		if err := w.post(ctx, "/search", map[string]any{"q": query, "num": limit}, &got); err != nil {
+			return nil, err
+		}
+		for _, r := range got.Organic {
+			list = append(list, hit{r.Title, r.Link, r.Snippet})
 		}
 	default:
 		return nil, errors.New("no service for searches is configured")

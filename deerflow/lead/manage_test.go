@@ -1,0 +1,122 @@
+package lead_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	custom "understudy/deerflow/agent"
+	"understudy/deerflow/lead"
+	"understudy/deerflow/skill"
+)
+
+// managed is an agent whose users have agents and skills of their own.
+func managed(t *testing.T, text string) *world {
+	t.Helper()
+	w := setup(t, text)
+	own := func(of string) func(string) string {
+		return func(user string) string { return filepath.Join(w.dir, "users", user, of) }
+	}
+	agents := &custom.Folder{Dir: own("agents")}
+	library := &skill.Library{
+		Root: func() (string, error) { return filepath.Join(w.dir, "skills"), nil }, User: own("skills/custom"),
+		Enabled: func(string, *skill.Skill) (bool, error) { return true, nil }, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Judge: func(_ context.Context, _, content string, _ bool) (skill.Verdict, error) {
+			if strings.Contains(content, "EVIL") {
+				return skill.Verdict{Decision: "block", Reason: "evil"}, nil
+			}
+			return skill.Verdict{Decision: "allow"}, nil
+		},
+	}
+	w.options.Agents, w.options.Library, w.options.Skills = agents, library, library.List
+	w.options.Agent = func(user, name string) (c lead.Character, err error) {
+		a, err := agents.Get(user, name)
+		if err == nil {
+			c.Soul, c.Skills = a.Soul, a.Skills
+		}
+		return c, err
+	}
+	w.rebuild()
+	return w
+}
+
+const evolving = plain + "agents_api: {enabled: true}\nskill_evolution: {enabled: true}\n"
+
+// An agent is made in a conversation about it, and changes itself in its own, for its user alone.
+func TestAgentsOfAgents(t *testing.T) {
+	t.Parallel()
+	w := managed(t, evolving)
+	for _, step := range []struct{ call, context, want string }{
+		{`setup_agent {"soul":"I cook.","description":"Cooks","skills":[]}`, `{"user_id":"u","agent_name":"Chef","is_bootstrap":true}`, "Agent 'chef' created successfully!"},
+		{`setup_agent {"soul":"I cook well.","description":"Cooks"}`, `{"user_id":"u","agent_name":"chef","is_bootstrap":true}`, "Agent 'chef' created successfully!"},
+		{`setup_agent {"soul":" ","description":"d"}`, `{"user_id":"u","agent_name":"chef","is_bootstrap":true}`, "Error: soul content is empty; refusing to create an agent with an empty SOUL.md."},
+		{`setup_agent {"soul":"s","description":"d"}`, `{"user_id":"u","agent_name":"../x","is_bootstrap":true}`, "Error: Invalid agent name '../x'. Must match ^[A-Za-z0-9-]+$ (letters, digits, and hyphens only)"},
+		{`update_agent {"description":"Bakes","model":"none"}`, `{"user_id":"u","agent_name":"chef"}`, "Agent 'chef' updated successfully. Changed: description. The new configuration takes effect on the next user turn."},
+		{`update_agent {"description":"Bakes"}`, `{"user_id":"u","agent_name":"chef"}`, "No changes applied to agent 'chef'. The provided values matched the existing config."},
+		{`update_agent {"skills":["demo"],"tool_groups":[],"soul":"I bake."}`, `{"user_id":"u","agent_name":"chef"}`, "Agent 'chef' updated successfully. Changed: tool_groups, skills, soul. The new configuration takes effect on the next user turn."},
+		{`update_agent {"soul":null}`, `{"user_id":"u","agent_name":"chef"}`, "Error: No fields provided. Pass at least one of: soul, description, skills, tool_groups, model."},
+		{`update_agent {"soul":""}`, `{"user_id":"u","agent_name":"chef"}`, "Error: soul content is empty; refusing to update agent with an empty SOUL.md. Omit the soul field if you do not want to change it."},
+		{`update_agent {"model":"x"}`, `{"user_id":"u","agent_name":"chef"}`, "Error: Unknown model 'x'. Pass a model name that exists in config.yaml's models section."},
+		{`update_agent {"soul":"mine"}`, `{"user_id":"v","agent_name":"chef"}`, "Error: Agent 'chef' does not exist for the current user. Use setup_agent to create a new agent first."},
+	} {
+		_, got := w.say(t, step.call, step.context, nil)
+		require.Equal(t, step.want, got, step.call)
+	}
+	a, err := w.options.Agents.Get("u", "chef")
+	require.NoError(t, err)
+	require.Equal(t, &custom.Agent{Name: "chef", Description: "Bakes", ToolGroups: []string{}, Skills: []string{"demo"}, Soul: "I bake."}, a)
+	require.NoDirExists(t, filepath.Join(w.dir, "users/v/agents"))
+	require.Contains(t, w.last(), "<self_update>")
+
+	// Elsewhere, and while users may not define agents, there are no such tools.
+	for _, off := range []struct{ call, context, config string }{
+		{`setup_agent {"soul":"s","description":"d"}`, `{"agent_name":"chef"}`, evolving},
+		{`update_agent {"soul":"s"}`, `{}`, evolving},
+		{`setup_agent {"soul":"s","description":"d"}`, `{"agent_name":"chef","is_bootstrap":true}`, plain},
+		{`update_agent {"soul":"s"}`, `{"agent_name":"chef"}`, plain},
+		{`skill_manage {"action":"delete","name":"demo"}`, `{}`, plain},
+	} {
+		_, got := managed(t, off.config).say(t, off.call, off.context, nil)
+		require.Contains(t, got, "is not a valid tool", off.call)
+	}
+}
+
+// The agent keeps what it learned as a skill of its user.
+func TestSkillsOfAgents(t *testing.T) {
+	t.Parallel()
+	w := managed(t, evolving)
+	skillFile := `---\nname: tea\ndescription: Makes tea.\n---\nBoil water.\n`
+	for _, step := range []struct{ args, want string }{
+		{`{"action":"create","name":"tea","content":"` + skillFile + `"}`, "Created custom skill 'tea'."},
+		{`{"action":"create","name":"tea","content":"` + skillFile + `"}`, "Error: Skill 'tea' already exists. Please remove it first or use a different name."},
+		{`{"action":"create","name":"tea"}`, "Error: content is required for create."},
+		{`{"action":"create","name":"../tea","content":"x"}`, "Error: Skill name must be hyphen-case using lowercase letters, digits, and hyphens only."},
+		{`{"action":"patch","name":"tea","find":"water","replace":"fresh water"}`, "Patched custom skill 'tea' (1 replacement(s) applied, 1 match(es) found)."},
+		{`{"action":"patch","name":"tea","find":"milk","replace":""}`, "Error: Patch target not found in SKILL.md."},
+		{`{"action":"patch","name":"tea","find":"water"}`, "Error: find and replace are required for patch."},
+		{`{"action":"write_file","name":"tea","path":"references/a.md","content":"A"}`, "Wrote 'references/a.md' for custom skill 'tea'."},
+		{`{"action":"write_file","name":"tea","path":"a.md","content":"A"}`, "Error: Supporting files must live under one of: references, templates, scripts, assets."},
+		{`{"action":"write_file","name":"tea","path":"scripts/a.sh","content":"EVIL"}`, "Error: Security scan blocked the edit: evil"},
+		{`{"action":"remove_file","name":"tea","path":"references/a.md"}`, "Removed 'references/a.md' from custom skill 'tea'."},
+		{`{"action":"edit","name":"none","content":"x"}`, "Error: Custom skill 'none' not found"},
+		{`{"action":"burn","name":"tea"}`, "Error: Unsupported action 'burn'."},
+	} {
+		_, got := w.say(t, "skill_manage "+step.args, `{"user_id":"u"}`, nil)
+		require.Equal(t, step.want, got, step.args)
+	}
+	require.Contains(t, w.last(), "Makes tea. (custom)")
+	_, got := w.say(t, `read_file {"path":"/mnt/skills/custom/tea/SKILL.md"}`, `{"user_id":"u"}`, nil)
+	require.Contains(t, got, "Boil fresh water.")
+	_, got = w.say(t, `skill_manage {"action":"delete","name":"tea"}`, `{"user_id":"v"}`, nil)
+	require.Equal(t, "Error: Custom skill 'tea' not found", got)
+	_, got = w.say(t, `skill_manage {"action":"delete","name":"tea"}`, `{"user_id":"u"}`, nil)
+	require.Equal(t, "Deleted custom skill 'tea'.", got)
+	_, err := os.Stat(filepath.Join(w.dir, "users/u/skills/custom/tea"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

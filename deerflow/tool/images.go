@@ -1,0 +1,115 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"understudy/deerflow/sandbox"
+	"understudy/graph/agent"
+	"understudy/graph/pregel"
+	"understudy/internal/address"
+)
+
+const (
+	maxQuery  = 500 // characters
+	maxPicked = 10  // images of a search
+)
+
+// picture is a result of a search for images.
+type picture struct {
+	Title     string `json:"title"`
+	URL       string `json:"image_url"`
+	Thumbnail string `json:"thumbnail_url"`
+}
+
+// ImageSearch returns the tool image_search, of Serper.
+func ImageSearch(w Web) agent.Tool {
+	type args struct {
+		Query string `json:"query"`
+		Max   int    `json:"max_results"`
+	}
+	return agent.Tool{
+		Name: "image_search", Description: "Searches the web for images, for example as references before you make one. It returns their addresses.",
+		Schema: schema(arg{"query", text, "Words to search for, as exact as possible.", false}, arg{"max_results", integerOrNull, "At most 10; 5 if left out.", true}),
+		Run: noSandbox(func(ctx context.Context, a args) (any, error) {
+			query := sandbox.Head(strings.TrimSpace(a.Query), maxQuery)
+			most := orInt(w.Results, orInt(a.Max, webResults))
+			if most < 1 || most > maxPicked {
+				most = maxPicked
+			}
+			list, err := w.pictures(ctx, query, most)
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return nil, context.Cause(ctx)
+			case err != nil:
+				pregel.LogOf(ctx).Info("web tool failed", "error", err)
+				return resultJSON(map[string]any{"error": sandbox.Head(sandbox.Clean(err.Error()), 500), "query": query})
+			case len(list) == 0:
+				return resultJSON(map[string]any{"error": "No images found", "query": query})
+			}
+			return resultJSON(struct {
+				Query   string    `json:"query"`
+				Total   int       `json:"total_results"`
+				Results []picture `json:"results"`
+				Hint    string    `json:"usage_hint"`
+			}{query, len(list), list, "The image_url values are addresses of reference images. Download them first if needed."})
+		}),
+	}
+}
+
+func resultJSON(v any) (any, error) {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	return sandbox.Clean(string(raw)), err
+}
+
+// pictures returns images with public addresses.
+func (w Web) pictures(ctx context.Context, query string, most int) ([]picture, error) {
+	var got struct {
+		Images []struct {
+			Title     string `json:"title"`
+			URL       string `json:"imageUrl"`
+			Thumbnail string `json:"thumbnailUrl"`
+		} `json:"images"`
+	}
+	if err := w.post(ctx, "/images", map[string]any{"q": query, "num": most}, &got); err != nil {
+		return nil, err
+	}
+	var list []picture
+	for _, r := range got.Images {
+		p := picture{r.Title, public(r.URL), public(r.Thumbnail)}
+		if r.URL == "" {
+			p.URL = p.Thumbnail
+		}
+		if r.Thumbnail == "" {
+			p.Thumbnail = p.URL
+		}
+		if p.URL != "" || p.Thumbnail != "" {
+			list = append(list, p)
+		}
+	}
+	return list[:min(len(list), most)], nil
+}
+
+// public returns an address of the web; "" for one that names a private network. A name may still lead into one, which is for the download to check.
+func public(raw string) string {
+	u, err := url.Parse(strings.TrimSpace(raw))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+		return ""
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return ""
+	}
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err == nil && !(address.Rules{RefusePrivate: true}).Allow(ip):
+		return ""
+	case err != nil && (last == "" || last[0] >= '0' && last[0] <= '9'): // a number in another notation, such as 0x7f000001: no name ends in one
+		return ""
+	}
+	return u.String()
+}
