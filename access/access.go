@@ -88,6 +88,8 @@ type Request struct {
 	Header    http.Header
 	Client    string // host:port of the peer
 	Scheme    string // http or https
+	Host      string // by which the client addresses the server, with the port unless it is the usual one
+	Secure    bool   // the client uses TLS; unlike Scheme it is not what just any peer says
 	WebSocket bool
 }
 

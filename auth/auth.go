@@ -1,4 +1,5 @@
-// Package auth authenticates requests without Python: by API keys, whose digests are in the database, and by JSON Web Tokens of an identity provider.
+// Package auth authenticates requests without Python: by API keys and sessions of browsers, whose digests are in the database, and by JSON Web Tokens of an
+// identity provider.
 // Its Policy gives each identity what it created, or lets all share everything.
 //
 // docs/auth.md shows how it is configured; package access has the types that it fills.
@@ -25,9 +26,10 @@ const (
 
 // Native authenticates by the credentials that are configured. It is an access.Authenticator.
 type Native struct {
-	Keys   *Keys            // nil: API keys are not accepted
-	Tokens *Tokens          // nil: tokens are not accepted
-	Now    func() time.Time // nil: time.Now
+	Keys     *Keys            // nil: API keys are not accepted
+	Tokens   *Tokens          // nil: tokens are not accepted
+	Sessions *Sessions        // of browsers; nil: they are not accepted
+	Now      func() time.Time // nil: time.Now
 
 	throttle throttle
 }
@@ -38,12 +40,20 @@ var _ access.Selective = (*Native)(nil)
 const KeyHeader = "X-Api-Key"
 
 // Headers implements access.Selective.
-func (*Native) Headers() []string { return nativeHeaders }
+func (n *Native) Headers() []string {
+	if n.Sessions != nil {
+		return sessionHeaders
+	}
+	return nativeHeaders
+}
 
-var nativeHeaders = []string{"Authorization", KeyHeader}
+var (
+	nativeHeaders  = []string{"Authorization", KeyHeader}
+	sessionHeaders = append([]string{"Cookie", CSRFHeader, "Origin"}, nativeHeaders...)
+)
 
-// Authenticate implements access.Authenticator: by `x-api-key`, else by `Authorization: Bearer` with a token or a key. A source that sent many wrong
-// credentials has to wait, unless it sends some that were valid before.
+// Authenticate implements access.Authenticator: by `x-api-key`, else by `Authorization: Bearer` with a token or a key, else by the session
+// of a browser. A source that sent many wrong credentials has to wait, unless it sends some that were valid before; sessions, which end by themselves, are not counted.
 func (n *Native) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
 	if n.Keys != nil {
 		if list := r.Header[KeyHeader]; len(list) == 1 {
@@ -54,6 +64,11 @@ func (n *Native) Authenticate(ctx context.Context, r *access.Request) (*access.A
 	}
 	scheme, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	credential = strings.TrimSpace(credential)
+	if credential == "" && n.Sessions != nil {
+		if secret := Cookie(r); secret != "" {
+			return n.Sessions.Authenticate(ctx, r, secret)
+		}
+	}
 	switch {
 	case credential == "":
 		return nil, refused("Missing credentials: send " + n.accepted())
@@ -94,6 +109,8 @@ func (n *Native) check(ctx context.Context, r *access.Request, credential string
 // accepted says what clients may send.
 func (n *Native) accepted() string {
 	switch {
+	case n.Keys == nil && n.Tokens == nil:
+		return "the cookie that signing in with a browser sets"
 	case n.Tokens == nil:
 		return "an API key as `x-api-key` or `Authorization: Bearer`"
 	case n.Keys == nil:

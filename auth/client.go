@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// newClient returns a client for documents of an issuer: small ones, without a redirect from https to http.
-func newClient() *http.Client {
+// Client returns a client for documents of an issuer: small ones, without a redirect from https to http.
+func Client() *http.Client {
 	return &http.Client{
 		Timeout: 10 * time.Second, Transport: bounded{http.DefaultTransport},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {

@@ -104,7 +104,7 @@ type Keys struct {
 	store   KeyStore
 	now     func() time.Time
 	log     *slog.Logger
-	lookups lookups
+	lookups lookups[Key]
 
 	mu     sync.Mutex
 	cached map[string]*cachedKey
@@ -122,7 +122,17 @@ func NewKeys(store KeyStore, now func() time.Time, log *slog.Logger) *Keys {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Keys{store: store, now: now, log: log, lookups: lookups{store: store}, cached: map[string]*cachedKey{}}
+	s := &Keys{store: store, now: now, log: log, cached: map[string]*cachedKey{}}
+	s.lookups.problem = "API keys cannot be checked now"
+	s.lookups.read = func(ctx context.Context, ids []string) (map[string]*Key, error) {
+		list, err := store.KeysOf(ctx, ids)
+		found := make(map[string]*Key, len(list))
+		for _, k := range list {
+			found[k.ID] = k
+		}
+		return found, err
+	}
+	return s
 }
 
 var (
@@ -186,7 +196,7 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 		have.asking = true
 	}
 	s.mu.Unlock()
-	row, err := s.lookups.key(ctx, id)
+	row, err := s.lookups.find(ctx, id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have != nil {

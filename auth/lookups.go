@@ -10,41 +10,43 @@ import (
 )
 
 const (
-	maxLookups = 500    // keys of one question
+	maxLookups = 500    // IDs of one question
 	maxWaiting = 20_000 // requests that wait for the next questions; more are refused
 	lookupTime = 5 * time.Second
 )
 
-// lookups reads keys, all that requests wait for with one question at a time. So made-up keys, of which anyone can send any number, from any number of
-// addresses, take one connection of the database at most, and a key that exists waits for two questions, however many others were made up.
-type lookups struct {
-	store KeyStore
+// lookups reads credentials, all that requests wait for with one question at a time. So made-up ones, of which anyone can send any number, from any number of
+// addresses, take one connection of the database at most, and one that exists waits for two questions, however many others were made up.
+type lookups[T any] struct {
+	// read returns those that exist, by ID; problem says that it cannot.
+	read    func(ctx context.Context, ids []string) (map[string]*T, error)
+	problem string
 
 	mu      sync.Mutex
 	asking  bool
-	waiting []*lookup // for the next question, the first come first
+	waiting []*lookup[T] // for the next question, the first come first
 }
 
 // lookup is a request that waits. Its fields are of lookups.mu until done is closed.
-type lookup struct {
+type lookup[T any] struct {
 	id   string
 	lead chan struct{} // closed: ask the next question
 	led  bool          // lead is closed
 	gone bool          // the request has ended
 	done chan struct{}
-	key  *Key // nil: there is none
+	row  *T // nil: there is none
 	err  error
 }
 
-var errManyKeys = fault.New(fault.Unavailable, "Too many API keys are being checked; try again in a moment")
+var errManyLookups = fault.New(fault.Unavailable, "Too many credentials are being checked; try again in a moment")
 
-// key returns a key; nil when there is none. The error is a fault.
-func (l *lookups) key(ctx context.Context, id string) (*Key, error) {
-	w := &lookup{id: id, lead: make(chan struct{}), done: make(chan struct{})}
+// find returns the row with an ID; nil when there is none. It is not changed by others. The error is a fault.
+func (l *lookups[T]) find(ctx context.Context, id string) (*T, error) {
+	w := &lookup[T]{id: id, lead: make(chan struct{}), done: make(chan struct{})}
 	l.mu.Lock()
 	if len(l.waiting) >= maxWaiting {
 		l.mu.Unlock()
-		return nil, errManyKeys
+		return nil, errManyLookups
 	}
 	l.waiting = append(l.waiting, w)
 	if !l.asking {
@@ -67,11 +69,11 @@ func (l *lookups) key(ctx context.Context, id string) (*Key, error) {
 		}
 		return nil, context.Cause(ctx)
 	}
-	return w.key, w.err
+	return w.row, w.err
 }
 
 // ask asks one question, and lets another request that waits ask the next one.
-func (l *lookups) ask(ctx context.Context) {
+func (l *lookups[T]) ask(ctx context.Context) {
 	l.mu.Lock()
 	n := min(len(l.waiting), maxLookups)
 	batch := l.waiting[:n:n]
@@ -83,19 +85,15 @@ func (l *lookups) ask(ctx context.Context) {
 	}
 	slices.Sort(ids)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime) // it is the question of others too
-	found, err := l.store.KeysOf(ctx, slices.Compact(ids))
+	found, err := l.read(ctx, slices.Compact(ids))
 	cancel()
 	if err != nil {
-		err = fault.Wrap(fault.Unavailable, "API keys cannot be checked now", err)
-	}
-	keys := make(map[string]*Key, len(found))
-	for _, k := range found {
-		keys[k.ID] = k
+		err = fault.Wrap(fault.Unavailable, l.problem, err)
 	}
 	for _, w := range batch {
-		if k := keys[w.id]; k != nil {
-			own := *k // who gets it notes its use
-			w.key = &own
+		if row := found[w.id]; row != nil {
+			own := *row
+			w.row = &own
 		}
 		w.err = err
 		close(w.done)

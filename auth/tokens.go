@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -92,15 +93,6 @@ func NewTokens(o TokenOptions) (*Tokens, error) {
 			return nil, fmt.Errorf("tokens: algorithm %q does not go with these keys", a)
 		}
 	}
-	if o.Identity == "" {
-		o.Identity = "sub"
-	}
-	if o.Name == "" {
-		o.Name = "name"
-	}
-	if o.Permissions == "" {
-		o.Permissions = "scope"
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -108,7 +100,7 @@ func NewTokens(o TokenOptions) (*Tokens, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Client == nil {
-		o.Client = newClient()
+		o.Client = Client()
 	}
 	rules := []jwt.ParserOption{jwt.WithValidMethods(o.Algorithms), jwt.WithLeeway(leeway), jwt.WithExpirationRequired(), jwt.WithTimeFunc(o.Now), jwt.WithJSONNumber()}
 	if o.Issuer != "" {
@@ -288,25 +280,37 @@ func reason(err error) string {
 
 // actor reads the claims of a token.
 func (t *Tokens) actor(claims jwt.MapClaims) (*access.Actor, error) {
-	identity, _ := claims[t.o.Identity].(string)
-	if identity == "" {
-		return nil, refused("The token has no claim " + t.o.Identity)
+	p, err := ClaimNames{t.o.Identity, t.o.Name, t.o.Permissions}.Person(claims)
+	if err != nil {
+		return nil, err
 	}
-	name, _ := claims[t.o.Name].(string)
-	var permissions []string
-	switch list := claims[t.o.Permissions].(type) {
+	return actor(p.Identity, p.Name, p.Permissions, p.Claims), nil
+}
+
+// ClaimNames are the claims with the identity, the name for people, and the permissions: a list, or a text with spaces between them. "" is the usual one.
+type ClaimNames struct{ Identity, Name, Permissions string }
+
+// Person reads claims. The error is an *access.Refusal.
+func (n ClaimNames) Person(claims map[string]any) (*Person, error) {
+	p := &Person{}
+	p.Identity, _ = claims[cmp.Or(n.Identity, "sub")].(string)
+	if p.Identity == "" {
+		return nil, refused("The token has no claim " + cmp.Or(n.Identity, "sub"))
+	}
+	p.Name, _ = claims[cmp.Or(n.Name, "name")].(string)
+	switch list := claims[cmp.Or(n.Permissions, "scope")].(type) {
 	case string:
-		permissions = strings.Fields(list)
+		p.Permissions = strings.Fields(list)
 	case []any:
 		for _, item := range list {
 			if text, ok := item.(string); ok {
-				permissions = append(permissions, text)
+				p.Permissions = append(p.Permissions, text)
 			}
 		}
 	}
-	raw, err := json.Marshal(claims)
-	if err != nil {
+	var err error
+	if p.Claims, err = json.Marshal(claims); err != nil {
 		return nil, refused("Invalid token")
 	}
-	return actor(identity, name, permissions, raw), nil
+	return p, nil
 }

@@ -28,6 +28,9 @@ func (s *Server) isOpen(method, path string) bool {
 	if method == http.MethodGet && strings.HasPrefix(path, "/ui/") {
 		return true
 	}
+	if in := s.opts.SignIn; in != nil && method != http.MethodPost && strings.HasPrefix(path, SignInPath+"/") {
+		return path == SignInPath+"/methods" || in.Desk != nil // of a browser that has no session yet
+	}
 	for _, p := range openPaths {
 		if path == p || len(p) > 1 && strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) {
 			return true
@@ -139,5 +142,6 @@ func (s *Server) requestWithout(c *fiber.Ctx) *access.Request {
 	if path, ok := decodedPath(c); ok {
 		r.Path = path
 	}
+	s.whereFrom(c, r)
 	return r
 }

@@ -31,6 +31,8 @@ type Options struct {
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator
+	// SignIn is how people may authenticate in a browser; nil: no routes.
+	SignIn *SignIn
 	// Audit gets sign-ins that fail, and requests for what belongs to others; nil: none.
 	Audit *audit.Log
 	// Inside are the credentials of graphs that call the server that runs them; nil: none.

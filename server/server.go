@@ -254,6 +254,9 @@ func (s *Server) routes() {
 	if s.opts.Studio && !d.UI {
 		s.studioRoutes()
 	}
+	if s.opts.SignIn != nil {
+		s.signInRoutes()
+	}
 	if !d.Store {
 		(&itemHandlers{s.transport, s.opts.Items}).routes(s.route)
 	}

@@ -159,7 +159,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes
 	}
 	if s.guard != nil {
-		o.Authenticator, o.Inside, o.Audit = s.auth, s.inside, s.audit
+		o.Authenticator, o.Inside, o.Audit, o.SignIn = s.auth, s.inside, s.audit, s.signIn
 		s.guard.Wrap(&o)
 	}
 	return o

@@ -8,6 +8,7 @@ import (
 	"understudy/access"
 	"understudy/access/audit"
 	"understudy/auth"
+	"understudy/auth/signin"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -24,7 +25,7 @@ func (s *Server) protect() (err error) {
 	case s.gate != nil && s.cfg.Auth.Python.IsSet() && !s.cfg.IgnoreAuth:
 		s.auth = s.gate
 	case s.cfg.Auth.Native() && !s.cfg.IgnoreAuth:
-		if s.auth, s.tokens, err = nativeAuth(s); err != nil {
+		if s.auth, err = s.nativeAuth(); err != nil {
 			return err
 		}
 	case s.deerflow != nil && !s.deerflow.Open:
@@ -61,10 +62,11 @@ func (s *Server) exists(ctx context.Context, resource, name string) (bool, error
 // ownerKey is the metadata of a resource that says who created it, for users that are authenticated natively.
 const ownerKey = "owner"
 
-// nativeAuth authenticates by API keys and tokens, as langgraph.json says.
-func nativeAuth(s *Server) (Auth, *auth.Tokens, error) {
+// nativeAuth authenticates by API keys, tokens and sessions of browsers, as langgraph.json says.
+func (s *Server) nativeAuth() (Auth, error) {
 	cfg := &s.cfg.Auth
 	n, p := &auth.Native{}, auth.Policy{}
+	s.signIn = &server.SignIn{APIKeys: cfg.Keys, Tokens: cfg.JWT != nil}
 	if !cfg.Shared {
 		p.Owner = &access.Owner{Key: ownerKey}
 	}
@@ -77,13 +79,23 @@ func nativeAuth(s *Server) (Auth, *auth.Tokens, error) {
 			Issuer: j.Issuer, Audience: j.Audience, KeysURL: j.JWKSURL, Secret: j.Secret, Algorithms: j.Algorithms, Identity: j.Identity, Name: j.Name, Permissions: j.Permissions, Log: s.log,
 		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("auth.jwt: %w", err)
+			return nil, fmt.Errorf("auth.jwt: %w", err)
+		}
+		s.tokens = n.Tokens
+	}
+	if o := cfg.OIDC; o != nil {
+		n.Sessions = auth.NewSessions(auth.SessionOptions{Store: s.rows, Longest: o.Session, Idle: o.Idle, Now: time.Now, Log: s.log})
+		s.sessions = n.Sessions
+		s.signIn.Name, s.signIn.URL = o.Name, o.URL
+		s.signIn.Desk = &signin.Desk{
+			Provider: signin.NewProvider(signin.Options{Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret, Scopes: o.Scopes}),
+			Sessions: n.Sessions, Claims: auth.ClaimNames{Identity: o.Identity, Name: o.DisplayName, Permissions: o.Permissions},
 		}
 	}
 	return struct {
 		*auth.Native
 		auth.Policy
-	}{n, p}, n.Tokens, nil
+	}{n, p}, nil
 }
 
 // accounts are those of DeerFlow, each with what it owns.

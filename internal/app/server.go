@@ -85,9 +85,11 @@ type Server struct {
 	pool     *python.Pool // nil when no graph needs one
 	gate     *gate.Gate   // nil when nothing needs one
 	auth     Auth
-	tokens   *auth.Tokens // nil when none are accepted
-	guard    *guard.Guard // nil without authentication
-	audit    *audit.Log   // nil without authentication
+	tokens   *auth.Tokens   // nil when none are accepted
+	sessions *auth.Sessions // of browsers; nil when none are accepted
+	signIn   *server.SignIn // nil unless the server authenticates by itself
+	guard    *guard.Guard   // nil without authentication
+	audit    *audit.Log     // nil without authentication
 	inside   *access.Inside
 	declared graphs.Declared
 	loaded   func(name string, err error, took time.Duration)
@@ -239,6 +241,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	if s.tokens != nil {
 		upper.Go(func() error { return s.tokens.Run(uctx) })
+	}
+	if s.sessions != nil {
+		upper.Go(func() error { return notCanceled(s.sessions.Run(uctx)) })
 	}
 	upper.Go(func() error { return s.runs.Run(uctx) })
 	upper.Go(func() error { return s.watchGraphs(uctx) })

@@ -19,6 +19,8 @@ type Auth struct {
 	// Keys accepts API keys of the database, JWT tokens; with one of them no Python is asked.
 	Keys bool
 	JWT  *JWT
+	// OIDC lets people sign in with a browser; nil: they cannot.
+	OIDC *OIDC
 	// Shared lets everyone who is authenticated natively reach everything; otherwise each identity has what it created.
 	Shared bool
 	// DisableStudio makes LangGraph Studio authenticate like every client.
@@ -40,7 +42,7 @@ type JWT struct {
 }
 
 // Native reports whether requests are authenticated without Python.
-func (a *Auth) Native() bool { return a.Keys || a.JWT != nil }
+func (a *Auth) Native() bool { return a.Keys || a.JWT != nil || a.OIDC != nil }
 
 // AuthCache is auth.cache.
 type AuthCache struct {
@@ -110,6 +112,7 @@ func (f *file) auth(v value, key string) {
 		"path":                f.object(&a.Python, "./auth.py:auth"),
 		"api_keys":            f.setBool(&a.Keys),
 		"jwt":                 f.jwt,
+		"oidc":                f.oidc,
 		"policy":              f.authPolicy,
 		"disable_studio_auth": f.setBool(&a.DisableStudio),
 		"openapi": func(v value, key string) {
@@ -119,7 +122,7 @@ func (f *file) auth(v value, key string) {
 		"allow_langsmith_api_keys": f.notYet("keys of LangSmith are not accepted by this server; authenticate clients in the handlers of auth.path"),
 	})
 	if a.Native() && a.Python.IsSet() {
-		f.wrong(v, key, "has a path and api_keys or jwt; write one: handlers in Python authenticate everyone, or this server does")
+		f.wrong(v, key, "has a path and api_keys, jwt or oidc; write one: handlers in Python authenticate everyone, or this server does")
 	}
 }
 

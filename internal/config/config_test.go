@@ -616,3 +616,40 @@ func TestPublicAddress(t *testing.T) {
 		})
 	}
 }
+
+// What is missing or dangerous in auth.oidc is said before anyone tries to sign in.
+func TestOIDC(t *testing.T) {
+	t.Parallel()
+	load := func(section string) (*Config, []Warning, error) {
+		src := setup(t, `{"graphs": {"a": "./agent.py:g"}, "env": {"SECRET": "s"}, "auth": {"oidc": `+section+`}}`, nil)
+		src.Mode = Serve
+		return Load(src)
+	}
+	c, warnings, err := load(`{"issuer": "https://login.example/", "client_id": "me", "client_secret_env": "SECRET", "url": "https://agents.example/", "session_seconds": 600}`)
+	require.NoError(t, err)
+	require.NotContains(t, warnings, "oidc")
+	require.True(t, c.Auth.Native())
+	require.Equal(t, &OIDC{
+		Issuer: "https://login.example/", ClientID: "me", ClientSecret: "s", Name: "single sign-on", URL: "https://agents.example", Session: 10 * time.Minute, Idle: 10 * time.Minute,
+	}, c.Auth.OIDC)
+	for section, want := range map[string]string{
+		`{}`: `has no issuer`,
+		`{"issuer": "login.example", "client_id": "me"}`:                                            `"login.example" is no address`,
+		`{"issuer": "https://login.example"}`:                                                       `has no client_id`,
+		`{"issuer": "https://login.example", "client_id": "me", "client_secret_env": "NONE"}`:       `variable NONE is not set`,
+		`{"issuer": "https://login.example", "client_id": "me", "scopes": ["email"]}`:               `lack openid`,
+		`{"issuer": "https://login.example", "client_id": "me", "url": "https://agents.example/a"}`: `scheme and host only`,
+		`{"issuer": "https://login.example", "client_id": "me", "url": "agents.example"}`:           `scheme and host only`,
+		`{"issuer": "https://login.example", "client_id": "me", "session_seconds": 1}`:              `60`,
+		`{"issuer": "https://login.example", "client_id": "me", "secret": "x"}`:                     `secret`,
+	} {
+		_, warnings, err := load(section)
+		if err == nil {
+			err = fmt.Errorf("%v", warnings)
+		}
+		require.ErrorContains(t, err, want, section)
+	}
+	_, warnings, err = load(`{"issuer": "http://login.example", "client_id": "me"}`)
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(warnings), "without TLS")
+}

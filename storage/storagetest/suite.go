@@ -36,6 +36,7 @@ type Backend struct {
 	Runs       run.Store
 	Items      store.Backend
 	Keys       auth.KeyStore
+	Sessions   auth.SessionStore
 	Audit      audit.Store
 	Search     search.Store
 	// Reopen closes the storage and opens it again as after a restart. The old Backend must not be
@@ -63,7 +64,7 @@ func (b Backend) reopen(t *testing.T) Backend {
 const Loads = "Loads"
 
 // AnyLayout are the groups that do not depend on how checkpoints are stored: one layout shows them all.
-var AnyLayout = []string{"Assistants", "Search", "Runs", "Queue", "Crons", "Deliveries", "Records", "Items", "Vectors", "Reach", "Idempotency", "Keys"}
+var AnyLayout = []string{"Assistants", "Search", "Runs", "Queue", "Crons", "Deliveries", "Records", "Items", "Vectors", "Reach", "Idempotency", "Keys", "Sessions"}
 
 // Run runs the suite. open returns an empty storage for the exclusive use of the test, and closes it
 // when the test ends. Groups named in seldom run in make test-all only: another run of the suite has nearly the same.
@@ -91,6 +92,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
 		{"Reach", reachCases},
 		{"Idempotency", idempotencyCases},
 		{"Keys", keyCases},
+		{"Sessions", sessionCases},
 		{"Touched", touchedCases},
 		{"Audit", auditCases},
 		{"Limits", limitCases},

@@ -1,9 +1,9 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Bot, CalendarClock, Database, Hourglass, ListChecks, MessagesSquare, Network } from "lucide-react";
+import { Bot, CalendarClock, Database, Hourglass, ListChecks, LogOut, MessagesSquare, Network } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useChanges } from "./api/use-changes";
-import { whenRefused } from "./api/client";
+import { get, hasSession, signOut, whenRefused } from "./api/client";
 import { Approvals } from "./pages/approvals";
 import { Crons } from "./pages/crons";
 import { GraphPage } from "./pages/graph-page";
@@ -22,7 +22,10 @@ const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
 export function App() {
   const [refused, setRefused] = useState(false);
   const queries = useQueryClient();
-  useEffect(() => whenRefused(() => setRefused(true)), []);
+  useEffect(() => {
+    whenRefused(() => setRefused(true));
+    if (hasSession()) void get("/auth/session").catch(() => {}); // it may renew the session; what is wrong with it other requests show
+  }, []);
   if (refused) {
     return (
       <SignIn
@@ -95,6 +98,11 @@ function Rail() {
           {href === "/approvals" && waiting > 0 && <span className="badge">{waiting >= 50 ? "50+" : waiting}</span>}
         </Link>
       ))}
+      {hasSession() && (
+        <button className="icon" aria-label="Sign out" title="Sign out" onClick={() => void signOut().finally(() => window.location.reload())}>
+          <LogOut size={18} />
+        </button>
+      )}
     </nav>
   );
 }

@@ -42,6 +42,7 @@ type Database interface {
 	account.Store
 	deerflow.Feedbacks
 	auth.KeyStore
+	auth.SessionStore
 	audit.Store
 
 	eventstore.Archive

@@ -96,6 +96,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	d.port(cfg)
 	d.certificate(cfg)
 	d.encryption(cfg)
+	d.signIn(ctx, cfg)
 	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
 		d.graphs(ctx, cfg)
 	}

@@ -21,10 +21,33 @@ export function signIn(headers: Record<string, string>) {
   credentials = headers;
 }
 
+/** What the server reads beside the cookie of a session, which scripts cannot see: it proves that this page sends the request. */
+function csrf(): string {
+  return document.cookie.match(/(?:^|; )understudy_csrf=([^;]*)/)?.[1] ?? "";
+}
+
+/** Whether someone signed in at a provider, in this browser. */
+export const hasSession = () => csrf() !== "" && Object.keys(credentials).length === 0;
+
+/** The ways to sign in that the server offers. One that does not say it may accept either kind of credentials. */
+export interface SignInMethods {
+  api_key: boolean;
+  token: boolean;
+  providers: { name: string; login: string }[];
+}
+
+export async function signInMethods(): Promise<SignInMethods> {
+  const response = await fetch(apiURL + "/auth/methods").catch(() => null);
+  return response?.ok ? ((await response.json()) as SignInMethods) : { api_key: true, token: true, providers: [] };
+}
+
+/** Ends the session of this browser. */
+export const signOut = () => request<null>("POST", "/auth/logout");
+
 /** Differs between users, and does not show their credentials. */
 export function credentialsKey(): string {
   let hash = 5381;
-  for (const c of JSON.stringify(credentials)) hash = (hash * 33 + c.charCodeAt(0)) >>> 0;
+  for (const c of JSON.stringify(credentials) + csrf()) hash = (hash * 33 + c.charCodeAt(0)) >>> 0;
   return hash.toString(36);
 }
 
@@ -44,7 +67,7 @@ async function send(method: string, path: string, { body, headers, signal }: Opt
   try {
     response = await fetch(apiURL + path, {
       method,
-      headers: { ...credentials, ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
+      headers: { ...credentials, ...(hasSession() ? { "x-csrf-token": csrf() } : {}), ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
       signal,
     });
