@@ -32,7 +32,11 @@ func (h *protocolHandlers) routes(route register) {
 	route("POST", "/threads/{thread_id}/stream/events", withThread(h.threadEvents))
 	route("POST", "/threads/{thread_id}/commands", h.command)
 	route("GET", "/threads/{thread_id}/stream/events", func(c *fiber.Ctx) error {
-		if !strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket") {
+		switch {
+		case strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"):
+		case c.Get(fiber.HeaderUpgrade) == "" && c.Get("Sec-WebSocket-Key") != "":
+			return errUpgrade
+		default:
 			return fiber.ErrMethodNotAllowed
 		}
 		return h.socket(c)

@@ -154,6 +154,7 @@ func TestSocketHandshake(t *testing.T) {
 		{"no key", map[string]string{"Sec-WebSocket-Key": ""}, nil, 400},
 		{"short key", map[string]string{"Sec-WebSocket-Key": "YQ=="}, nil, 400},
 		{"no connection", map[string]string{"Connection": "close"}, nil, 400},
+		{"behind a proxy that drops it", map[string]string{"Upgrade": "", "Connection": "keep-alive"}, nil, 400},
 		{"another protocol", map[string]string{"Upgrade": "h2c"}, nil, 405},
 		{"any origin", map[string]string{"Origin": "https://evil.example"}, nil, 101},
 		{"listed origin", map[string]string{"Origin": "https://good.example"}, []func(*Options){listed}, 101},

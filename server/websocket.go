@@ -39,6 +39,8 @@ const (
 var (
 	errHandshake = fault.New(fault.Invalid, "This is not a WebSocket handshake of version 13 (RFC 6455): "+
 		"it needs Connection: Upgrade, Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key of 16 bytes in base64")
+	errUpgrade = fault.New(fault.Invalid, "This WebSocket handshake has lost its header Upgrade: let the proxy in front of this server pass Upgrade and Connection, "+
+		"as docs/deploy.md shows for nginx and Caddy")
 	errOrigin = fault.New(fault.Forbidden, "WebSockets from this origin are not allowed; http.cors.allow_origins of langgraph.json names those that are")
 )
 
