@@ -4,6 +4,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import random
 import re
 import shutil
 import signal
@@ -20,12 +22,15 @@ from websockets.exceptions import ConnectionClosed
 
 import databases
 
+# One server is killed, and at make test-all one more each time, at any moment of a run.
+ROUNDS = 8 if os.environ.get("UNDERSTUDY_TEST_ALL") else 1
+SEED = int(os.environ.get("SEED", "1"))
 CHANNELS = ["values", "updates", "messages", "lifecycle", "tasks", "checkpoints"]
 
 
 class Server:
     def __init__(self, name, flags, log):
-        command = [BINARY, "serve", "--config", GRAPHS / "langgraph.json", "--port", "0", "--python", sys.executable, "--workers", "1", "--lease", "3s", *flags]
+        command = [BINARY, "serve", "--config", GRAPHS / "langgraph.json", *([] if "--port" in flags else ["--port", "0"]), "--python", sys.executable, "--workers", "1", "--lease", "3s", *flags]
         self.log = open(log / f"{name}.log", "ab")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=clean_environment(), start_new_session=True)
         line = self.process.stdout.readline()
@@ -50,8 +55,8 @@ def flags():
 class Client:
     """Reads the events of a thread, and resumes after the last one on another server when its own is gone."""
 
-    def __init__(self, tid, transport):
-        self.tid, self.transport, self.events, self.resumed = tid, transport, [], 0
+    def __init__(self, tid, transport, enough=20):
+        self.tid, self.transport, self.enough, self.events, self.resumed = tid, transport, enough, [], 0
 
     @property
     def last(self):
@@ -73,7 +78,7 @@ class Client:
     def take(self, message, seen):
         assert message["type"] == "event", message
         self.events.append(message)
-        if sum(e["method"] == "messages" for e in self.events) > 20:
+        if sum(e["method"] == "messages" for e in self.events) > self.enough:
             seen.set()
         return self.ended()
 
@@ -99,9 +104,9 @@ class Client:
 def test_a_server_is_killed_with_open_streams(flags, tmp_path):
     """Whichever server executes the run, and whichever is killed: each client has every event once, as one has who reads the whole thread afterwards."""
 
-    async def go(a, b, victim):
+    async def go(a, b, victim, enough):
         tid = str(uuid.uuid4())
-        clients = [Client(tid, transport) for transport in ("sse", "websocket") for _ in (a, b)]
+        clients = [Client(tid, transport, enough) for transport in ("sse", "websocket") for _ in (a, b)]
         seen = [asyncio.Event() for _ in clients]
         readers = [asyncio.create_task(c.read([a.url, b.url] if i % 2 == 0 else [b.url, a.url], seen[i])) for i, c in enumerate(clients)]
         async with httpx.AsyncClient(timeout=60) as http:
@@ -121,11 +126,18 @@ def test_a_server_is_killed_with_open_streams(flags, tmp_path):
             assert [(e["seq"], e["event_id"]) for e in c.events] == [(e["seq"], e["event_id"]) for e in whole.events], c.transport
             assert c.events == whole.events
 
+    chance = random.Random(SEED)
     servers = [Server("a", flags, tmp_path), Server("b", flags, tmp_path)]
     try:
-        asyncio.run(go(*servers, servers[0]))  # which most likely executes the run
-        servers.append(Server("c", flags, tmp_path))
-        asyncio.run(go(servers[1], servers[2], servers[2]))
+        for n in range(ROUNDS):
+            pair = servers[-2:]
+            victim = pair[0] if n == 0 else chance.choice(pair)  # the first one most likely executes the run
+            asyncio.run(go(*pair, victim, 20 if n == 0 else chance.randrange(1400)))
+            if victim is pair[0]:
+                pair.reverse()
+            servers = [s for s in servers if s not in pair] + pair[:1]
+            if n + 1 < ROUNDS:
+                servers.append(Server(f"c{n}", flags, tmp_path))
     finally:
         for s in servers:
             if s.process.poll() is None:

@@ -289,6 +289,17 @@ func (p *Projection) settle(ctx context.Context) error {
 	return nil
 }
 
+// eventsOfAttempt is the distance between the numbers of attempts. A server that is killed has not written the last records that it showed: because of the
+// distance, no later event has the number of one that a reader has seen and that is gone, and all readers count the next attempt from the same number.
+const eventsOfAttempt = 1 << 18
+
+// skip leaves out numbers, up to those of what comes next.
+func (st *runState) skip() {
+	if st.durable { // else ids are those of records
+		st.n = (st.n/eventsOfAttempt + 1) * eventsOfAttempt
+	}
+}
+
 // attempt closes what an earlier attempt of the run has left open: the next one calls its models and subgraphs again.
 func (p *Projection) attempt(st *runState, rec *bridge.Record) {
 	next := rec.Attempt
@@ -299,11 +310,13 @@ func (p *Projection) attempt(st *runState, rec *bridge.Record) {
 		return
 	}
 	if st.attempt > 0 && st.started {
+		st.skip() // what was open depends on what was written
 		p.finishMessages(st, func(*message) bool { return true })
 		p.closeSpaces(st, "", "interrupted", "")
 		clear(st.closed)
 		clear(st.agents)
 		clear(st.calls)
+		st.skip()
 	}
 	if st.attempt = next; st.durable {
 		st.ahead = rec.Offset.MS - st.at

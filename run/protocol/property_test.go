@@ -1,6 +1,7 @@
 package protocol_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -55,6 +56,7 @@ func newStory(seed uint64) *story {
 		for s.attempt = 1; s.attempt == 1 || s.attempt < 4 && s.IntN(3) == 0; s.attempt++ {
 			s.add(bridge.Data, "metadata", "", fmt.Sprintf(`{"run_id":%q,"attempt":%d}`, s.run.ID, s.attempt))
 			s.graph("", 0)
+			s.ms += 1000 // until the lease has expired
 		}
 		s.attempt--
 		s.add(bridge.Terminal, "metadata", "", `{"status":"run_done"}`)
@@ -192,6 +194,21 @@ func TestProperties(t *testing.T) {
 			return e.Method != "messages" || strings.HasPrefix(strings.Join(e.Params.Namespace[max(0, len(e.Params.Namespace)-1):], ""), "tools:")
 		}), project(t, hides, everything, s.records), "seed %d", seed)
 
+		// A server that is killed has not written the last records of its attempt. Who has seen them and who has not see the next attempt under the same numbers,
+		// and no event has the number of one that is gone.
+		if begin, kept := s.killed(); begin > 0 {
+			before, after := projectFrom(t, s.rows, s.records, begin)
+			keptBefore, keptAfter := projectFrom(t, s.rows, kept, begin-(len(s.records)-len(kept)))
+			require.Equal(t, timeless(after), timeless(keptAfter), "seed %d", seed)
+			gone := keep(before, func(e event) bool {
+				return !slices.ContainsFunc(keptBefore, func(k event) bool { return k.EventID == e.EventID })
+			})
+			for _, e := range gone {
+				require.False(t, slices.ContainsFunc(project(t, s.rows, everything, kept), func(k event) bool { return k.Seq == e.Seq }), "seed %d: %d is another event", seed, e.Seq)
+			}
+			wellFormed(t, project(t, s.rows, everything, kept), fmt.Sprintf("seed %d, killed", seed))
+		}
+
 		// The record of an end may never come.
 		over := map[id.Run]bool{}
 		lost := slices.DeleteFunc(slices.Clone(s.records), func(rec *bridge.Record) bool {
@@ -202,6 +219,53 @@ func TestProperties(t *testing.T) {
 		wellFormed(t, ended, fmt.Sprintf("seed %d, without ends", seed))
 		require.Len(t, ended, len(whole), "seed %d", seed)
 	}
+}
+
+// killed returns the place at which another attempt of a run that is kept begins, and the records without some of the last ones before it, which were not written.
+// 0: there is no such place.
+func (s *story) killed() (begin int, kept []*bridge.Record) {
+	var places []int
+	for i, rec := range s.records {
+		if rec.Attempt > 1 && rec.Event == "metadata" && rec.Kind != bridge.Terminal && s.rows[rec.Run].Durable() {
+			places = append(places, i)
+		}
+	}
+	if len(places) == 0 {
+		return 0, nil
+	}
+	begin = places[s.IntN(len(places))]
+	first := begin
+	for at := s.records[begin]; first > 0 && s.records[first-1].Run == at.Run && s.records[first-1].Attempt == at.Attempt-1; {
+		if first--; bytes.Contains(s.records[first].Data, []byte("__interrupt__")) {
+			return 0, nil // it is not requested again
+		}
+	}
+	return begin, slices.Delete(slices.Clone(s.records), begin-s.IntN(begin-first), begin) // the first record of the attempt was written
+}
+
+// timeless returns events without their times.
+func timeless(events []event) []event {
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].Params.Timestamp = 0
+	}
+	return events
+}
+
+// projectFrom returns the events of records up to the one at an index, which begins an attempt, and those of the rest.
+func projectFrom(t *testing.T, source protocol.Source, records []*bridge.Record, index int) (before, after []event) {
+	t.Helper()
+	p := protocol.New(source, everything)
+	for i, rec := range records {
+		events, err := p.Add(t.Context(), rec)
+		require.NoError(t, err)
+		if i <= index {
+			before = append(before, decoded(t, events)...)
+		} else {
+			after = append(after, decoded(t, events)...)
+		}
+	}
+	return before, after
 }
 
 // hiding shows no messages, as those of a summarizer.
