@@ -63,7 +63,7 @@ type Publisher struct {
 // NewPublisher makes a publisher; run makes it keep records.
 func NewPublisher(o PublisherOptions) *Publisher {
 	// Full means that the storage is slower than the graphs: their runs then wait for it.
-	p := &Publisher{PublisherOptions: o, keep: make(chan kept, 1024), stopped: make(chan struct{})}
+	p := &Publisher{PublisherOptions: o, keep: make(chan kept, 2048), stopped: make(chan struct{})}
 	p.ends.SetLimit(endsAtOnce)
 	p.remote, _ = o.Bridge.(bridge.Remote)
 	p.numbers = o.Shared || p.remote != nil
@@ -97,7 +97,7 @@ type kept struct {
 }
 
 // keepBatch bounds one transaction of kept records.
-const keepBatch = 512
+const keepBatch = 2048
 
 // Run writes records until ctx ends, and then those that wait.
 func (p *Publisher) Run(ctx context.Context) {
@@ -121,8 +121,9 @@ func (p *Publisher) Close() {
 	close(p.stopped)
 }
 
-// gather is how long records wait for others to be written with, unless someone waits for them. A transaction costs as much as dozens of tokens.
-const gather = 20 * time.Millisecond
+// gather is how long records wait for others to be written with, unless someone waits for them. A transaction costs as much as dozens of tokens; and what waits
+// is lost when the process is killed.
+const gather = 50 * time.Millisecond
 
 // KeepRecords writes the records of resumable runs, those of a short time in one transaction. When ctx ends it writes what waits and returns.
 func (p *Publisher) KeepRecords(ctx context.Context) {
