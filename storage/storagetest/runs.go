@@ -25,6 +25,7 @@ func updateRun(t *testing.T, b Backend, r *run.Run, change func(*run.Run)) {
 }
 
 var runCases = map[string]func(*testing.T, Backend){
+	"the runs of all threads": recentRuns,
 	"the newest runs of several threads": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2), newThread(3))
 		var all []*run.Run

@@ -1,6 +1,7 @@
 package relational
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -9,60 +10,66 @@ import (
 	"understudy/run"
 )
 
-// RecentRuns returns rows of SelectRuns without arguments and with the metadata of the thread, newest first. A run of a thread that is gone has none.
-var RecentRuns = same("SELECT " + RunColumns + ", NULL, NULL, NULL, NULL, NULL, (SELECT t.metadata FROM threads t WHERE t.thread_id = runs.thread_id) FROM runs " +
-	OfThreads + "run_id < $1 ORDER BY run_id DESC LIMIT $2")
+var (
+	// RecentWindow counts the newest runs before one, up to a number, and returns the oldest of them.
+	RecentWindow = same("SELECT count(*), min(run_id) FROM (SELECT run_id FROM runs WHERE run_id < $1 ORDER BY run_id DESC LIMIT $2) newest")
+	// RecentChosen returns those of a window with a status and of a graph, with the metadata of their threads. A thread that is gone has none.
+	RecentChosen = same("SELECT run_id, (SELECT t.metadata FROM threads t WHERE t.thread_id = runs.thread_id) FROM runs " + OfThreads +
+		"run_id < $1 AND run_id >= $2 AND ($3 = '' OR status = $3) AND ($4 = '' OR graph_id = $4) ORDER BY run_id DESC LIMIT $5")
+	// RecentRuns returns rows of SelectRuns without arguments.
+	RecentRuns = differing(recentRuns("= ANY($1)"), recentRuns("IN (SELECT value FROM json_each($1))"))
+)
+
+func recentRuns(among string) string {
+	return "SELECT " + RunColumns + ", NULL, NULL, NULL, NULL, NULL FROM runs WHERE run_id " + among + " ORDER BY run_id DESC"
+}
 
 const (
-	recentAtOnce = 500         // rows that one statement reads to select from
-	recentAtMost = 10_000      // rows that one call looks at
+	recentAtMost = 5_000       // runs that one call looks at
 	afterRuns    = id.Run("g") // is above every UUID
 )
 
 // RecentRuns implements run.Store.
 func (s *Store) RecentRuns(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error) {
 	reach := access.Reach(ctx, access.Threads)
-	at := q.Before
-	if at == "" {
-		at = afterRuns
-	}
-	atOnce := recentAtOnce
-	if q.Status == "" && q.Graph == "" && reach == nil {
-		atOnce = q.Limit // all are selected
+	before := cmp.Or(q.Before, afterRuns)
+	window, limit := recentAtMost, q.Limit
+	switch {
+	case reach != nil:
+		limit = window // what is not in reach does not count
+	case q.Status == "" && q.Graph == "":
+		window = q.Limit // all are chosen
 	}
 	err = s.db.Snapshot(ctx, func(db Querier) error {
-		page = nil
-		for seen := 0; seen < recentAtMost; {
-			read, full := 0, false
-			if err := db.Query(RecentRuns, func(r Row) error {
-				read++
-				if full {
-					return nil
-				}
-				found, err := ScanRun(r)
-				if err != nil {
-					return err
-				}
-				at = found.ID
-				if (q.Status == "" || found.Status == q.Status) && (q.Graph == "" || found.Graph == q.Graph) && (reach == nil || reach.Match(r.Bytes(colKwargs+5))) {
-					page = append(page, found)
-					full = len(page) == q.Limit
-				}
-				return nil
-			}, at, atOnce); err != nil {
-				return err
+		page, next = nil, ""
+		var oldest id.Run
+		if err := db.Query(RecentWindow, func(r Row) error {
+			oldest = id.Run(r.Text(1))
+			if int(r.Int(0)) == window {
+				next = oldest
 			}
-			next = at
-			if full {
-				return nil
-			}
-			if read < atOnce {
-				next = ""
-				return nil
-			}
-			seen += read
+			return nil
+		}, before, window); err != nil || oldest == "" {
+			return err
 		}
-		return nil
+		var chosen []id.Run
+		if err := db.Query(RecentChosen, func(r Row) error {
+			if reach == nil || reach.Match(r.Bytes(1)) {
+				chosen = append(chosen, id.Run(r.Text(0)))
+			}
+			if len(chosen) < q.Limit {
+				return nil
+			}
+			next = chosen[len(chosen)-1]
+			return ErrStop
+		}, before, oldest, string(q.Status), q.Graph, limit); err != nil || chosen == nil {
+			return err
+		}
+		return db.Query(RecentRuns, func(r Row) error {
+			found, err := ScanRun(r)
+			page = append(page, found)
+			return err
+		}, chosen)
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("recent runs: %w", err)
