@@ -21,13 +21,18 @@ func (p params) last(name string) (value string, given bool) {
 
 // limit reads the parameter limit: absent if it is not given.
 func (p params) limit(absent, most int) (int, error) {
-	v, given := p.last("limit")
+	return p.number("limit", absent, most)
+}
+
+// number reads a parameter that is a number: absent if it is not given.
+func (p params) number(name string, absent, most int) (int, error) {
+	v, given := p.last(name)
 	if !given {
 		return absent, nil
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 || n > most {
-		return 0, fault.Newf(fault.Unprocessable, "Invalid limit: a number from 1 to %d", most)
+		return 0, fault.Newf(fault.Unprocessable, "Invalid %s: a number from 1 to %d", name, most)
 	}
 	return n, nil
 }

@@ -25,6 +25,7 @@ import (
 	"understudy/run"
 	"understudy/run/protocol"
 	"understudy/run/spans"
+	"understudy/run/usage"
 	"understudy/run/webhook"
 	"understudy/store"
 	"understudy/thread"
@@ -222,6 +223,19 @@ func (f *fakeEntries) Close() {
 func (f fakeThreads) UpdateState(_ context.Context, at thread.Place, u [][]graph.StateUpdate) (thread.Place, error) {
 	at.ID = "c"
 	return at, f.note(u)
+}
+
+type fakeUsage struct{ *services }
+
+func (f fakeUsage) Report(_ context.Context, q usage.Query) (*usage.Report, error) {
+	if err := f.note(q); err != nil {
+		return nil, err
+	}
+	n := int64(7)
+	until := usage.DayOf(q.Until)
+	r := &run.Run{Graph: "g", Assistant: "a", Status: run.Error}
+	sums := usage.Of(r, &run.Completion{LLMCalls: &n, TotalTokens: &n, ByModel: map[string]run.Usage{"m": {Calls: 7, Total: &n}}}, time.Time{}.Add(time.Second))
+	return usage.NewReport(until-int64(q.Days)+1, until, map[int64][]usage.Sum{until: sums}, sums), nil
 }
 
 type fakeSearch struct{ *services }
@@ -480,7 +494,7 @@ type world struct {
 func options(f *services) Options {
 	hub := changes.NewHub(slog.New(slog.DiscardHandler))
 	f.touch = hub.Add
-	return Options{Changes: hub, Search: fakeSearch{f}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
+	return Options{Changes: hub, Search: fakeSearch{f}, Usage: fakeUsage{f}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
 }
 
 func setup(t testing.TB, change ...func(*Options)) *world {

@@ -28,6 +28,7 @@ type Options struct {
 	Items      Items
 	Changes    Changes // nil: no route
 	Search     Search  // nil: no route
+	Usage      Usage   // nil: no route
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator

@@ -251,6 +251,9 @@ func (s *Server) routes() {
 	if s.opts.Search != nil && !d.Threads {
 		(&searchHandlers{s.transport, s.opts.Search}).routes(s.route)
 	}
+	if s.opts.Usage != nil && !d.Runs {
+		(&usageHandlers{s.opts.Usage}).routes(s.route)
+	}
 	if s.opts.Studio && !d.UI {
 		s.studioRoutes()
 	}

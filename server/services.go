@@ -13,6 +13,7 @@ import (
 	"understudy/run"
 	"understudy/run/protocol"
 	"understudy/run/spans"
+	"understudy/run/usage"
 	"understudy/run/webhook"
 	"understudy/store"
 	"understudy/thread"
@@ -83,6 +84,11 @@ type Changes interface {
 type Search interface {
 	// Search returns results, newest first, and the place behind which the next page begins; the zero Place: there is none. A page may be short.
 	Search(ctx context.Context, q search.Query, limit int) (page []search.Result, next search.Place, err error)
+}
+
+// Usage is the service of the route that reports what runs used.
+type Usage interface {
+	Report(ctx context.Context, q usage.Query) (*usage.Report, error)
 }
 
 // Runs is the service of the routes for runs. An empty thread means stateless.

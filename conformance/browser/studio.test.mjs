@@ -7,6 +7,7 @@ import { BASE_URL, eventually, launch, openPage, words } from "./browser.mjs";
 
 const skip = (await fetch(`${BASE_URL}/studio/`)).ok ? false : "the server has no studio";
 const recorded = (await fetch(`${BASE_URL}/understudy/runs?limit=1`)).ok; // a proxy has no spans of what it passes on
+const own = recorded ? ["usage"] : []; // pages whose routes a proxy does not have
 const axe = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 const browser = await launch();
 after(() => browser.close());
@@ -477,6 +478,23 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByText("No message has these words").waitFor();
   });
 
+  journey("what runs used, by day and by model", async (studio, page) => {
+    if (!recorded) return;
+    const { total: before } = await studio.rest("/understudy/usage?days=7");
+    await studio.begin("agent", "hello");
+    await studio.idle();
+    await page.getByRole("link", { name: "Usage" }).click();
+    await page.getByRole("combobox", { name: "Days" }).selectOption("7");
+    const runs = page.locator(".figures div", { hasText: "runs" }).locator("dd").first();
+    await eventually(async () => assert.ok(Number.parseFloat(await runs.textContent()) >= Math.min(999, before.runs + 1)));
+    await page.getByRole("button", { name: "Runs", exact: true }).click();
+    await page.getByRole("img", { name: /^Runs by day/ }).waitFor();
+    await page.getByText("As a table").click();
+    await page.locator(".usage-chart tbody tr").first().waitFor();
+    await page.getByRole("region", { name: "Graphs" }).getByRole("link", { name: "agent", exact: true }).click();
+    await page.waitForURL(/\/runs\?graph=agent/);
+  });
+
   for (const colorScheme of ["light", "dark"])
     journey(`axe finds nothing to complain about, ${colorScheme}`, async (studio, page) => {
       await page.getByRole("textbox", { name: "Message" }).waitFor();
@@ -494,7 +512,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
       await studio.begin("hitl", 'call search {"q": "cats"}');
       await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
       await studio.accessible("a question");
-      for (const path of ["approvals", "runs", "graphs", "store", "crons", "nowhere"]) {
+      for (const path of ["approvals", "runs", "graphs", "store", "crons", ...own, "nowhere"]) {
         await page.goto(`${BASE_URL}/studio/${path}`);
         await page.locator("h1").waitFor();
         if (path === "graphs") await page.locator(".graph .node").first().waitFor();
@@ -507,7 +525,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     for (const width of [320, 768, 1920])
       journey(`nothing is wider than a screen of ${width} pixels, ${colorScheme}`, async (studio, page) => {
         await page.getByRole("textbox", { name: "Message" }).waitFor();
-        for (const path of ["", "approvals", "runs", "graphs", "store", "crons"]) {
+        for (const path of ["", "approvals", "runs", "graphs", "store", "crons", ...own]) {
           await page.goto(`${BASE_URL}/studio/${path}`);
           await page.locator("h1").first().waitFor();
           assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `/studio/${path}`);

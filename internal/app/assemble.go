@@ -20,6 +20,7 @@ import (
 	"understudy/run"
 	"understudy/run/service"
 	"understudy/run/spans"
+	"understudy/run/usage"
 	"understudy/run/webhook"
 	"understudy/server"
 	"understudy/store"
@@ -49,6 +50,7 @@ func (s *Server) assemble(c Config) error {
 	indexed := s.useSearch(context.Background())
 	s.search = search.NewService(s.rows, indexed)
 	s.searches = indexed == nil
+	s.usage = &usage.Service{Store: s.rows, Now: s.now, Log: s.log}
 	if logs != nil {
 		s.mirror = mirror.New(mirror.Options{
 			Dir: cfg.History.JSONL, Store: s.rows, Changes: logs, Encode: compat.AppendEvent, Log: s.log,
@@ -140,7 +142,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		}
 	}
 	o := server.Options{
-		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search,
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search, Usage: s.usage,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Grace: cfg.Grace, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),

@@ -287,3 +287,17 @@ func TestSearchFindsWhatIsInReach(t *testing.T) {
 	require.JSONEq(t, `[]`, gjson.Get(v.must("bob", "GET", path, ""), "results").Raw)
 	require.Equal(t, http.StatusNotFound, v.ask("bob", "GET", path+"&thread_id="+thread, "").status)
 }
+
+// Each user sees what their own runs used; usage adds up over everyone for those who reach everything.
+func TestUsageIsOfTheCaller(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageServer(t).url()}
+	runs := func(user string) int64 {
+		return gjson.Get(v.must(user, "GET", "/understudy/usage?days=2", ""), "total.runs").Int()
+	}
+	before := map[string]int64{"ada": runs("ada"), "bob": runs("bob")}
+	thread := gjson.Get(v.must("ada", "POST", "/threads", `{"metadata":{"members":["bob"]}}`), "thread_id").String()
+	v.must("ada", "POST", "/threads/"+thread+"/runs/wait", `{"assistant_id":"talk","input":{"note":"x","messages":[{"type":"human","content":"hi"}]}}`)
+	require.Equal(t, before["ada"]+1, runs("ada"))
+	require.Equal(t, before["bob"], runs("bob"), "bob sees the thread, but did not run it")
+}

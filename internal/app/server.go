@@ -38,6 +38,7 @@ import (
 	"understudy/internal/logctx"
 	"understudy/internal/room"
 	"understudy/run/service"
+	"understudy/run/usage"
 	"understudy/server"
 	"understudy/server/guard"
 	"understudy/store"
@@ -98,6 +99,7 @@ type Server struct {
 	search   *search.Service
 	indexer  *search.Indexer // runs if searches
 	searches bool
+	usage    *usage.Service
 	mirror   *mirror.Mirror // nil when there is none
 	bridge   backend.Bridge
 
@@ -210,6 +212,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.searches {
 		lower.Go(func() error { return s.indexer.Run(below, s.rows) })
 	}
+	lower.Go(func() error { return s.usage.Run(below) })
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })
 	}

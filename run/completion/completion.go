@@ -9,11 +9,13 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/access"
 	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/run"
+	"understudy/run/usage"
 )
 
 // maxText is how many characters of a message are kept: enough for a list of runs.
@@ -172,6 +174,9 @@ func RecordEnd(tx Tx, r *run.Run, reported *Calls, now time.Time) error {
 	if err := tx.PutCompletion(r.ID, c); err != nil {
 		return err
 	}
+	if err := putUsage(tx, r, c, now); err != nil {
+		return err
+	}
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -185,6 +190,19 @@ func RecordEnd(tx Tx, r *run.Run, reported *Calls, now time.Time) error {
 	metadata.SetText("error_type", failure.Text("error"))
 	metadata.Set("completion", data)
 	return appendEvent(tx, r, eventstore.TypeRunError, eventstore.CategoryError, jsonobj.Quote(failure.Text("message")), metadata, now)
+}
+
+// putUsage lists what a run that is over used for the sums of its day.
+func putUsage(tx Tx, r *run.Run, c *run.Completion, now time.Time) error {
+	identity := ""
+	if who := access.OfRun(r.Kwargs.Config); who != nil {
+		identity = who.Identity
+	}
+	sums, err := json.Marshal(usage.Of(r, c, now))
+	if err != nil {
+		return err
+	}
+	return tx.PutUsage(identity, usage.DayOf(now), sums)
 }
 
 // RecordRollback writes to the log that a run was undone: who copies the log learns it from there, for marks on rows that are copied

@@ -43,6 +43,9 @@ func (g *Guard) Wrap(o *server.Options) {
 	if o.Changes != nil {
 		o.Changes = &changed{Guard: g, inner: o.Changes}
 	}
+	if o.Usage != nil {
+		o.Usage = &used{Guard: g, inner: o.Usage}
+	}
 	if o.Search != nil {
 		o.Search = &searching{Guard: g, inner: o.Search}
 	}

@@ -116,7 +116,7 @@ func TestPlans(t *testing.T) {
 		relational.RunsOfThread.Postgres, relational.NextDue.Postgres, relational.NextDelivery.Postgres, relational.NextCron.Postgres,
 		relational.SeqsOfThread[0].Postgres, relational.SeqsOfThread[1].Postgres, relational.SeqsOfType[0].Postgres, relational.SeqsOfType[1].Postgres,
 		relational.SeqsOfRun[0].Postgres, relational.SeqsOfRun[1].Postgres,
-		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentRuns.Postgres, relational.SweepSpans.Postgres,
+		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentWindow.Postgres, relational.RecentChosen.Postgres, relational.RecentRuns.Postgres, relational.EndedUsage.Postgres, relational.UsageOfDays.Postgres, relational.UsageOfNames.Postgres, relational.SweepSpans.Postgres,
 		relational.MessageBodies.Postgres, relational.NewestBodies.Postgres,
 	}
 	sorted = append(sorted, deletesOfThread...)

@@ -41,7 +41,7 @@ func TestDamagedPages(t *testing.T) {
 	path := filepath.Join(dir, fileName)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	for i := len(text) / 4; i < len(text); i++ {
+	for i := len(text) / 2; i < len(text); i++ {
 		text[i] = byte(i * 7)
 	}
 	require.NoError(t, os.WriteFile(path, text, 0o600))

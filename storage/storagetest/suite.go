@@ -23,6 +23,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/seedtest"
 	"understudy/run"
+	"understudy/run/usage"
 	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/changes"
@@ -38,6 +39,7 @@ type Backend struct {
 	Keys       auth.KeyStore
 	Sessions   auth.SessionStore
 	Audit      audit.Store
+	Usage      usage.Store
 	Search     search.Store
 	// Reopen closes the storage and opens it again as after a restart. The old Backend must not be
 	// used any more.
@@ -96,6 +98,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
 		{"Touched", touchedCases},
 		{"Audit", auditCases},
 		{"Limits", limitCases},
+		{"Usage", usageCases},
 		{"Words", searchTextCases},
 	} {
 		if slices.Contains(seldom, group.name) && !seedtest.InFull() {

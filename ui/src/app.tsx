@@ -1,5 +1,5 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Bot, CalendarClock, Database, Hourglass, ListChecks, LogOut, MessagesSquare, Network } from "lucide-react";
+import { Bot, CalendarClock, ChartColumn, Database, Hourglass, ListChecks, LogOut, MessagesSquare, Network } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useChanges } from "./api/use-changes";
@@ -16,6 +16,7 @@ import { Sidebar } from "./threads/sidebar";
 import { useThreads } from "./threads/threads";
 
 const RunPage = lazy(() => import("./run/run-page"));
+const UsagePage = lazy(() => import("./pages/usage"));
 
 const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
 
@@ -65,6 +66,11 @@ function Shell() {
             </Suspense>
           )}
         </Route>
+        <Route path="/usage">
+          <Suspense fallback={<main className="page" aria-busy />}>
+            <UsagePage />
+          </Suspense>
+        </Route>
         <Route path="/store" component={StorePage} />
         <Route path="/crons" component={Crons} />
         <Route>
@@ -88,6 +94,7 @@ function Rail() {
     ["/graphs", "Graphs", Network, location.startsWith("/graphs")],
     ["/store", "Store", Database, location === "/store"],
     ["/crons", "Crons", CalendarClock, location === "/crons"],
+    ["/usage", "Usage", ChartColumn, location === "/usage"],
   ] as const;
   return (
     <nav className="rail" aria-label="Pages">
@@ -107,12 +114,12 @@ function Rail() {
   );
 }
 
-/** Keys outside of fields: / finds, n begins a thread, g then t, a, r, g, s or c goes to a page. */
+/** Keys outside of fields: / finds, n begins a thread, g then t, a, r, g, s, c or u goes to a page. */
 function useShortcuts() {
   const [, navigate] = useLocation();
   useEffect(() => {
     let before = "";
-    const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons" };
+    const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons", u: "/usage" };
     const onKey = (e: KeyboardEvent) => {
       if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select")) return;
       if (e.key === "/") {

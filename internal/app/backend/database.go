@@ -22,6 +22,7 @@ import (
 	"understudy/internal/config"
 	"understudy/proxy/record"
 	"understudy/run"
+	"understudy/run/usage"
 	"understudy/storage/postgres"
 	"understudy/storage/sqlite"
 	"understudy/store"
@@ -50,6 +51,7 @@ type Database interface {
 	thread.LogStore
 	mirror.Store
 	search.Store
+	usage.Store
 
 	// Ping reports whether the database answers.
 	Ping(ctx context.Context) error

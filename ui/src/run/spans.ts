@@ -155,14 +155,19 @@ export function place(axis: readonly Stretch[], time: number): number {
   return s.at + s.width * Math.min(1, Math.max(0, (time - s.from) / (s.to - s.from)));
 }
 
-/** What a model call cost in dollars; null when the table has no price. The longest name that the model's begins with counts. */
-export function costOf(span: Span, prices: Prices): number | null {
-  if (!span.usage || !span.model) return null;
+/** The price of a model; null when the table has none. The longest name that the model's begins with counts. */
+export function priceOf(model: string, prices: Prices): Price | null {
   const name = Object.keys(prices)
-    .filter((p) => span.model!.startsWith(p))
+    .filter((p) => model.startsWith(p))
     .sort((a, b) => b.length - a.length)[0];
-  if (name === undefined) return null;
-  const { input, output, cached } = prices[name]!;
+  return name === undefined ? null : prices[name]!;
+}
+
+/** What a model call cost in dollars; null when the table has no price. */
+export function costOf(span: Span, prices: Prices): number | null {
+  const price = span.usage && span.model ? priceOf(span.model, prices) : null;
+  if (!price || !span.usage) return null;
+  const { input, output, cached } = price;
   const { input_tokens, output_tokens, cached_tokens } = span.usage;
   return ((input_tokens - cached_tokens) * input + cached_tokens * (cached ?? input) + output_tokens * output) / 1e6;
 }

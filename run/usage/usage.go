@@ -1,0 +1,197 @@
+// Package usage sums up what runs used: by day, for everyone together and for each identity. Sums outlive the runs that they count.
+//
+// The transaction that ends a run appends one row to a list; Fold adds what is listed to the sums of days. So runs that end at the same time
+// never wait for each other at a row of sums.
+package usage
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"understudy/run"
+)
+
+// Kinds of sums.
+const (
+	All       = "all" // of a day; its Name is ""
+	Graph     = "graph"
+	Assistant = "assistant"
+	Model     = "model"
+	Caller    = "caller"
+	took      = "took" // runs by how long they took: Name is the number of a bucket
+)
+
+// Sum is what runs used, of one kind and name.
+type Sum struct {
+	Kind   string `json:"k"`
+	Name   string `json:"n,omitempty"`
+	Runs   int64  `json:"r,omitempty"`
+	Errors int64  `json:"e,omitempty"` // runs with status error or timeout
+	Calls  int64  `json:"c,omitempty"` // of models
+	Input  int64  `json:"i,omitempty"` // tokens; those that no model reported count as none
+	Output int64  `json:"o,omitempty"`
+	Total  int64  `json:"t,omitempty"`
+}
+
+// Add adds another sum.
+func (s *Sum) Add(o *Sum) {
+	s.Runs += o.Runs
+	s.Errors += o.Errors
+	s.Calls += o.Calls
+	s.Input += o.Input
+	s.Output += o.Output
+	s.Total += o.Total
+}
+
+// Ended is a run that has ended, as a storage keeps it until it is folded.
+type Ended struct {
+	ID       int64  // in the list
+	Identity string // a digest of whose run it was; "": that is not known
+	Day      int64  // since 1970, UTC
+	Sums     []Sum
+}
+
+// maxName bounds the name of a model, which graphs may choose, in bytes.
+const maxName = 200
+
+// Of returns what a run that ends now adds to the sums.
+func Of(r *run.Run, c *run.Completion, now time.Time) []Sum {
+	whole := Sum{Kind: All, Runs: 1, Calls: value(c.LLMCalls), Input: value(c.InputTokens), Output: value(c.OutputTokens), Total: value(c.TotalTokens)}
+	if r.Status == run.Error || r.Status == run.Timeout {
+		whole.Errors = 1
+	}
+	of := func(kind, name string) Sum {
+		s := whole
+		s.Kind, s.Name = kind, name
+		return s
+	}
+	out := []Sum{whole, of(Graph, r.Graph), of(Assistant, string(r.Assistant)), {Kind: took, Name: bucket(now.Sub(r.CreatedAt)), Runs: 1}}
+	for kind, by := range map[string]map[string]run.Usage{Model: c.ByModel, Caller: c.ByCaller} {
+		for name, u := range by {
+			if len(name) > maxName {
+				name = name[:maxName]
+			}
+			out = append(out, Sum{Kind: kind, Name: name, Runs: 1, Errors: whole.Errors, Calls: u.Calls, Input: value(u.Input), Output: value(u.Output), Total: value(u.Total)})
+		}
+	}
+	return out
+}
+
+func value(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// DayOf returns the day of a time.
+func DayOf(t time.Time) int64 { return t.Unix() / (24 * 60 * 60) }
+
+// Date is the inverse of DayOf.
+func Date(day int64) time.Time { return time.Unix(day*24*60*60, 0).UTC() }
+
+// perOctave is how many buckets of durations there are between one and its double, so that a percentile is right within 19 %.
+const perOctave = 4
+
+func bucket(d time.Duration) string {
+	ms := max(1, float64(d.Microseconds())/1000)
+	return strconv.Itoa(int(math.Ceil(perOctave * math.Log2(ms))))
+}
+
+// Report is what was used in some days.
+type Report struct {
+	Since, Until int64 // days, both included
+	Whole        Day
+	Days         []Day            // one for each day
+	By           map[string][]Sum // by kind, those with the most tokens first
+}
+
+// Day is the use of a day.
+type Day struct {
+	Day int64
+	Sum
+	P50, P95 time.Duration // from creation to end; 0: no run ended
+}
+
+// MaxNamed bounds the sums of a kind in a report.
+const MaxNamed = 100
+
+// NewReport puts sums together. Those of a day alone have its number in days, others 0; a sum may come in parts.
+func NewReport(since, until int64, days map[int64][]Sum, named []Sum) *Report {
+	r := &Report{Since: since, Until: until, By: map[string][]Sum{Graph: {}, Assistant: {}, Model: {}, Caller: {}}}
+	whole := map[int]int64{}
+	for day := since; day <= until; day++ {
+		d, buckets := Day{Day: day}, map[int]int64{}
+		for _, s := range days[day] {
+			if s.Kind == All {
+				d.Add(&s)
+			} else if n, err := strconv.Atoi(s.Name); err == nil && s.Kind == took {
+				buckets[n] += s.Runs
+				whole[n] += s.Runs
+			}
+		}
+		d.P50, d.P95 = percentiles(buckets)
+		r.Days = append(r.Days, d)
+		r.Whole.Add(&d.Sum)
+	}
+	r.Whole.P50, r.Whole.P95 = percentiles(whole)
+	for kind := range r.By {
+		r.By[kind] = most(kind, named)
+	}
+	return r
+}
+
+// most returns the sums of a kind, one for each name; what is beyond MaxNamed is together under the name "".
+func most(kind string, named []Sum) []Sum {
+	byName := map[string]*Sum{}
+	for _, s := range named {
+		if s.Kind != kind {
+			continue
+		}
+		if have := byName[s.Name]; have != nil {
+			have.Add(&s)
+		} else {
+			byName[s.Name] = &s
+		}
+	}
+	out := []Sum{}
+	for _, s := range byName {
+		out = append(out, *s)
+	}
+	slices.SortFunc(out, func(a, b Sum) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Name, b.Name))
+	})
+	if len(out) > MaxNamed {
+		rest := Sum{Kind: kind}
+		for _, s := range out[MaxNamed:] {
+			rest.Add(&s)
+		}
+		out = append(out[:MaxNamed], rest)
+	}
+	return out
+}
+
+// percentiles returns the upper bounds of the buckets with the run in the middle and with that at 95 %.
+func percentiles(buckets map[int]int64) (p50, p95 time.Duration) {
+	order, all := []int{}, int64(0)
+	for n, runs := range buckets {
+		order = append(order, n)
+		all += runs
+	}
+	slices.Sort(order)
+	seen := int64(0)
+	for _, n := range order {
+		seen += buckets[n]
+		upTo := time.Duration(math.Pow(2, float64(n)/perOctave) * float64(time.Millisecond)).Round(time.Millisecond)
+		if p50 == 0 && 2*seen >= all {
+			p50 = upTo
+		}
+		if p95 == 0 && 100*seen >= 95*all {
+			p95 = upTo
+		}
+	}
+	return p50, p95
+}

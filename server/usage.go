@@ -1,0 +1,29 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+	"understudy/run/usage"
+)
+
+// usageHandlers serve what runs used.
+type usageHandlers struct{ usage Usage }
+
+func (h *usageHandlers) routes(route register) {
+	route("GET", "/understudy/usage", h.report)
+}
+
+func (h *usageHandlers) report(c *fiber.Ctx) error {
+	q, err := compat.UsageQuery(func(name string) []string { return queries(c, name) })
+	if err != nil {
+		return err
+	}
+	report, err := reading(c, func(ctx context.Context) (*usage.Report, error) { return h.usage.Report(ctx, q) })
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, compat.AppendUsed(nil, report))
+}
