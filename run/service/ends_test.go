@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -199,6 +201,49 @@ func (tx runWrites) InsertRun(r *run.Run) error {
 func (tx runWrites) UpdateRun(r *run.Run) error {
 	*tx.wrote = true
 	return tx.Tx.UpdateRun(r)
+}
+
+// A stop that waits for a run says so, long before the grace period is over.
+func TestShutdownSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	log := &said{text: "waiting for runs to end", heard: make(chan struct{})}
+	began := make(chan struct{})
+	w := newWorld(t, map[string]script{"long": {stream: func(ctx context.Context, _ graph.Invocation, _ func(string, string)) error {
+		close(began)
+		select {
+		case <-log.heard:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}}, func(o *service.Options) {
+		o.Grace = time.Minute
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
+	th := w.thread()
+	r, err := w.runs.Create(t.Context(), th, request("long"))
+	require.NoError(t, err)
+	<-began
+	w.stop()
+	w.start()
+	require.Equal(t, run.Success, w.status(th, r.ID))
+	require.Regexp(t, `runs=1 busiest_graph=long for=\d+s`, log.String())
+}
+
+// said is a log in which a text is waited for.
+type said struct {
+	logtest.Buffer
+	text  string
+	heard chan struct{} // closed when the text is there
+	once  sync.Once
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	n, err := s.Buffer.Write(p)
+	if strings.Contains(string(p), s.text) {
+		s.once.Do(func() { close(s.heard) })
+	}
+	return n, err
 }
 
 // A run that is claimed while it is created, and not executed yet, when the server ends: it is handed back before the service returns.

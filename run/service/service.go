@@ -208,31 +208,7 @@ func (s *Service) Run(ctx context.Context) error {
 	g.Go(func() error { return s.webhooks.Run(gctx) })
 	err := g.Wait()
 
-	s.slots.Close()
-	s.executions.Close()
-	ended := make(chan struct{})
-	go func() {
-		<-s.slots.Idle() // a run that is being created has a slot before it has an execution
-		s.executions.Wait()
-		close(ended)
-	}()
-	grace := time.NewTimer(s.Grace)
-	defer grace.Stop()
-	beats := time.NewTicker(s.Lease / 4)
-	defer beats.Stop()
-	for waiting := true; waiting; {
-		select {
-		case <-ended:
-			waiting = false
-		case <-beats.C:
-			if err := s.queue.Renew(work); err != nil {
-				s.log.ErrorContext(work, "background task failed; retrying", "part", "leases", "error", err)
-			}
-		case <-grace.C:
-			close(s.quit)
-			s.executions.CancelAll("", execute.ErrShutdown)
-		}
-	}
+	s.drain(work)
 	s.publisher.Close()
 	s.followers.Close()
 	stop()
