@@ -1,11 +1,14 @@
 package python_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -306,4 +309,64 @@ func TestAnotherVersionOfPython(t *testing.T) {
 		require.Equal(t, warned, strings.Count(log.String(), "python="+version+" "))
 		well(t, p)
 	}
+}
+
+// A worker whose server ends while it loads graphs leaves without a word: a traceback in the log would look like an error of the graph.
+func TestStopWhileGraphsLoad(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("SKIPPED: it finds the worker's socket by SO_PEERCRED")
+	}
+	dir := t.TempDir()
+	// It loads until the server has closed the worker's socket.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "slow.py"), []byte(`
+import os, socket, stat, struct
+from langgraph.graph import MessagesState, StateGraph
+print("loading begins", flush=True)
+for fd in range(3, 256):
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            continue
+    except OSError:
+        continue
+    s = socket.socket(fileno=os.dup(fd))
+    peer, _, _ = struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if peer == os.getppid():  # not one of the event loop
+        s.setblocking(True)
+        s.recv(1, socket.MSG_PEEK)
+graph = StateGraph(MessagesState).add_node("n", lambda s: {}).set_entry_point("n").compile()
+`), 0o600))
+	o := harmful(t)
+	o.Dir, o.Graphs = dir, map[string]python.Spec{"slow": {Path: "./slow.py:graph"}}
+	log := &waitedLog{text: "loading begins", there: make(chan struct{})}
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	p := python.New(o)
+	go func() { ended <- p.Run(ctx) }()
+	select {
+	case <-log.there:
+	case err := <-ended:
+		require.FailNow(t, "the pool ended", "%v\n%s", err, log.String())
+	}
+	stop()
+	require.NoError(t, <-ended)
+	require.NotContains(t, log.String(), "Traceback")
+}
+
+// waitedLog is a log in which a text is waited for.
+type waitedLog struct {
+	logtest.Buffer
+	text  string
+	there chan struct{} // closed when the text is
+	once  sync.Once
+}
+
+func (l *waitedLog) Write(b []byte) (int, error) {
+	n, err := l.Buffer.Write(b)
+	if strings.Contains(string(b), l.text) {
+		l.once.Do(func() { close(l.there) })
+	}
+	return n, err
 }

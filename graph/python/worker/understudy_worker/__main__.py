@@ -106,7 +106,10 @@ async def serve(sock: socket.socket, options: dict) -> None:
     def say(message: list) -> None:
         # What happens in an import has to leave at once: the loop may never get to it.
         if wire is None:
-            sock.sendall(frame(message))
+            try:
+                sock.sendall(frame(message))
+            except (BrokenPipeError, ConnectionResetError):
+                os._exit(0)  # the server has ended meanwhile: nothing is left to load graphs for
         else:
             wire.send(message)
 
