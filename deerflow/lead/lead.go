@@ -188,6 +188,7 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if g.o.Skills != nil {
 		chain = append(chain, g.skills(s.Skills))
 	}
+	chain = append(chain, durable())
 	if s.Summarization.Enabled {
 		m, err := g.summarization(s)
 		if err != nil {
@@ -207,7 +208,7 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		chain = append(chain, middleware.ToolSearch())
 	}
 	if g.o.Tools.Sandbox != nil {
-		chain = append(chain, limitSubagents())
+		chain = append(chain, limitSubagents(s.Subagents.MaxTotal))
 	}
 	if s.LoopDetection.Enabled {
 		chain = append(chain, loops(s.LoopDetection))
@@ -240,13 +241,14 @@ func (g *Graph) summarizing(s *settings.Settings, model string) (agent.Summariza
 	if err != nil {
 		return agent.SummarizationOptions{}, err
 	}
-	o := agent.SummarizationOptions{Model: m, Keep: size(s.Summarization.Keep), Log: g.o.Log, Replaced: g.rescue(s.Memory)}
+	o := agent.SummarizationOptions{Model: m, Keep: size(s.Summarization.Keep), Log: g.o.Log, Replaced: g.rescue(s.Memory), TextKey: summaryKey}
 	for _, t := range s.Summarization.Trigger {
 		o.Trigger = append(o.Trigger, size(t))
 	}
 	if len(o.Trigger) == 0 {
 		o.Trigger = []agent.Size{{Tokens: 32_000}}
 	}
+	o.Rescue = rescuing(s, o)
 	return o, nil
 }
 

@@ -106,7 +106,7 @@ func (g *Graph) characterOf(ctx context.Context) (Character, error) {
 
 // middleware calls the model that the run asks for, else that of its agent, thinking as they say. An unknown model is the first of the settings, with a warning.
 func (m *models) middleware(g *Graph) agent.Middleware {
-	return m.selection(g, func(ctx context.Context, c Character) thinking {
+	return m.selection(g, "", func(ctx context.Context, c Character) thinking {
 		how := thinking{on: true, effort: c.Effort}
 		if c.Thinking != nil {
 			how.on = *c.Thinking
@@ -121,12 +121,12 @@ func (m *models) middleware(g *Graph) agent.Middleware {
 	})
 }
 
-// subagents is middleware for agents that work for the run's: they do not think.
-func (m *models) subagents(g *Graph) agent.Middleware {
-	return m.selection(g, func(context.Context, Character) thinking { return thinking{} })
+// subagents is middleware for agents that work for the run's: with a model of their own, unless its name is "". They do not think.
+func (m *models) subagents(g *Graph, name string) agent.Middleware {
+	return m.selection(g, name, func(context.Context, Character) thinking { return thinking{} })
 }
 
-func (m *models) selection(g *Graph, how func(context.Context, Character) thinking) agent.Middleware {
+func (m *models) selection(g *Graph, fixed string, how func(context.Context, Character) thinking) agent.Middleware {
 	return agent.Middleware{
 		Name: "ModelSelectionMiddleware",
 		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
@@ -134,7 +134,7 @@ func (m *models) selection(g *Graph, how func(context.Context, Character) thinki
 			if err != nil {
 				return agent.ModelResponse{}, err
 			}
-			name := cmp.Or(wish(ctx, "model_name").String(), c.Model)
+			name := cmp.Or(fixed, wish(ctx, "model_name").String(), c.Model)
 			if name != "" && m.settings.Model(name) == nil {
 				pregel.LogOf(ctx).Warn("the model is not configured; the first one answers", "model", name)
 				name = ""

@@ -111,7 +111,11 @@ func (g *Graph) skills(set settings.Skills) agent.Middleware {
 			list := agent.Messages(r.State)
 			allowed := allowedTools(list, skills)
 			if allowed == nil || slices.Contains(allowed, r.Call.Name) {
-				return next(ctx, r)
+				out, err := next(ctx, r)
+				if read := skillRead(r, out, func(s *skill.Skill) string { return skillPath(set, s) }, skills); err == nil && read != nil {
+					out.Updates = append(slices.Clip(out.Updates), read)
+				}
+				return out, err
 			}
 			m := message.Tool(fmt.Sprintf("Error: Tool '%s' is not allowed by the activated skill. Allowed are %s.", r.Call.Name, strings.Join(allowed, ", ")), r.Call.ID).WithName(r.Call.Name)
 			m.Status = message.StatusError

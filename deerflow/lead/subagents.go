@@ -18,56 +18,32 @@ import (
 )
 
 const (
-	subagentPool    = 3  // subagents that run at once in this process; the others wait
-	minSubagents    = 1  // that a run may ask for at once
-	maxSubagents    = 4  // in one answer
-	subagentTimeout = 15 // minutes
+	subagentPool = 3 // subagents that run at once in this process; the others wait
+	minSubagents = 1 // that a run may ask for at once
+	maxSubagents = 4 // in one answer
+	maxPerRun    = 50
 )
-
-// subagentType is a kind of subagent that the model can choose.
-type subagentType struct {
-	name, description, prompt string
-	tools                     func(name string) bool
-	turns                     int
-	servers                   bool // with the tools of MCP servers
-}
-
-// subagentTypes are the built-in ones, in the order in which errors name them.
-var subagentTypes = []subagentType{
-	{
-		"general-purpose", "works on a task of several steps by itself, with all tools",
-		"You work on one task for another agent, which sees nothing but your last message. Finish the task with your tools, ask no questions, and end with a complete report: what you did and found, with file paths and sources, and what is left open.",
-		func(name string) bool {
-			return !slices.Contains([]string{"task", "ask_clarification", "present_files", "write_todos", "setup_agent", "update_agent"}, name)
-		}, 150, true,
-	},
-	{
-		"bash", "executes commands, and returns what matters of their output",
-		"You execute commands for another agent, which sees nothing but your last message. Execute one after the other when they depend on each other, and end with what they did: results, errors with their text, and the files that changed.",
-		func(name string) bool {
-			return slices.Contains([]string{"bash", "ls", "read_file", "write_file", "str_replace"}, name)
-		}, 60, false,
-	},
-}
 
 // subagents are the agents that work for the lead agent, in its thread, folders and run.
 type subagents struct {
-	agents map[string]*agent.Agent // by type
-	names  []string                // of types, in order
-	free   chan struct{}           // as many as may start now
-	after  time.Duration
+	agents map[string]*worker // by type
+	types  []subagentType     // that there are, in order
+	free   chan struct{}      // as many as may start now
 }
 
-// newSubagents builds the types for which there are tools. models chooses the model of a run, and limits holds back tools that the run must not use:
+// worker is an agent of one type.
+type worker struct {
+	*agent.Agent
+	after time.Duration // the time for a task
+}
+
+// newSubagents builds the types for which there are tools. models are those of the run, and limits holds back tools that the run must not use:
 // what an agent cannot do, it cannot delegate.
-func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Model, tools []agent.Tool, limits agent.Middleware, guards []agent.Middleware, g *Graph) (*subagents, error) {
-	out := &subagents{agents: map[string]*agent.Agent{}, free: g.subagents, after: subagentTimeout * time.Minute}
-	if s.Subagents.Timeout > 0 {
-		out.after = time.Duration(s.Subagents.Timeout * float64(time.Second))
-	}
-	for _, kind := range subagentTypes {
-		own := slices.DeleteFunc(slices.Clone(tools), func(t agent.Tool) bool { return !kind.tools(t.Name) })
-		if kind.name == "bash" && !slices.ContainsFunc(own, func(t agent.Tool) bool { return t.Name == "bash" }) {
+func newSubagents(s *settings.Settings, models *models, model agent.Model, tools []agent.Tool, limits agent.Middleware, guards []agent.Middleware, g *Graph) (*subagents, error) {
+	out := &subagents{agents: map[string]*worker{}, free: g.subagents}
+	for _, kind := range g.subagentTypes(s) {
+		own := slices.DeleteFunc(slices.Clone(tools), func(t agent.Tool) bool { return !kind.has(t.Name) })
+		if kind.name == bashType && !slices.ContainsFunc(own, func(t agent.Tool) bool { return t.Name == "bash" }) {
 			continue // commands are off
 		}
 		limit, err := agent.ModelCallLimit(agent.CallLimits{Run: kind.turns})
@@ -75,7 +51,7 @@ func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Mod
 			return nil, err
 		}
 		chain := append([]agent.Middleware{agent.RepairToolCalls()}, guards...)
-		chain = append(chain, models, limits, limit, announce(), images())
+		chain = append(chain, models.subagents(g, kind.model), limits, g.subagentSkills(s.Skills, kind), limit, announce(), images())
 		if s.LoopDetection.Enabled {
 			chain = append(chain, loops(s.LoopDetection))
 		}
@@ -93,9 +69,9 @@ func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Mod
 			Compile: []pregel.CompileOption{pregel.WithRecursionLimit(kind.turns * (2*len(chain) + 2))},
 		})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("subagent %s: %w", kind.name, err)
 		}
-		out.agents[kind.name], out.names = a, append(out.names, kind.name)
+		out.agents[kind.name], out.types = &worker{a, kind.after}, append(out.types, kind)
 	}
 	return out, nil
 }
@@ -104,10 +80,10 @@ func newSubagents(s *settings.Settings, models agent.Middleware, model agent.Mod
 func (s *subagents) tool() agent.Tool {
 	var b strings.Builder
 	b.WriteString("Gives a task to a subagent, which works on it by itself and returns a report. Use it for work that takes several steps and whose details you do not need, and for independent parts at once. Types:")
-	for _, kind := range subagentTypes {
-		if s.agents[kind.name] != nil {
-			b.WriteString("\n- " + kind.name + ": " + kind.description)
-		}
+	var names []string
+	for _, kind := range s.types {
+		b.WriteString("\n- " + kind.name + ": " + kind.description)
+		names = append(names, kind.name)
 	}
 	type args struct {
 		Description string `json:"description" jsonschema:"The task in three to five words. The user sees it."`
@@ -117,7 +93,7 @@ func (s *subagents) tool() agent.Tool {
 	return agent.MustTool("task", b.String(), func(ctx context.Context, a args) (any, error) {
 		kind := s.agents[a.Type]
 		if kind == nil {
-			return fmt.Sprintf("Error: Unknown subagent type '%s'. Available: %s", a.Type, strings.Join(s.names, ", ")), nil
+			return fmt.Sprintf("Error: Unknown subagent type '%s'. Available: %s", a.Type, strings.Join(names, ", ")), nil
 		}
 		return s.work(ctx, kind, a.Description, a.Prompt)
 	})
@@ -159,7 +135,7 @@ func report(ctx context.Context, list []message.Message) {
 }
 
 // work lets a subagent do a task, and returns the result of the call.
-func (s *subagents) work(ctx context.Context, kind *agent.Agent, description, prompt string) (any, error) {
+func (s *subagents) work(ctx context.Context, kind *worker, description, prompt string) (any, error) {
 	task := agent.CallOf(ctx).ID
 	emit := func(event map[string]any) { // to subscribers; a run without them loses nothing
 		event["task_id"] = task
@@ -175,7 +151,7 @@ func (s *subagents) work(ctx context.Context, kind *agent.Agent, description, pr
 	}
 	emit(map[string]any{"type": "task_started", "description": description})
 	said := 0
-	limited, cancel := context.WithTimeout(ctx, s.after)
+	limited, cancel := context.WithTimeout(ctx, kind.after)
 	defer cancel()
 	limited, fallback := middleware.WithFallback(limited)
 	limited = context.WithValue(limited, watchKey{}, watch(func(m message.Message) {
@@ -189,7 +165,7 @@ func (s *subagents) work(ctx context.Context, kind *agent.Agent, description, pr
 		emit(map[string]any{"type": "task_cancelled"})
 		return nil, context.Cause(ctx)
 	case errors.Is(limited.Err(), context.DeadlineExceeded):
-		reason := fmt.Sprintf("Execution timed out after %.0f seconds", s.after.Seconds())
+		reason := fmt.Sprintf("Execution timed out after %.0f seconds", kind.after.Seconds())
 		emit(map[string]any{"type": "task_timed_out", "error": reason, "usage": used})
 		return reported(ctx, "timed_out", "Task timed out. Error: "+reason, used)
 	case err != nil || fallback() != "":
@@ -244,30 +220,4 @@ func concurrent(ctx context.Context) int {
 		return min(max(int(v.Int()), minSubagents), maxSubagents)
 	}
 	return subagentPool
-}
-
-// limitSubagents cuts calls of task from an answer that has more than a run may have at once.
-func limitSubagents() agent.Middleware {
-	return agent.Middleware{
-		Name: "SubagentLimitMiddleware",
-		AfterModel: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
-			list := agent.Messages(state)
-			if len(list) == 0 {
-				return nil, nil
-			}
-			most := concurrent(ctx)
-			m, tasks := list[len(list)-1], 0
-			kept := slices.DeleteFunc(slices.Clone(m.ToolCalls), func(c message.ToolCall) bool {
-				if c.Name == "task" {
-					tasks++
-				}
-				return c.Name == "task" && tasks > most
-			})
-			if len(kept) == len(m.ToolCalls) {
-				return nil, nil
-			}
-			pregel.LogOf(ctx).Info("the model called more subagents than may run at once; the others are left out", "called", tasks, "limit", most)
-			return pregel.Values{"messages": []message.Message{middleware.WithCalls(m, kept)}}, nil
-		}},
-	}
 }

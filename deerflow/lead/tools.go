@@ -67,7 +67,7 @@ func (g *Graph) toolbox(s *settings.Settings, models *models, guards []agent.Mid
 		return agent.Middleware{}, err
 	}
 	limits := agent.Middleware{Name: "ToolGroupsMiddleware", WrapModelCall: t.offer, WrapToolCall: t.refuse}
-	sub, err := newSubagents(s, models.subagents(g), first, tools, limits, guards, g)
+	sub, err := newSubagents(s, models, first, tools, limits, guards, g)
 	if err != nil {
 		return agent.Middleware{}, fmt.Errorf("build subagents: %w", err)
 	}

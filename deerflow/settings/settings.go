@@ -165,6 +165,12 @@ type Summarization struct {
 	Model   string   `yaml:"model_name"`
 	Trigger []Amount `yaml:"trigger"`
 	Keep    Amount   `yaml:"keep"`
+
+	// The newest reads of skills that stay when the conversation is condensed: how many, their tokens together and of each, and the tools that read them.
+	SkillCount  int      `yaml:"preserve_recent_skill_count"`
+	SkillTokens int      `yaml:"preserve_recent_skill_tokens"`
+	SkillEach   int      `yaml:"preserve_recent_skill_tokens_per_skill"`
+	SkillTools  []string `yaml:"skill_file_read_tool_names"`
 }
 
 // LoopDetection says how often a model may repeat itself in a run. 0: no limit.
@@ -181,9 +187,33 @@ type LoopDetection struct {
 	} `yaml:"tool_freq_overrides"`
 }
 
-// Subagents bounds agents that work for the lead agent.
+// Subagents are agents that work for the lead agent.
 type Subagents struct {
-	Timeout float64 `yaml:"timeout_seconds"` // 0: 900
+	Timeout  float64                     `yaml:"timeout_seconds"` // of the built-in ones
+	Turns    int                         `yaml:"max_turns"`       // of the built-in ones; 0: their own
+	MaxTotal int                         `yaml:"max_total_per_run"`
+	Agents   map[string]SubagentOverride `yaml:"agents"` // by name
+	Custom   map[string]Subagent         `yaml:"custom_agents"`
+}
+
+// SubagentOverride changes a subagent. What it does not say stays.
+type SubagentOverride struct {
+	Timeout float64  `yaml:"timeout_seconds"`
+	Turns   int      `yaml:"max_turns"`
+	Model   string   `yaml:"model"`
+	Skills  []string `yaml:"skills"` // nil: not said
+}
+
+// Subagent is one that the settings define.
+type Subagent struct {
+	Description string   `yaml:"description"`
+	Prompt      string   `yaml:"system_prompt"`
+	Tools       []string `yaml:"tools"`            // nil: all
+	Disallowed  []string `yaml:"disallowed_tools"` // nil: ask_clarification and present_files
+	Skills      []string `yaml:"skills"`           // nil: all, which it reads when they fit
+	Model       string   `yaml:"model"`            // "", inherit: the run's
+	Turns       int      `yaml:"max_turns"`        // 0: 50
+	Timeout     float64  `yaml:"timeout_seconds"`  // 0: 900
 }
 
 // CircuitBreaker says when calls of a model that fails are refused for a while.
@@ -237,7 +267,10 @@ func defaults() Settings {
 	s.Guardrails.FailClosed = true
 	s.ToolOutput = ToolOutput{Enabled: true, Limit: 12_000, Head: 2_000, Tail: 1_000, Exempt: []string{"read_file"}}
 	s.CircuitBreaker = CircuitBreaker{Failures: 5, Recovery: 60}
-	s.Summarization.Keep = Amount{"messages", 20}
+	s.Summarization = Summarization{
+		Keep: Amount{"messages", 20}, SkillCount: 5, SkillTokens: 25_000, SkillEach: 5_000, SkillTools: []string{"read_file", "read", "view", "cat"},
+	}
+	s.Subagents = Subagents{Timeout: 1800, MaxTotal: 6}
 	return s
 }
 
@@ -344,6 +377,17 @@ func (s *Settings) check() error {
 	}
 	if u.MaxTotalSize <= 0 {
 		u.MaxTotalSize = def.MaxTotalSize
+	}
+	for name, a := range s.Subagents.Custom {
+		if strings.TrimSpace(name) == "" || a.Description == "" || a.Prompt == "" {
+			return fmt.Errorf("subagents.custom_agents.%s needs a description and a system_prompt", name)
+		}
+	}
+	if s.Subagents.MaxTotal < 1 || s.Subagents.MaxTotal > 50 {
+		s.Subagents.MaxTotal = defaults().Subagents.MaxTotal
+	}
+	if s.Subagents.Timeout <= 0 {
+		s.Subagents.Timeout = defaults().Subagents.Timeout
 	}
 	if t := &s.Title; t.MaxWords < 1 || t.MaxWords > 20 {
 		t.MaxWords = 6

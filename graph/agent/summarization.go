@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -35,7 +36,11 @@ type SummarizationOptions struct {
 	Quiet bool
 	// Replaced is called in a run with the messages that a summary is about to take the place of. It does not block. nil: no calls.
 	Replaced func(ctx context.Context, messages []message.Message)
-	Log      *slog.Logger // nil: slog.Default
+	// Rescue returns those of the messages to condense that stay as they are, in order: calls with all of their results. nil: none stay.
+	Rescue func(messages []message.Message) []message.Message
+	// TextKey is a key of the state that holds the text of the newest summary; "": none. Its channel is the caller's.
+	TextKey string
+	Log     *slog.Logger // nil: slog.Default
 }
 
 const summaryPrompt = `You keep the memory of an assistant. The conversation below has become too long; what you write takes its place, and the
@@ -79,6 +84,8 @@ type Condensed struct {
 	Removed int // messages that the summary takes the place of
 	Kept    int // messages after the summary
 	Tokens  int // about how many the conversation had
+
+	dropped []message.Message
 }
 
 // Condense condenses a conversation now, or, unless force is set, if a trigger is reached. nil: there is nothing to condense.
@@ -88,9 +95,6 @@ func Condense(ctx context.Context, o SummarizationOptions, messages []message.Me
 		return nil, err
 	}
 	if !force && !s.due(messages) {
-		return nil, nil
-	}
-	if cut := s.cut(messages); cut <= 0 || replaced(messages[:cut]) == 0 { // a summary alone is not written again
 		return nil, nil
 	}
 	return s.condense(ctx, messages)
@@ -184,7 +188,7 @@ func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any,
 		return nil, pregel.Emit(ctx, map[string]any{"type": "summarization_failed", "error": err.Error()})
 	}
 	if s.Replaced != nil {
-		s.Replaced(ctx, messages[:len(messages)-c.Kept])
+		s.Replaced(ctx, c.dropped)
 	}
 	if !s.Quiet {
 		event := map[string]any{"type": "summarization", "summary": c.Summary, "replaced_count": c.Removed}
@@ -192,7 +196,11 @@ func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any,
 			return nil, err
 		}
 	}
-	return pregel.Values{messagesKey: c.Update}, nil
+	update := pregel.Values{messagesKey: c.Update}
+	if s.TextKey != "" {
+		update[s.TextKey] = c.Summary
+	}
+	return update, nil
 }
 
 // condense replaces the older part of a conversation; nil: there is none.
@@ -207,21 +215,38 @@ func (s *summarizer) condense(ctx context.Context, messages []message.Message) (
 			messages[i].ID = uuid.NewString()
 		}
 	}
-	summary, err := s.summarize(ctx, messages[:cut])
+	dropped, rescued := s.split(messages[:cut])
+	if replaced(dropped) == 0 { // a summary alone is not written again
+		return nil, nil
+	}
+	summary, err := s.summarize(ctx, dropped)
 	if err != nil {
 		return nil, err
 	}
 	m := message.Human("Here is a summary of the conversation to date:\n\n" + summary)
 	m.AdditionalKwargs = json.RawMessage(`{"lc_source":"summarization"}`)
+	kept := slices.Concat(rescued, messages[cut:])
 	return &Condensed{
-		Update: append([]message.Message{message.Remove(message.RemoveAll), m}, messages[cut:]...), Summary: summary, Removed: replaced(messages[:cut]), Kept: len(messages) - cut, Tokens: s.count(messages),
+		Update: append([]message.Message{message.Remove(message.RemoveAll), m}, kept...), Summary: summary, Removed: replaced(dropped), Kept: len(kept), Tokens: s.count(messages), dropped: dropped,
 	}, nil
+}
+
+// split returns the messages that a summary takes the place of, and those that are rescued.
+func (s *summarizer) split(messages []message.Message) (dropped, rescued []message.Message) {
+	if s.Rescue != nil {
+		rescued = s.Rescue(messages)
+	}
+	ids := make(map[string]bool, len(rescued))
+	for _, m := range rescued {
+		ids[m.ID] = true
+	}
+	return slices.DeleteFunc(slices.Clone(messages), func(m message.Message) bool { return ids[m.ID] }), rescued
 }
 
 // replaced counts the messages of the conversation, without a summary that is merged into the next one.
 func replaced(messages []message.Message) (n int) {
 	for _, m := range messages {
-		if !isSummary(m) {
+		if !IsSummary(m) {
 			n++
 		}
 	}
@@ -343,8 +368,8 @@ var partial = map[string]bool{
 	"length": true, "model_length": true, "max_tokens": true, "model_context_window_exceeded": true, "content_filter": true, "refusal": true, "error": true,
 }
 
-// isSummary reports whether a message is the summary of earlier ones.
-func isSummary(m message.Message) bool {
+// IsSummary reports whether a message is a summary that Summarization wrote.
+func IsSummary(m message.Message) bool {
 	return gjson.GetBytes(m.AdditionalKwargs, "lc_source").String() == "summarization"
 }
 
@@ -374,7 +399,7 @@ func (s *summarizer) trim(messages []message.Message) []message.Message {
 	if messages[n].Type == message.TypeSystem {
 		n++
 	}
-	if n < len(messages) && isSummary(messages[n]) {
+	if n < len(messages) && IsSummary(messages[n]) {
 		n++
 	}
 	head, messages := messages[:n:n], messages[n:] // without room: append must not write over the messages

@@ -21,6 +21,9 @@ const (
 	tokensPerImage   = 85.0
 )
 
+// Tokens estimates the tokens of messages by their characters.
+func Tokens(messages ...message.Message) int { return countTokens(messages, charsPerToken, false) }
+
 // countTokens estimates the tokens of messages. scale: by the usage in the last answer.
 func countTokens(messages []message.Message, perToken float64, scale bool) int {
 	total, atLast := 0.0, 0.0

@@ -72,7 +72,7 @@ func (s *Server) condense(by *lead.Graph) func(context.Context, id.Thread, deerf
 			if err != nil || c == nil {
 				return nil, err
 			}
-			update, err := json.Marshal(map[string]any{"messages": c.Update})
+			update, err := json.Marshal(map[string]any{"messages": c.Update, "summary_text": c.Summary})
 			if err != nil {
 				return nil, fmt.Errorf("encode a condensed conversation: %w", err)
 			}
