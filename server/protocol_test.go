@@ -123,6 +123,15 @@ func TestCommandRequests(t *testing.T) {
 	require.Equal(t, run.Enqueue, req.Strategy)
 	require.Nil(t, req.Input)
 
+	for _, input := range []string{`0`, `false`, `""`, `[]`, `{}`, `"yes"`} { // each of them may be an answer
+		w.ask(t, "POST", protocolPath+"/commands", `{"id":1,"method":"run.start","params":{"assistant_id":"a","input":`+input+`}}`)
+		req, _ = w.last().(run.Request)
+		require.Equal(t, input, string(req.Input))
+	}
+	w.ask(t, "POST", protocolPath+"/commands", `{"id":1,"method":"run.start","params":{"assistant_id":"a","input":null}}`)
+	req, _ = w.last().(run.Request)
+	require.Nil(t, req.Input, "the run continues from the checkpoint")
+
 	_, answer = w.ask(t, "POST", protocolPath+"/commands", `{"id":2,"method":"input.respond","params":{"responses":[{"interrupt_id":"a","response":{"x":1}},{"interrupt_id":"b","namespace":[]}],"update":{"k":1},"goto":"n"}}`)
 	require.Equal(t, `{"type":"success","id":2,"result":{},"meta":{"applied_through_seq":0}}`, answer)
 	require.Equal(t, []run.Response{{Interrupt: "a", Value: json.RawMessage(`{"x":1}`)}, {Interrupt: "b", Value: json.RawMessage(`null`), Namespace: []string{}}}, w.last())
@@ -141,6 +150,14 @@ func TestEventStream(t *testing.T) {
 	require.Equal(t, []string{"text/event-stream; charset=utf-8", "no-store", "no"}, []string{res.Header.Get("Content-Type"), res.Header.Get("Cache-Control"), res.Header.Get("X-Accel-Buffering")})
 	one := 1
 	require.Equal(t, protocol.Filter{Channels: []string{"values", "checkpoints"}, Namespaces: [][]string{{"a"}, {}}, Depth: &one, Since: 5, Resume: true}, w.last())
+
+	// Positions are in the body only, and without an upgrade there is nothing to get.
+	l = following(w)
+	close(l.records)
+	w.ask(t, "POST", protocolPath+"/stream/events", `{"channels":["values"]}`, "Last-Event-ID", "1795659409608868")
+	require.Equal(t, protocol.Filter{Channels: []string{"values"}}, w.last())
+	res, body = w.ask(t, "GET", protocolPath+"/stream/events", "")
+	require.Equal(t, []any{405, `{"detail":"Method Not Allowed"}`}, []any{res.StatusCode, body})
 
 	for _, more := range []string{`"namespaces":7,"depth":true,"since":-1`, `"depth":-1,"since":1.5`, `"depth":"1","since":"1"`, `"depth":1e0,"since":1e3`, `"depth":null,"since":false`, `"since":0`} {
 		l = following(w)
@@ -201,5 +218,15 @@ func TestStateCommands(t *testing.T) {
 	}{{&run.UnknownCheckpoint{ID: at}, "no_such_checkpoint"}, {run.ErrNoRun, "no_such_run"}, {run.ErrAsks, "unknown_error"}} {
 		w.err = tt.err
 		require.Contains(t, ask("state.fork", `{"checkpoint_id":"`+at+`"}`), `"error":"`+tt.code+`"`)
+	}
+}
+
+// Runs of the older routes cannot have what only event streaming streams.
+func TestModesOfEventStreaming(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, mode := range []string{"tools", "lifecycle", "input", "checkpoint-ids"} {
+		res, body := w.ask(t, "POST", protocolPath+"/runs/stream", `{"assistant_id":"a","stream_mode":["`+mode+`"]}`)
+		require.Equal(t, 422, res.StatusCode, body)
 	}
 }
