@@ -36,6 +36,8 @@ type DeerFlow struct {
 	Condense func(ctx context.Context, t id.Thread, how domain.Condensing) (domain.Condensed, error)
 	// Open lets everybody in as the administrator "default", for development.
 	Open bool
+
+	sso ssoProviders
 }
 
 // gateway serves the Gateway's API with what the server has.
@@ -282,6 +284,7 @@ func (s gateway) routes() {
 		return sendJSON(c, []byte(`{"status":"healthy","service":"deer-flow-gateway"}`))
 	})
 	s.accountRoutes()
+	s.ssoRoutes()
 	s.threadRoutes()
 	s.runRoutes()
 	s.feedRoutes()

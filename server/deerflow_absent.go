@@ -16,9 +16,6 @@ func (s gateway) absentRoutes() {
 	absent := func(text string) gatewayHandler {
 		return func(*fiber.Ctx, *gatewayCaller) error { return fault.New(fault.NotFound, text) }
 	}
-	for _, route := range []string{"/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}"} {
-		s.handle("GET", route, anybody, absent("SSO authentication is not enabled"))
-	}
 	s.handle("POST", "/webhooks/{source}", anybody, absent("Not Found")) // as the Gateway without a secret: senders have no session
 
 	const tasks = "/threads/{thread_id}/mcp-tasks"

@@ -33,7 +33,6 @@ func (s gateway) accountRoutes() {
 	s.handle("POST", auth+"/change-password", members, s.changePassword)
 	s.handle("GET", auth+"/me", members, func(c *fiber.Ctx, who *gatewayCaller) error { return sendJSON(c, deerflow.User(who.User)) })
 	s.handle("GET", auth+"/setup-status", anybody, s.setupStatus)
-	s.handle("GET", auth+"/providers", anybody, func(c *fiber.Ctx, _ *gatewayCaller) error { return sendJSON(c, []byte(`{"providers":[]}`)) })
 }
 
 const maxText = 64 << 10 // characters of fields that have no limit of their own

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -32,6 +33,8 @@ type Options struct {
 	Scopes                         []string // nil: openid, profile, email
 	// Method is how the client authenticates: client_secret_basic, client_secret_post or none; "": what the provider supports.
 	Method string
+	// In place of the addresses in the provider's configuration; "": those.
+	AuthURL, TokenURL, UserInfoURL, KeysURL string
 	// UserInfo adds the claims of the UserInfo endpoint to those of the token.
 	UserInfo bool
 
@@ -136,6 +139,9 @@ func (p *Provider) ask(ctx context.Context) (*known, error) {
 	if err := found.Claims(&doc); err != nil {
 		return nil, errDown(fmt.Errorf("OpenID configuration of %s: %w", p.o.Issuer, err))
 	}
+	if found, err = p.overridden(ctx, found); err != nil {
+		return nil, errDown(err)
+	}
 	// One style, not both in turns: a code that is sent twice ends what the first one began.
 	style := oauth2.AuthStyleInHeader
 	if method := p.o.Method; method == "client_secret_post" || method == "none" ||
@@ -143,6 +149,25 @@ func (p *Provider) ask(ctx context.Context) (*known, error) {
 		style = oauth2.AuthStyleInParams
 	}
 	return &known{found, style, len(doc.Challenges) == 0 || slices.Contains(doc.Challenges, "S256")}, nil
+}
+
+// overridden is a provider with the addresses of the options in place of its own.
+func (p *Provider) overridden(ctx context.Context, found *oidc.Provider) (*oidc.Provider, error) {
+	o := p.o
+	if o.AuthURL == "" && o.TokenURL == "" && o.UserInfoURL == "" && o.KeysURL == "" {
+		return found, nil
+	}
+	var keys struct {
+		URL string `json:"jwks_uri"`
+	}
+	if err := found.Claims(&keys); err != nil {
+		return nil, err
+	}
+	c := oidc.ProviderConfig{
+		IssuerURL: o.Issuer, AuthURL: cmp.Or(o.AuthURL, found.Endpoint().AuthURL), TokenURL: cmp.Or(o.TokenURL, found.Endpoint().TokenURL),
+		UserInfoURL: cmp.Or(o.UserInfoURL, found.UserInfoEndpoint()), JWKSURL: cmp.Or(o.KeysURL, keys.URL),
+	}
+	return c.NewProvider(oidc.ClientContext(ctx, p.client)), nil
 }
 
 func (p *Provider) config(k *known, callback string) *oauth2.Config {
@@ -166,7 +191,8 @@ type Response struct{ Code, State, Issuer, Error string }
 
 // Errors of a sign-in that came back. Their texts are for people.
 var (
-	errState = fault.New(fault.Forbidden, "This sign-in was not begun in this browser, or too long ago")
+	// ErrState is the error for an answer that does not belong to the ticket.
+	ErrState = fault.New(fault.Forbidden, "This sign-in was not begun in this browser, or too long ago")
 	errToken = fault.New(fault.Unauthorized, "The sign-in provider's answer was not accepted")
 )
 
@@ -176,11 +202,11 @@ func (p *Provider) Finish(ctx context.Context, t Ticket, r Response, callback st
 	defer cancel()
 	switch {
 	case !t.answers(r.State):
-		return nil, errState
+		return nil, ErrState
 	case r.Error != "":
 		return nil, refusedBy(r.Error)
 	case r.Code == "" || len(r.Code) > maxResponse:
-		return nil, errState
+		return nil, ErrState
 	case r.Issuer != "" && r.Issuer != p.o.Issuer:
 		return nil, wrong("the answer is of another issuer")
 	}
@@ -217,11 +243,14 @@ func (p *Provider) Finish(ctx context.Context, t Ticket, r Response, callback st
 	}
 	if p.o.UserInfo && k.UserInfoEndpoint() != "" {
 		info, err := k.UserInfo(ctx, oauth2.StaticTokenSource(answer))
-		if err != nil || info.Subject != token.Subject {
-			return nil, wrong("the UserInfo endpoint did not answer, or for another subject")
-		}
-		if err := info.Claims(&claims); err != nil {
-			return nil, tokenError(err)
+		switch {
+		case err != nil: // the token says enough, or who reads it refuses
+		case info.Subject != token.Subject:
+			return nil, wrong("the UserInfo endpoint answers for another subject")
+		default:
+			if err := info.Claims(&claims); err != nil {
+				return nil, tokenError(err)
+			}
 		}
 	}
 	return claims, nil

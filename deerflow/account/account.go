@@ -29,17 +29,20 @@ type User struct {
 	Setup     bool   // must choose a new password first
 	Version   int    // of its sessions: raising it ends those that exist
 	Provider  string // of single sign-on; "" none
+	Subject   string // who the user is there; "" none
 	CreatedAt time.Time
 }
 
 // Store keeps accounts.
 type Store interface {
-	// InsertUser returns fault.Conflict when the e-mail address is taken. With first set, the user is inserted only if there is no administrator
+	// InsertUser returns fault.Conflict when the e-mail address, or the subject at the provider, is taken. With first set, the user is inserted only if there is no administrator
 	// yet: ErrInitialized.
 	InsertUser(ctx context.Context, u *User, first bool) error
 	// User and UserByEmail return fault.NotFound when there is none.
 	User(ctx context.Context, id string) (*User, error)
 	UserByEmail(ctx context.Context, email string) (*User, error)
+	// UserAt returns who is called subject at a provider of single sign-on; fault.NotFound when there is none.
+	UserAt(ctx context.Context, provider, subject string) (*User, error)
 	// UpdateUser writes the row if its Version is still was, else fault.Conflict. The error for a taken e-mail address is ErrEmailTaken.
 	UpdateUser(ctx context.Context, u *User, was int) error
 	// HasAdmin reports whether there is an administrator.

@@ -46,6 +46,7 @@ type Settings struct {
 		Local struct {
 			AllowRegistration *bool `yaml:"allow_registration"`
 		} `yaml:"local"`
+		OIDC OIDC `yaml:"oidc"`
 	} `yaml:"auth"`
 
 	// Warnings are what is suspicious, but no mistake.
@@ -361,6 +362,9 @@ func (s *Settings) check() error {
 			return fmt.Errorf("models[%d]: there are two models named %q", i, m.Name)
 		}
 		seen[m.Name] = true
+	}
+	if err := s.Auth.OIDC.check(func(text string) { s.Warnings = append(s.Warnings, text) }); err != nil {
+		return err
 	}
 	u, def := &s.Uploads, defaults().Uploads
 	if u.MaxFileCount > 0 && u.MaxFiles == def.MaxFiles {

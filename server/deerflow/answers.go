@@ -2,8 +2,10 @@ package deerflow
 
 import (
 	"encoding/json"
+	"maps"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"understudy/deerflow/account"
@@ -236,3 +238,19 @@ func Uploads(thread string, list []files.Upload) json.RawMessage {
 
 // Of encodes what has the form of the wire already.
 func Of(v any) json.RawMessage { return encode(v) }
+
+// Providers are those of single sign-on, with the texts of their buttons by name.
+func Providers(names map[string]string) json.RawMessage {
+	type provider struct {
+		ID   string `json:"id"`
+		Name string `json:"display_name"`
+		Type string `json:"type"`
+	}
+	list := []provider{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		list = append(list, provider{name, names[name], "oidc"})
+	}
+	return encode(struct {
+		Providers []provider `json:"providers"`
+	}{list})
+}

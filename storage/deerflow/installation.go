@@ -223,9 +223,9 @@ func (i *Installation) Transcript(ctx context.Context, t *transfer.Thread) ([]js
 
 // Users returns the accounts, oldest first.
 func (i *Installation) Users(ctx context.Context) iter.Seq2[*account.User, error] {
-	query := "SELECT " + text("id", "email", "password_hash", "system_role", "needs_setup", "token_version", "oauth_provider", "created_at") + " FROM users ORDER BY created_at, id"
+	query := "SELECT " + text("id", "email", "password_hash", "system_role", "needs_setup", "token_version", "oauth_provider", "created_at", "oauth_id") + " FROM users ORDER BY created_at, id"
 	return all(ctx, i.tables, query, func(r []string) *account.User {
-		u := &account.User{ID: r[0], Email: r[1], Password: r[2], Role: account.Plain, Setup: r[4] == "1" || r[4] == "true", Provider: r[6], CreatedAt: when(r[7])}
+		u := &account.User{ID: r[0], Email: r[1], Password: r[2], Role: account.Plain, Setup: r[4] == "1" || r[4] == "true", Provider: r[6], CreatedAt: when(r[7]), Subject: r[8]}
 		if r[3] == string(account.Admin) {
 			u.Role = account.Admin
 		}

@@ -14,26 +14,27 @@ import (
 var errNoUser = fault.New(fault.NotFound, "user not found")
 
 // accountColumns are the columns of accounts. email_key is the e-mail address in lower case.
-const accountColumns = "account_id, email, email_key, password, role, setup, version, provider, created_at"
+const accountColumns = "account_id, email, email_key, password, role, setup, version, provider, created_at, subject"
 
 func scanAccount(r Row) *account.User {
 	return &account.User{
-		ID: r.Text(0), Email: r.Text(1), Password: r.Text(3), Role: account.Role(r.Text(4)), Setup: r.Bool(5), Version: int(r.Int(6)), Provider: r.Text(7), CreatedAt: r.Time(8),
+		ID: r.Text(0), Email: r.Text(1), Password: r.Text(3), Role: account.Role(r.Text(4)), Setup: r.Bool(5), Version: int(r.Int(6)), Provider: r.Text(7), CreatedAt: r.Time(8), Subject: r.Text(9),
 	}
 }
 
 func accountArgs(u *account.User) []any {
-	return []any{u.ID, u.Email, strings.ToLower(u.Email), u.Password, string(u.Role), u.Setup, u.Version, u.Provider, u.CreatedAt}
+	return []any{u.ID, u.Email, strings.ToLower(u.Email), u.Password, string(u.Role), u.Setup, u.Version, u.Provider, u.CreatedAt, u.Subject}
 }
 
 var (
 	selectAccount  = same("SELECT " + accountColumns + " FROM accounts WHERE account_id = $1")
 	accountByEmail = same("SELECT " + accountColumns + " FROM accounts WHERE email_key = $1")
+	accountAt      = same("SELECT " + accountColumns + " FROM accounts WHERE provider = $1 AND subject = $2 AND subject <> ''")
 	anyAdmin       = same("SELECT 1 FROM accounts WHERE role = 'admin' LIMIT 1")
 	// holdAccounts lets one transaction at a time decide whether there is an administrator.
 	holdAccounts  = differing("LOCK TABLE accounts IN SHARE ROW EXCLUSIVE MODE", "")
 	insertAccount = same(insertInto("accounts", accountColumns) + " ON CONFLICT DO NOTHING")
-	updateAccount = same("UPDATE accounts SET (" + accountColumns + ") = (" + marks(1, accountColumns) + ") WHERE account_id = $1 AND version = $10")
+	updateAccount = same("UPDATE accounts SET (" + accountColumns + ") = (" + marks(1, accountColumns) + ") WHERE account_id = $1 AND version = $11")
 	emailOfOther  = same("SELECT 1 FROM accounts WHERE email_key = $1 AND account_id <> $2")
 
 	countFailures  = same("SELECT count(*), min(at) FROM login_failures WHERE name = $1 AND at >= $2")
@@ -69,6 +70,13 @@ func (s *Store) User(ctx context.Context, id string) (*account.User, error) {
 func (s *Store) UserByEmail(ctx context.Context, email string) (*account.User, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*account.User, error) {
 		return the(q, errNoUser, accountByEmail, scanAccount, strings.ToLower(strings.TrimSpace(email)))
+	})
+}
+
+// UserAt implements account.Store.
+func (s *Store) UserAt(ctx context.Context, provider, subject string) (*account.User, error) {
+	return from(ctx, s.db.Read, func(q Querier) (*account.User, error) {
+		return the(q, errNoUser, accountAt, scanAccount, provider, subject)
 	})
 }
 
