@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,11 @@ const killedScript = `{"answers": [
 	{"from": "tool", "when": "^one", "tool_calls": [{"name": "bash", "args": {"command": "touch /mnt/user-data/workspace/started; until [ -e /mnt/user-data/workspace/release ]; do sleep 0.05; done; echo second >> /mnt/user-data/workspace/log; echo two"}}]},
 	{"from": "tool", "when": "^two", "content": "finished"},
 	{"from": "human", "when": "^delegate$", "tool_calls": [{"name": "task", "args": {"description": "d", "prompt": "work", "subagent_type": "general-purpose"}}]},
-	{"from": "tool", "when": "^Task Succeeded. Result: finished$", "content": "all finished"},
+	{"from": "human", "when": "^both$", "tool_calls": [{"name": "task", "args": {"description": "d", "prompt": "quick", "subagent_type": "general-purpose"}},
+		{"name": "task", "args": {"description": "d", "prompt": "work", "subagent_type": "general-purpose"}}]},
+	{"from": "human", "when": "^quick$", "tool_calls": [{"name": "bash", "args": {"command": "echo quick >> /mnt/user-data/workspace/log; echo fast"}}]},
+	{"from": "tool", "when": "^fast", "content": "quickly done"},
+	{"from": "tool", "when": "^Task Succeeded. Result: ", "content": "all finished"},
 	{"content": "not understood"}]}`
 
 // A server that is killed while a command or a subagent works: after its restart the run ends, what was done before is not done again, and the command that was
@@ -32,7 +37,7 @@ func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	bin, err := build()
 	require.NoError(t, err)
-	for _, message := range []string{"work", "delegate"} {
+	for _, message := range []string{"work", "delegate", "both"} {
 		t.Run(message, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -61,6 +66,11 @@ memory: {enabled: false}
 				workspace = filepath.Dir(found[0])
 				return true
 			})
+			if message == "both" {
+				eventually(t, "the other subagent has ended", func() bool {
+					return strings.Contains(get(t, url+"/threads/"+thread+"/state"), "quickly done")
+				})
+			}
 			kill()
 			require.NoError(t, os.Remove(filepath.Join(workspace, "started")))
 
@@ -78,7 +88,12 @@ memory: {enabled: false}
 			require.Equal(t, "success", status)
 			log, err := os.ReadFile(filepath.Join(workspace, "log"))
 			require.NoError(t, err)
-			require.Equal(t, "first\nsecond\n", string(log))
+			lines := strings.Fields(string(log))
+			if slices.Sort(lines); message == "both" {
+				require.Equal(t, []string{"first", "quick", "second"}, lines)
+			} else {
+				require.Equal(t, []string{"first", "second"}, lines)
+			}
 			list := gjson.Get(get(t, url+"/threads/"+thread+"/state"), "values.messages").Array()
 			require.True(t, strings.HasSuffix(list[len(list)-1].Get("content").String(), "finished"))
 			ids := map[string]bool{}
@@ -86,7 +101,7 @@ memory: {enabled: false}
 				require.False(t, ids[m.Get("id").String()], "a message is there twice")
 				ids[m.Get("id").String()] = true
 			}
-			require.Len(t, list, map[string]int{"work": 6, "delegate": 4}[message])
+			require.Len(t, list, map[string]int{"work": 6, "delegate": 4, "both": 5}[message])
 		})
 	}
 }
