@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 
+	"understudy/eventstore/follow"
 	"understudy/graph"
 	"understudy/internal/app"
 	"understudy/internal/sockerr"
@@ -65,6 +66,28 @@ func New(c Config) (*Server, error) {
 // says that the name is taken. The caller still closes a graph that needs closing, such as an agent with MCP servers, after Run.
 func (s *Server) Register(name, description string, g graph.Graph) error {
 	return s.app.Register(name, description, g)
+}
+
+// Observation is something that happened on a thread; its Kind is one of those below.
+type Observation = follow.Observation
+
+// Kinds of observations.
+const (
+	Started     = follow.Started     // a run began
+	Completed   = follow.Completed   // a run succeeded
+	Interrupted = follow.Interrupted // a run succeeded, and its thread waits for an answer
+	Failed      = follow.Failed      // a run failed, or took too long
+	Cancelled   = follow.Cancelled   // a run that had begun was cancelled, or rolled back
+	Changed     = follow.Changed     // the messages of a thread changed, or it was forked
+	Deleted     = follow.Deleted     // a thread was deleted
+)
+
+// Observe calls fn with what happens on threads, behind the commits of runs, which it cannot delay. Each observation arrives at least once, those of a
+// thread in order; Key names repeats. The database keeps under the name how far fn came, also while no server runs; a new name begins with the oldest events.
+// After an error or a panic fn gets the observation again, after a second and then at longer intervals up to a minute. Observers of one name on several
+// servers share the work. Call Observe before Run; fn runs on one goroutine, and its context ends when the server stops.
+func (s *Server) Observe(name string, fn func(ctx context.Context, o Observation) error) error {
+	return s.app.Observe(name, fn)
 }
 
 // Addr returns the address that the server listens on, with the port that was taken when Config.Addr asked for a free one.

@@ -42,6 +42,11 @@ type Thread struct {
 	Left bool
 }
 
+// Waits reports whether the thread waits at interrupts.
+func (t *Thread) Waits() bool {
+	return t.Status == Interrupted && len(t.Interrupts) > len("{}")
+}
+
 // Size is about how many bytes the row of a thread has.
 func (t *Thread) Size() int {
 	return len(t.Metadata) + len(t.Config) + len(t.Interrupts) + len(t.Error)

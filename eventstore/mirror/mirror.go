@@ -4,27 +4,21 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"time"
 
 	"understudy/eventstore"
+	"understudy/eventstore/follow"
 	"understudy/id"
 )
 
 // Store is the storage of a Mirror, including its offsets.
 type Store interface {
-	// Events returns the log above a seq, in order.
-	Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error)
+	follow.Store
 	// Followed returns threads above one, in order of id: those that exist, and those of which the follower has an offset.
 	Followed(ctx context.Context, follower string, after id.Thread, limit int) ([]id.Thread, error)
-	// Offset returns a follower's offset, nil when there is none, and the time when the thread was created, zero when it
-	// was deleted.
-	Offset(ctx context.Context, follower string, t id.Thread) (o *eventstore.Offset, created time.Time, err error)
-	// PutOffsets stores offsets; one without Created is deleted.
-	PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error
 }
 
 // Options configure a Mirror. All are required but Log.
@@ -37,10 +31,8 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Limits before the goroutine checks for its end.
 const (
-	roundThreads = 64
-	roundBatches = 10 // of one thread
+	roundBatches = 10 // of one thread, before others have their turn
 	batchRows    = 100
 )
 
@@ -52,10 +44,6 @@ type Mirror struct {
 	opts Options
 	log  *slog.Logger
 	root *os.Root
-
-	// sweep is the thread after which the check of all threads continues; done reports that it is complete.
-	sweep    id.Thread
-	sweeping bool
 }
 
 // New returns a Mirror without opening anything.
@@ -75,115 +63,30 @@ func (m *Mirror) Run(ctx context.Context) error {
 			_ = m.root.Close() // only a handle
 		}
 	}()
-	m.sweeping = true
-	wait := time.Duration(0)
-	for {
-		idle, err := m.round(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return m.last(ctx)
-		case err != nil:
-			wait = min(max(2*wait, time.Second), time.Minute)
-			m.log.ErrorContext(ctx, "mirror write failed; retrying", "seconds", wait.Seconds(), "error", err)
-			select {
-			case <-time.After(wait):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		wait = 0
-		if idle {
-			select {
-			case <-m.opts.Changes.Wake():
-			case <-ctx.Done():
-			}
-		}
+	l := follow.Loop{
+		Name: follower, Store: m.opts.Store, Changes: m.opts.Changes, Log: m.log, Sync: m.sync, Last: true,
+		All: func(ctx context.Context, after id.Thread, limit int) ([]id.Thread, error) {
+			return m.opts.Store.Followed(ctx, follower, after, limit)
+		},
 	}
+	return l.Run(ctx)
 }
 
-// last writes the changes up to now. The rest is found at the next start.
-func (m *Mirror) last(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	m.sweeping = false
-	for {
-		idle, err := m.round(ctx)
-		if err != nil {
-			return fmt.Errorf("mirror of the log: %w", err)
-		}
-		if idle || m.sweeping {
-			return nil
-		}
+// open opens the folder.
+func (m *Mirror) open() (err error) {
+	if m.root != nil {
+		return nil
 	}
+	if err := os.MkdirAll(m.opts.Dir, 0o700); err != nil {
+		return err
+	}
+	m.root, err = os.OpenRoot(m.opts.Dir)
+	return err
 }
 
-// round handles some threads. idle reports that there are no more.
-func (m *Mirror) round(ctx context.Context) (idle bool, err error) {
-	if m.root == nil {
-		if err := os.MkdirAll(m.opts.Dir, 0o700); err != nil {
-			return false, err
-		}
-		if m.root, err = os.OpenRoot(m.opts.Dir); err != nil {
-			return false, err
-		}
-	}
-	threads, missed := m.opts.Changes.Take(roundThreads)
-	if missed {
-		m.sweep, m.sweeping = "", true
-	}
-	if err := m.syncAll(ctx, threads, false); err != nil {
-		return false, err
-	}
-	if m.sweeping {
-		page, err := m.opts.Store.Followed(ctx, follower, m.sweep, roundThreads)
-		if err != nil {
-			return false, err
-		}
-		if err := m.syncAll(ctx, page, true); err != nil {
-			return false, err
-		}
-		if len(page) == 0 {
-			m.sweeping = false
-		} else {
-			m.sweep = page[len(page)-1]
-		}
-		return false, nil
-	}
-	return len(threads) == 0, nil
-}
-
-// syncAll brings files up to date and stores the offsets. Failed threads are retried. With look it also checks files that seem unchanged.
-func (m *Mirror) syncAll(ctx context.Context, threads []id.Thread, look bool) error {
-	var offsets []eventstore.Offset
-	var again []id.Thread
-	var errs []error
-	for _, t := range threads {
-		o, more, err := m.sync(ctx, t, look)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("thread %s: %w", t, err))
-		}
-		if err != nil || more {
-			again = append(again, t)
-		}
-		if o != nil {
-			offsets = append(offsets, *o)
-		}
-	}
-	if len(offsets) > 0 {
-		if err := m.opts.Store.PutOffsets(ctx, follower, offsets); err != nil {
-			errs, again = append(errs, err), threads
-		}
-	}
-	if len(again) > 0 {
-		m.opts.Changes.Add(again)
-	}
-	return errors.Join(errs...)
-}
-
-// sync brings the file of a thread up to date. It returns the offset if it changed, and whether there are more rows.
-func (m *Mirror) sync(ctx context.Context, t id.Thread, look bool) (changed *eventstore.Offset, more bool, err error) {
-	was, created, err := m.opts.Store.Offset(ctx, follower, t)
-	if err != nil {
+// sync brings the file of a thread up to date. With look it also checks a file that seems unchanged.
+func (m *Mirror) sync(ctx context.Context, t id.Thread, was *eventstore.Offset, created time.Time, look bool) (changed *eventstore.Offset, more bool, err error) {
+	if err := m.open(); err != nil {
 		return nil, false, err
 	}
 	name := fileName(t)

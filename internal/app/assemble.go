@@ -13,7 +13,6 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/eventstore/overlay"
-	"understudy/id"
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
 	"understudy/internal/jsonobj"
@@ -33,14 +32,8 @@ import (
 func (s *Server) assemble(c Config) error {
 	cfg := s.cfg
 	var err error
-	var logs *eventstore.Changes
-	var changed func([]id.Thread)
-	if cfg.History.JSONL != "" {
-		logs = eventstore.NewChanges()
-		changed = logs.Add
-	}
 	s.changes, s.indexer = changes.NewHub(s.log), search.NewIndexer(s.log)
-	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: changed, Changes: s.changes, Saved: s.indexer.Saved}); err != nil {
+	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: s.followers.changed, Changes: s.changes, Saved: s.indexer.Saved}); err != nil {
 		return err
 	}
 	if err := backend.Saves(context.Background(), cfg, s.rows); err != nil {
@@ -51,9 +44,9 @@ func (s *Server) assemble(c Config) error {
 	s.search = search.NewService(s.rows, indexed)
 	s.searches = indexed == nil
 	s.usage = &usage.Service{Store: s.rows, Now: s.now, Log: s.log}
-	if logs != nil {
+	if cfg.History.JSONL != "" {
 		s.mirror = mirror.New(mirror.Options{
-			Dir: cfg.History.JSONL, Store: s.rows, Changes: logs, Encode: compat.AppendEvent, Log: s.log,
+			Dir: cfg.History.JSONL, Store: s.rows, Changes: s.followers.add(), Encode: compat.AppendEvent, Log: s.log,
 		})
 	}
 	limits := backend.StreamLimits(cfg, s.log, s.registry)

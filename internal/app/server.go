@@ -26,6 +26,7 @@ import (
 	"understudy/deerflow/lead"
 	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
+	"understudy/eventstore/follow"
 	"understudy/eventstore/mirror"
 	"understudy/gate"
 	"understudy/graph"
@@ -102,6 +103,10 @@ type Server struct {
 	usage    *usage.Service
 	mirror   *mirror.Mirror // nil when there is none
 	bridge   backend.Bridge
+
+	followers followers // of logs: the mirror and observers
+	observers []*follow.Loop
+	observing []string // their names
 
 	assistants *assistant.Service
 	threads    *thread.Service
@@ -215,6 +220,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	lower.Go(func() error { return s.usage.Run(below) })
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })
+	}
+	for _, o := range s.observers {
+		lower.Go(func() error { return o.Run(below) })
 	}
 	if err := s.prepare(ctx); err != nil {
 		stop()

@@ -165,8 +165,8 @@ func RecordRetry(tx Tx, r *run.Run, reason Reason, cause string, now time.Time) 
 }
 
 // RecordEnd keeps the completion data of a run that is over, and writes to the log how it ended, in the transaction that ends it. reported are the model
-// calls of its last attempt that are not stored; nil: none.
-func RecordEnd(tx Tx, r *run.Run, reported *Calls, now time.Time) error {
+// calls of its last attempt that are not stored; nil: none. waits reports that its thread waits for an answer.
+func RecordEnd(tx Tx, r *run.Run, reported *Calls, waits bool, now time.Time) error {
 	c, err := complete(tx, r, reported)
 	if err != nil {
 		return fmt.Errorf("completion of run %s: %w", r.ID, err)
@@ -183,6 +183,9 @@ func RecordEnd(tx Tx, r *run.Run, reported *Calls, now time.Time) error {
 	}
 	metadata := &jsonobj.Object{}
 	metadata.SetText("status", string(r.Status))
+	if waits {
+		metadata.Set("waiting", json.RawMessage("true"))
+	}
 	if r.Error == nil {
 		return appendEvent(tx, r, eventstore.TypeRunEnd, eventstore.CategoryOutputs, data, metadata, now)
 	}

@@ -345,7 +345,11 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, last *spans.Last, 
 	if err := ex.notes.Record(tx, row); err != nil {
 		return e, err
 	}
-	return e, completion.RecordEnd(tx, row, ex.calls, now)
+	t, err := tx.Thread(row.Thread)
+	if err != nil {
+		return e, err
+	}
+	return e, completion.RecordEnd(tx, row, ex.calls, row.Status == run.Success && t.Waits(), now)
 }
 
 // again says why a run is tried again, for its log.

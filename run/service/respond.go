@@ -59,7 +59,7 @@ func (s *Service) StartOrResume(ctx context.Context, t id.Thread, req run.Reques
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return nil, err
 		}
-		if err != nil || !waits(row) {
+		if err != nil || !row.Waits() {
 			return s.Create(ctx, t, req)
 		}
 		command, answer := &jsonobj.Object{}, req
@@ -122,7 +122,7 @@ func (s *Service) Inject(ctx context.Context, t id.Thread, req run.Request, chec
 	if req.AssistantID == "" {
 		return nil, run.ErrNoRun
 	}
-	if waits(row) {
+	if row.Waits() {
 		return nil, run.ErrAsks
 	}
 	a, err := s.ResolveAssistant(req.AssistantID)
@@ -137,11 +137,6 @@ func (s *Service) Inject(ctx context.Context, t id.Thread, req run.Request, chec
 
 // assistantOf returns the assistant of the last run of a thread; "" when there was none.
 func assistantOf(row *thread.Thread) string { return jsonobj.Of(row.Metadata).Text("assistant_id") }
-
-// waits reports whether a thread waits at interrupts.
-func waits(row *thread.Thread) bool {
-	return row.Status == thread.Interrupted && len(row.Interrupts) > len("{}")
-}
 
 // Clients see an interrupt in a stream before the end of its run is committed, and only then the row of the thread has it. Who acts on interrupts waits for that
 // end, polling from settlePoll, for up to settlePatience.

@@ -139,7 +139,7 @@ func (s *Settler) MarkCancelled(tx run.Tx, read *Readings, r *run.Run, action ru
 	if _, err := s.KeepPartial(tx, r, nil, read, now); err != nil {
 		return err
 	}
-	return completion.RecordEnd(tx, r, nil, now)
+	return completion.RecordEnd(tx, r, nil, false, now)
 }
 
 // Push notifies clients of A2A of the end of a run of their task: of one that was executed after its thread is settled. Poke the sender of webhooks after the commit.
@@ -156,7 +156,7 @@ func (s *Settler) Push(tx run.Tx, row *run.Run, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if state = webhook.TaskCompleted; t.Status == thread.Interrupted && len(t.Interrupts) > len("{}") {
+		if state = webhook.TaskCompleted; t.Waits() {
 			state = webhook.TaskInputRequired
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"understudy/deerflow"
 	"understudy/deerflow/account"
 	"understudy/eventstore"
+	"understudy/eventstore/follow"
 	"understudy/eventstore/mirror"
 	"understudy/id"
 	"understudy/internal/app/advice"
@@ -50,6 +51,7 @@ type Database interface {
 	eventstore.Reader
 	thread.LogStore
 	mirror.Store
+	follow.ObserverStore
 	search.Store
 	usage.Store
 
@@ -70,7 +72,7 @@ type Options struct {
 	Log         *slog.Logger // required
 	Registry    prometheus.Registerer
 	Now         func() time.Time  // the time of leases; nil: time.Now
-	Changed     func([]id.Thread) // gets threads whose log changed. Only a data folder reports them.
+	Changed     func([]id.Thread) // gets threads whose log changed here
 	Saved       func()            // is called after events were saved; nil: not called. It must not block
 	Changes     *changes.Hub      // gets what changes, here and on other servers; nil: nothing does
 }
@@ -92,7 +94,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 		}
 		return rows, nil
 	}
-	if o.Changed != nil {
+	if cfg.History.JSONL != "" {
 		return nil, errors.New("history.jsonl needs a data folder and does not work with Postgres: remove one of the two")
 	}
 	// The settings of a program may not be validated, and the driver's message about an address can
