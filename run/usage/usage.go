@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"understudy/run"
@@ -71,13 +72,18 @@ func Of(r *run.Run, c *run.Completion, now time.Time) []Sum {
 	out := []Sum{whole, of(Graph, r.Graph), of(Assistant, string(r.Assistant)), {Kind: took, Name: bucket(now.Sub(r.CreatedAt)), Runs: 1}}
 	for kind, by := range map[string]map[string]run.Usage{Model: c.ByModel, Caller: c.ByCaller} {
 		for name, u := range by {
-			if len(name) > maxName {
-				name = name[:maxName]
-			}
-			out = append(out, Sum{Kind: kind, Name: name, Runs: 1, Errors: whole.Errors, Calls: u.Calls, Input: value(u.Input), Output: value(u.Output), Total: value(u.Total)})
+			out = append(out, Sum{Kind: kind, Name: nameOf(name), Runs: 1, Errors: whole.Errors, Calls: u.Calls, Input: value(u.Input), Output: value(u.Output), Total: value(u.Total)})
 		}
 	}
 	return out
+}
+
+// nameOf makes of a name that a graph chose one that each storage keeps as it is. A name that Postgres refused would stop all sums.
+func nameOf(name string) string {
+	if len(name) > maxName {
+		name = name[:maxName]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(name, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 func value(n *int64) int64 {

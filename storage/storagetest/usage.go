@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,13 +22,14 @@ var usageCases = map[string]func(*testing.T, Backend){
 		t.Helper()
 		r := rand.New(rand.NewPCG(1, 2))
 		services := []*usage.Service{{Store: b.Usage, Now: time.Now}, {Store: b.Usage, Now: time.Now}}
+		hostile := "m\x00\xff" + strings.Repeat("é", 200)
 		days, named := map[string]map[int64][]usage.Sum{}, map[string][]usage.Sum{}
 		put := func(identity string) {
 			day := 20_000 + int64(r.IntN(4))
 			n := int64(r.IntN(1000))
 			row := &run.Run{Graph: fmt.Sprint("g", r.IntN(2)), Assistant: id.Assistant(fmt.Sprint("a", r.IntN(3))), Status: []run.Status{run.Success, run.Error, run.Timeout}[r.IntN(3)], CreatedAt: base}
 			sums := usage.Of(row, &run.Completion{
-				TotalTokens: &n, LLMCalls: &n, ByModel: map[string]run.Usage{"m é": {Calls: n, Total: &n}, "": {Calls: 1}}, ByCaller: map[string]run.Usage{"lead": {Calls: n, Input: &n}},
+				TotalTokens: &n, LLMCalls: &n, ByModel: map[string]run.Usage{"m é": {Calls: n, Total: &n}, "": {Calls: 1}, hostile: {Calls: 2}}, ByCaller: map[string]run.Usage{"lead": {Calls: n, Input: &n}},
 			}, base.Add(time.Duration(r.IntN(100_000))*time.Millisecond))
 			body, err := json.Marshal(sums)
 			require.NoError(t, err)
