@@ -253,11 +253,14 @@ wheel: ## a Python wheel with the program inside, for `pip install`; GOOS and GO
 	wheel=$$(cat "$$dir/wheel"); echo "$$wheel"; echo "install it into the environment of your graphs: .venv/bin/python -m pip install $$wheel"
 
 # Images need docker buildx, SBOMs syft: without them they are left out here. The owner is that of the module's path.
+# In a repository without a remote GoReleaser finds no commit either, and fails after all builds, at the archive of the source.
 .PHONY: release-snapshot
 release-snapshot: ## what a release consists of, for all systems, in dist/: archives, packages, wheels, Homebrew cask, checksums
 	@$(call tool,goreleaser,$(GORELEASER),github.com/goreleaser/goreleaser/v2); \
 	skip=publish; docker buildx ls >/dev/null 2>&1 || skip+=,docker; command -v syft >/dev/null || skip+=,sbom; echo "without $$skip"; \
-	OWNER=$$($(GO) list -m | cut -d/ -f2); export OWNER; "$$tool" check --quiet; "$$tool" release --snapshot --clean --skip="$$skip"
+	OWNER=$$($(GO) list -m | cut -d/ -f2); export OWNER; \
+	git ls-remote --get-url >/dev/null 2>&1 || export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0="https://github.com/$$OWNER/understudy"; \
+	"$$tool" check --quiet; "$$tool" release --snapshot --clean --skip="$$skip"
 
 # go.mod holds the path; imports, templates, the documentation and the linter's settings repeat it.
 .PHONY: module
