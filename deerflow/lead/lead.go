@@ -183,7 +183,7 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		}
 		chain = append(chain, box)
 	}
-	chain = append(append(chain, agent.RepairToolCalls()), guards...)
+	chain = append(append(chain, middleware.DanglingToolCalls()), guards...)
 	chain = append(chain, g.instructions(s), models.middleware(g), middleware.DynamicContext(middleware.ContextOptions{About: g.about(s.Memory)}))
 	if g.o.Skills != nil {
 		chain = append(chain, g.skills(s.Skills))
@@ -232,7 +232,9 @@ func (g *Graph) summarization(s *settings.Settings) (agent.Middleware, error) {
 	if err != nil {
 		return agent.Middleware{}, err
 	}
-	return agent.Summarization(o)
+	m, err := agent.Summarization(o)
+	m.Name = "DeerFlowSummarizationMiddleware"
+	return m, err
 }
 
 // summarizing says when and how the settings want conversations condensed. model writes the summary; "": the one of the settings.
@@ -241,7 +243,7 @@ func (g *Graph) summarizing(s *settings.Settings, model string) (agent.Summariza
 	if err != nil {
 		return agent.SummarizationOptions{}, err
 	}
-	o := agent.SummarizationOptions{Model: m, Keep: size(s.Summarization.Keep), Log: g.o.Log, Replaced: g.rescue(s.Memory), TextKey: summaryKey}
+	o := agent.SummarizationOptions{Model: m, Keep: size(s.Summarization.Keep), Log: g.o.Log, Replaced: g.rescue(s.Memory), TextKey: summaryKey, Tags: []string{"middleware:summarize"}}
 	for _, t := range s.Summarization.Trigger {
 		o.Trigger = append(o.Trigger, size(t))
 	}

@@ -50,7 +50,7 @@ func newSubagents(s *settings.Settings, models *models, model agent.Model, tools
 		if err != nil {
 			return nil, err
 		}
-		chain := append([]agent.Middleware{agent.RepairToolCalls()}, guards...)
+		chain := append([]agent.Middleware{middleware.DanglingToolCalls()}, guards...)
 		chain = append(chain, models.subagents(g, kind.model), limits, g.subagentSkills(s.Skills, kind), limit, announce(), images())
 		if s.LoopDetection.Enabled {
 			chain = append(chain, loops(s.LoopDetection))

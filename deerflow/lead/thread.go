@@ -18,6 +18,9 @@ func threadData() agent.Middleware {
 		State: map[string]pregel.Channel{"thread_data": pregel.LastValue()},
 		BeforeAgent: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
 			info, _ := pregel.Info(ctx)
+			if info.Thread == "" { // whose files would it have?
+				return nil, pregel.Errorf("ValueError", "the run has no thread ID, and so no folders")
+			}
 			update := map[string]any{"thread_data": map[string]string{
 				"workspace_path": "/mnt/user-data/workspace", "uploads_path": "/mnt/user-data/uploads", "outputs_path": "/mnt/user-data/outputs",
 			}}

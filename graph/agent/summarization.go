@@ -40,6 +40,7 @@ type SummarizationOptions struct {
 	Rescue func(messages []message.Message) []message.Message
 	// TextKey is a key of the state that holds the text of the newest summary; "": none. Its channel is the caller's.
 	TextKey string
+	Tags    []string     // of calls of the model
 	Log     *slog.Logger // nil: slog.Default
 }
 
@@ -385,7 +386,7 @@ func (s *summarizer) ask(ctx context.Context, text string) (message.Message, err
 	prompt := strings.TrimRight(strings.ReplaceAll(s.Prompt, "{messages}", text), " \n")
 	model := s.Model
 	model.Source.Summarizes = true
-	return model.Ask(ctx, []message.Message{message.Human(prompt)}, map[string]any{"lc_source": "summarization"})
+	return model.Ask(ctx, []message.Message{message.Human(prompt)}, map[string]any{"lc_source": "summarization"}, s.Tags...)
 }
 
 // trim returns the last messages that fit, beginning with a person's, and all instructions. An earlier summary is kept: nothing else

@@ -75,12 +75,17 @@ func (o TitleOptions) run(ctx context.Context, state pregel.Values) (any, error)
 	switch {
 	case err != nil && context.Cause(ctx) != nil:
 		return nil, err
-	case err != nil:
-		o.Log.WarnContext(ctx, "no title written; the beginning of the question is the title", "model", o.Model.Source.Name, "error", err)
+	case errors.Is(err, errNoTitle):
+		o.Log.WarnContext(ctx, "no title written; the beginning of the question is the title", "error", err, "model", o.Model.Source.Name)
+		title = tidyTitle(asked)
+	case err != nil: // it names the model
+		o.Log.WarnContext(ctx, "no title written; the beginning of the question is the title", "error", err)
 		title = tidyTitle(asked)
 	}
 	return pregel.Values{o.Key: short(title, o.MaxLen)}, nil
 }
+
+var errNoTitle = errors.New("the model answered nothing")
 
 // titleTime is how long a run waits for its title.
 const titleTime = 15 * time.Second
@@ -98,7 +103,7 @@ func WriteTitle(ctx context.Context, o TitleOptions, asked, said string, tags ..
 	}
 	title := tidyTitle(withoutThoughts(answer.Text()))
 	if title == "" {
-		return "", errors.New("the model answered nothing")
+		return "", errNoTitle
 	}
 	return title, nil
 }
