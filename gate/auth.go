@@ -48,6 +48,10 @@ func (g *Gate) admit(ctx context.Context, do string, r *access.Request, question
 		decisions, err := g.Decide(ctx, studio, questions...)
 		return studio, decisions, err
 	}
+	if actor := g.remembered.find(r.Header, g.serving()); actor != nil {
+		decisions, err := g.Decide(ctx, actor, questions...)
+		return actor, decisions, err
+	}
 	a, p, err := g.ask(ctx, do, func(b []byte, _ *process) []byte {
 		b = appendRequest(append(b, `,"request":`...), r)
 		if questions != nil {
@@ -64,12 +68,20 @@ func (g *Gate) admit(ctx context.Context, do string, r *access.Request, question
 		if a.Actor.Ref != 0 {
 			g.actors.put(actor, p, a.Actor.Ref)
 		}
+		g.remembered.put(r.Header, p, actor)
 	}
 	decisions, err := g.decided(a, questions)
 	if err == nil && actor == nil {
 		return nil, nil, fault.New(fault.Internal, "the gate returned no user")
 	}
 	return actor, decisions, err
+}
+
+// serving is the process that answers now; nil: none does.
+func (g *Gate) serving() *process {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.current
 }
 
 // Decide implements access.Policy by the handlers of auth.path.

@@ -41,6 +41,8 @@ type Options struct {
 	// GuardRoutes makes routes of the application ask who sent a request (http.enable_custom_route_auth).
 	GuardRoutes bool
 
+	// Remember keeps what authenticate returned.
+	Remember Remembering
 	// Timeout is how long a handler may take; 0: 30 s. Then the request is 503.
 	Timeout time.Duration
 	// MaxCalls is how many questions may be with handlers at a time; 0: 1000. More are 503.
@@ -92,6 +94,7 @@ type Gate struct {
 	firstBackoff, lastBackoff time.Duration
 
 	actors        actors
+	remembered    *remembered // nil: authenticate is called for each request
 	administrator sync.Once // for the warning about routes that act as administrator
 
 	mu      sync.Mutex
@@ -116,6 +119,7 @@ func New(o Options) *Gate {
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second,
 		waiting: true, change: make(chan struct{}), ready: make(chan struct{}), wanted: make(chan *process),
 	}
+	g.remembered = newRemembered(o.Remember)
 	g.metrics = newMetrics(o.Registry, g)
 	return g
 }

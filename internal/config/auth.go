@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -225,8 +226,10 @@ func (f *file) authCache(v value, key string) {
 		f.wrong(v, key, `has no cache_keys; write the headers that tell users apart, such as ["authorization"]`)
 		return
 	}
+	for i, name := range c.Keys {
+		c.Keys[i] = http.CanonicalHeaderKey(name)
+	}
 	f.c.Auth.Cache = c
-	f.warn(key, "without an effect, as for handlers in Python in LangGraph Server: authenticate is called for each request")
 }
 
 // raw returns an object as JSON.

@@ -505,7 +505,7 @@ func TestAuth(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Auth{
 		Python: Object{Path: filepath.Join(c.Dir, "agent.py"), Attr: "auth"}, DisableStudio: true, OpenAPI: []byte(`{"security":[{"k":[]}],"n":1.50,"t":true}`),
-		Cache: &AuthCache{Keys: []string{"authorization"}, TTL: 5 * time.Second, Size: 10},
+		Cache: &AuthCache{Keys: []string{"Authorization"}, TTL: 5 * time.Second, Size: 10},
 	}, c.Auth)
 	require.Equal(t, filepath.Join(c.Dir, "agent.py")+":auth", c.Auth.Python.Spec())
 	require.Equal(t, "my.package:app", c.HTTP.App.Spec())

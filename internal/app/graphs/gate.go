@@ -14,6 +14,9 @@ func GateOptions(cfg *config.Config) gate.Options {
 		Auth: cfg.Auth.Python.Spec(), App: cfg.HTTP.App.Spec(), Prefix: cfg.HTTP.MountPrefix, GuardRoutes: cfg.HTTP.GuardRoutes,
 		Studio: cfg.Mode == config.Dev && !cfg.Auth.DisableStudio, Timeout: cfg.GateTimeout,
 	}
+	if c := cfg.Auth.Cache; c != nil {
+		o.Remember = gate.Remembering{Headers: c.Keys, TTL: c.TTL, Max: c.Size}
+	}
 	if cfg.IgnoreAuth {
 		o.Auth = ""
 	}
