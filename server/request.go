@@ -102,6 +102,7 @@ func (s *Server) enter(c *fiber.Ctx) error {
 			}
 		}
 	}
+	s.protectAnswer(c, r)
 	if !r.bodyRead {
 		s.finish(c)
 	}
@@ -110,6 +111,19 @@ func (s *Server) enter(c *fiber.Ctx) error {
 		s.done(r, c.Response().StatusCode(), "")
 	}
 	return nil
+}
+
+// protectAnswer lets browsers take no answer for what it does not say it is, and keep none of someone who signed in. Answers of the application next to
+// the API are its own.
+func (s *Server) protectAnswer(c *fiber.Ctx, r *request) {
+	if r.route == frontRoute {
+		return
+	}
+	h := &c.Response().Header
+	h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	if r.actor != nil && s.opts.SignIn != nil && s.opts.SignIn.Desk != nil && len(h.Peek(fiber.HeaderCacheControl)) == 0 {
+		h.Set(fiber.HeaderCacheControl, "no-store")
+	}
 }
 
 // handle runs the route, and turns a panic into an error.
