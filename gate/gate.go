@@ -95,7 +95,7 @@ type Gate struct {
 
 	actors        actors
 	remembered    *remembered // nil: authenticate is called for each request
-	administrator sync.Once // for the warning about routes that act as administrator
+	administrator sync.Once   // for the warning about routes that act as administrator
 
 	mu      sync.Mutex
 	program Options // what the next process loads

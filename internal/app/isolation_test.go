@@ -99,7 +99,7 @@ func a2a(method, params string) string {
 
 const spoken = `"role":"user","messageId":"m","parts":[{"kind":"text","text":"x"}]`
 
-// more are probes that routes do not show: ids in bodies, queries and headers. {OWN…} is what the prober has.
+// more are probes that routes do not show: ids in bodies, queries and headers. {OWN…} is what the prober has, {MINE} the thread of their conversation.
 var more = []probe{
 	{"GET", "/understudy/threads/search?text=secret&thread_id={T}", "", nil},
 	{"GET", "/threads/{T}/stream", "", []string{"Last-Event-ID", "0-0"}},
@@ -118,14 +118,14 @@ var more = []probe{
 	{"POST", "/threads/{OWNT}/state/checkpoint", `{"checkpoint":{"thread_id":"{T}","checkpoint_id":"{C}","checkpoint_ns":""}}`, nil},
 	{"POST", "/threads/{OWNT}/history", `{"before":{"configurable":{"thread_id":"{T}","checkpoint_id":"{C}"}}}`, nil},
 	{"POST", "/threads/{OWNT}/history", `{"checkpoint":{"thread_id":"{T}"}}`, nil},
-	{"POST", "/threads/{OWNC}/runs/wait", `{"assistant_id":"talk","input":{"note":"x"},"checkpoint":{"thread_id":"{T}","checkpoint_id":"{C}","checkpoint_ns":""}}`, nil},
+	{"POST", "/threads/{MINE}/runs/wait", `{"assistant_id":"talk","input":{"note":"x"},"checkpoint":{"thread_id":"{T}","checkpoint_id":"{C}","checkpoint_ns":""}}`, nil},
 	{"POST", "/runs/wait", `{"assistant_id":"talk","input":{},"config":{"configurable":{"thread_id":"{T}","checkpoint_id":"{C}"}}}`, nil},
 	{"POST", "/runs/wait", `{"assistant_id":"talk","input":{},"context":{"thread_id":"{T}"}}`, nil},
 	{"POST", "/runs/wait", `{"assistant_id":"{A}","input":{}}`, nil},
 	{"POST", "/runs/stream", `{"assistant_id":"{A}","input":{}}`, nil},
 	{"POST", "/runs", `{"assistant_id":"{A}","input":{}}`, nil},
 	{"POST", "/runs/batch", `[{"assistant_id":"talk","input":{}},{"assistant_id":"{A}","input":{}}]`, nil},
-	{"POST", "/threads/{OWNC}/runs", `{"assistant_id":"{A}","input":{}}`, nil},
+	{"POST", "/threads/{MINE}/runs", `{"assistant_id":"{A}","input":{}}`, nil},
 	{"POST", "/runs/crons", `{"assistant_id":"{A}","schedule":"0 0 1 1 *","input":{}}`, nil},
 	{"POST", "/runs/cancel", `{"thread_id":"{B}","run_ids":["{BR}"]}`, nil},
 	{"POST", "/threads/prune", `{"thread_ids":["{T}"]}`, nil},
@@ -235,15 +235,12 @@ func (v *village) view(u *villager) (out []string) {
 // try sends a probe of what has names, as a user, and looks for secrets of others in the answer.
 func (v *village) try(u *villager, p probe, has map[string]string) answered {
 	v.t.Helper()
-	all := map[string]string{"OWNC": u.has["CONV"][len("conv_"):]}
+	all := map[string]string{"MINE": u.conversation()}
 	for key, value := range has {
 		all[key] = value
 	}
 	for key, value := range u.has {
 		all["OWN"+key] = value
-	}
-	if thread := all["OWNC"]; !strings.Contains(thread, "-") {
-		all["OWNC"] = thread[:8] + "-" + thread[8:12] + "-" + thread[12:16] + "-" + thread[16:20] + "-" + thread[20:]
 	}
 	headers := slices.Clone(p.headers)
 	for i := range headers {
@@ -261,7 +258,7 @@ func (v *village) try(u *villager, p probe, has map[string]string) answered {
 }
 
 // ofNoOwner are parts of paths that name what their owner does not have either, or that wait for a run.
-var ofNoOwner = []string{"{OWN", "{NAME}", "/stream/events", "/join", "{I}/runs/", "/subgraphs/", "/runs/{R}/stream", "{B}/state/", "{I}/state/"}
+var ofNoOwner = []string{"{OWN", "{MINE}", "{NAME}", "/stream/events", "/join", "{I}/runs/", "/subgraphs/", "/runs/{R}/stream", "{B}/state/", "{I}/state/"}
 
 // What belongs to another user looks like what does not exist, on every route and by every protocol, and stays as it is.
 func TestIsolation(t *testing.T) {

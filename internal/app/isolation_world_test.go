@@ -243,6 +243,12 @@ func (v *village) settle(name string) *villager {
 	return u
 }
 
+// conversation is the thread of CONV.
+func (u *villager) conversation() string {
+	thread := strings.ReplaceAll(strings.TrimPrefix(u.has["CONV"], "conv_"), "-", "")
+	return thread[:8] + "-" + thread[8:12] + "-" + thread[12:16] + "-" + thread[16:20] + "-" + thread[20:]
+}
+
 var ids = regexp.MustCompile(`[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}`)
 
 // unknown returns what a user has under ids that nobody has. A part that occurs in several ids is replaced by the same one.
