@@ -29,6 +29,7 @@ type Options struct {
 	Changes    Changes // nil: no route
 	Search     Search  // nil: no route
 	Usage      Usage   // nil: no route
+	Fleet      Fleet   // nil: no routes
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator

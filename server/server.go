@@ -254,6 +254,9 @@ func (s *Server) routes() {
 	if s.opts.Usage != nil && !d.Runs {
 		(&usageHandlers{s.opts.Usage}).routes(s.route)
 	}
+	if s.opts.Fleet != nil {
+		(&fleetHandlers{s.transport, s.opts.Fleet}).routes(s.route)
+	}
 	if s.opts.Studio && !d.UI {
 		s.studioRoutes()
 	}

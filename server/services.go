@@ -10,6 +10,7 @@ import (
 	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/fleet"
 	"understudy/run"
 	"understudy/run/protocol"
 	"understudy/run/spans"
@@ -84,6 +85,16 @@ type Changes interface {
 type Search interface {
 	// Search returns results, newest first, and the place behind which the next page begins; the zero Place: there is none. A page may be short.
 	Search(ctx context.Context, q search.Query, limit int) (page []search.Result, next search.Place, err error)
+}
+
+// Fleet is the service of the routes that show the servers of the database and their logs.
+type Fleet interface {
+	// Servers returns the servers that report themselves, the one that answers first.
+	Servers(ctx context.Context) ([]fleet.Server, error)
+	// Logs returns the last lines of the logs of all servers, oldest first.
+	Logs(ctx context.Context, q fleet.LogQuery) ([]fleet.Logged, error)
+	// Follow follows lines that are written from now on, and returns the last ones before.
+	Follow(ctx context.Context, q fleet.LogQuery) (*fleet.Follower, []fleet.Logged, error)
 }
 
 // Usage is the service of the route that reports what runs used.

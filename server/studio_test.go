@@ -4,15 +4,20 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/andybalholm/brotli"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
 	"understudy/access"
+	"understudy/internal/fleet"
+	"understudy/internal/logs"
 	"understudy/studio"
 )
 
@@ -34,7 +39,7 @@ func TestStudio(t *testing.T) {
 		require.Equal(t, page, same)
 
 		parts := regexp.MustCompile(`(?:src|href)="\./([^"]+)"`).FindAllStringSubmatch(page, -1)
-		require.Len(t, parts, 3) // icon, script, styles
+		require.GreaterOrEqual(t, len(parts), 3) // icon, script, styles, and what pages share
 		for _, part := range parts {
 			res, plain := w.ask(t, "GET", prefix+"/studio/"+part[1], "")
 			require.Equal(t, 200, res.StatusCode, part[1])
@@ -173,4 +178,55 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, 422, res.StatusCode, query)
 		require.Contains(t, body, "Invalid")
 	}
+}
+
+func TestServersAndLogs(t *testing.T) {
+	t.Parallel()
+	ring := logs.NewRing()
+	log := slog.New(ring.Handler(slog.NewTextHandler(io.Discard, nil)))
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	k := &fleet.Keeper{
+		Self: fleet.Server{ID: "s", Version: "1", Host: "h", PID: 7, Mode: "serve", Started: at}, Ring: ring, Now: func() time.Time { return at },
+		Load: func(s *fleet.Server) { s.Jobs, s.Running, s.Workers, s.Memory = 4, 3, 2, 1 },
+	}
+	w := setup(t, func(o *Options) { o.Fleet, o.MaxStreams = k, 1 })
+	res, body := w.ask(t, "GET", "/understudy/servers", "")
+	require.Equal(t, 200, res.StatusCode, body)
+	require.JSONEq(t, `{"servers": [{"id": "s", "version": "1", "address": null, "host": "h", "pid": 7, "mode": "serve", "started_at": "2026-01-02T03:04:05+00:00",
+		"heartbeat_at": "2026-01-02T03:04:05+00:00", "jobs": 4, "running": 3, "workers": 2, "memory_bytes": 1, "draining": false}]}`, body)
+	log.Info("one", "run_id", "r")
+	log.Warn("two", "password", "x")
+	for query, want := range map[string]string{
+		"": `["one","two"]`, "?limit=1": `["two"]`, "?level=warn": `["two"]`, "?level=ERROR": `[]`, "?text=RUN_ID=R": `["one"]`, "?server=s": `["one","two"]`, "?server=x": `[]`,
+	} {
+		res, body := w.ask(t, "GET", "/understudy/logs"+query, "")
+		require.Equal(t, 200, res.StatusCode, body)
+		require.JSONEq(t, want, gjson.Get(body, "lines.#.message").Raw, query)
+	}
+	_, body = w.ask(t, "GET", "/understudy/logs?level=warn", "")
+	require.Equal(t, "s", gjson.Get(body, "lines.0.server").String())
+	require.JSONEq(t, `{"password":"[hidden]"}`, gjson.Get(body, "lines.0.attributes").Raw)
+	for _, query := range []string{"limit=0", "limit=2001", "level=loud", "level=", "level=INFO+4"} {
+		for _, path := range []string{"/understudy/logs?", "/understudy/logs/stream?"} {
+			res, body := w.ask(t, "GET", path+query, "")
+			require.Equal(t, 422, res.StatusCode, query)
+			require.Contains(t, body, "Invalid")
+		}
+	}
+	_, in := dial(t, w, "GET", "/understudy/logs/stream?limit=1&level=info", "")
+	line := func() string {
+		for {
+			text, err := in.ReadString('\n')
+			require.NoError(t, err)
+			if data, ok := strings.CutPrefix(text, "data: "); ok {
+				return gjson.Get(data, "lines.#.message").Raw
+			}
+		}
+	}
+	require.JSONEq(t, `["two"]`, line())
+	log.Debug("not wanted")
+	log.Info("three")
+	require.JSONEq(t, `["three"]`, line())
+	res, _ = w.ask(t, "GET", "/understudy/logs/stream", "")
+	require.Equal(t, 503, res.StatusCode, "its connection is one of the bounded number")
 }

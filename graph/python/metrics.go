@@ -108,3 +108,9 @@ func (p *Pool) Up() error {
 	}
 	return nil
 }
+
+// Workers returns how many Python processes there are, those that start and those that end included.
+func (p *Pool) Workers() int {
+	c := p.census()
+	return c.ready + c.starting + c.leaving
+}

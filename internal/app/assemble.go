@@ -13,6 +13,7 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/eventstore/overlay"
+	"understudy/id"
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
 	"understudy/internal/jsonobj"
@@ -84,8 +85,10 @@ func (s *Server) assemble(c Config) error {
 	shown := overlay.New(backfill.Reader(s.rows), backend.OverlayConfig(cfg.History))
 	backfill.Keys = shown.Key
 	retention := retentionOf(cfg.ThreadTTL)
+	instance := string(id.NewRun())
 	s.runs = service.New(service.Options{
-		Store: s.rows.Runs(), Bridge: s.bridge, Streams: limits, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
+		Instance: instance,
+		Store:    s.rows.Runs(), Bridge: s.bridge, Streams: limits, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
 		Webhooks: &webhook.Policy{
 			AllowLoopback:  !cfg.Webhooks.URL.DisableLoopback,
 			RequireHTTPS:   cfg.Webhooks.URL.RequireHTTPS,
@@ -111,6 +114,7 @@ func (s *Server) assemble(c Config) error {
 	})
 	s.assistants.Threads = s.threads
 	s.events = thread.NewLog(s.rows, backfill)
+	s.fleet = s.keeper(c.Version, instance)
 	if s.listener != nil {
 		s.http = server.New(s.httpOptions(c.Version))
 	}
@@ -135,7 +139,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		}
 	}
 	o := server.Options{
-		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search, Usage: s.usage,
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search, Usage: s.usage, Fleet: s.fleet,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Grace: cfg.Grace, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),

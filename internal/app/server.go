@@ -36,7 +36,9 @@ import (
 	"understudy/internal/app/backend"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/fleet"
 	"understudy/internal/logctx"
+	"understudy/internal/logs"
 	"understudy/internal/room"
 	"understudy/run/service"
 	"understudy/run/usage"
@@ -101,6 +103,8 @@ type Server struct {
 	indexer  *search.Indexer // runs if searches
 	searches bool
 	usage    *usage.Service
+	fleet    *fleet.Keeper
+	lines    *logs.Ring     // the last ones of the log
 	mirror   *mirror.Mirror // nil when there is none
 	bridge   backend.Bridge
 
@@ -137,7 +141,8 @@ func New(c Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.log = slog.New(logctx.Handler(s.log.Handler()))
+	s.lines = logs.NewRing()
+	s.log = slog.New(logctx.Handler(s.lines.Handler(s.log.Handler())))
 	if c.Tracing != nil {
 		s.tracer = c.Tracing.Tracer("understudy")
 	}
@@ -218,6 +223,8 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		lower.Go(func() error { return s.indexer.Run(below, s.rows) })
 	}
 	lower.Go(func() error { return s.usage.Run(below) })
+	lower.Go(func() error { return s.fleet.Run(below) })
+	defer context.AfterFunc(ctx, s.fleet.Drain)()
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })
 	}

@@ -46,6 +46,9 @@ func (g *Guard) Wrap(o *server.Options) {
 	if o.Usage != nil {
 		o.Usage = &used{Guard: g, inner: o.Usage}
 	}
+	if o.Fleet != nil {
+		o.Fleet = &machines{Guard: g, inner: o.Fleet}
+	}
 	if o.Search != nil {
 		o.Search = &searching{Guard: g, inner: o.Search}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/fleet"
 	"understudy/internal/postgrestest"
 	"understudy/proxy/record"
 	"understudy/storage/internal/seal"
@@ -97,4 +98,8 @@ func overhead(opts Options) int64 {
 		return 0
 	}
 	return seal.Overhead
+}
+
+func TestFleetSuite(t *testing.T) {
+	storagetest.Fleet(t, func(t *testing.T) fleet.Store { t.Helper(); return setup(t) })
 }

@@ -1,5 +1,5 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Bot, CalendarClock, ChartColumn, Database, Hourglass, ListChecks, LogOut, MessagesSquare, Network } from "lucide-react";
+import { Bot, CalendarClock, ChartColumn, Database, Hourglass, ListChecks, LogOut, MessagesSquare, Network, ScrollText, Server as ServerIcon } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useChanges } from "./api/use-changes";
@@ -17,6 +17,8 @@ import { useThreads } from "./threads/threads";
 
 const RunPage = lazy(() => import("./run/run-page"));
 const UsagePage = lazy(() => import("./pages/usage"));
+const ServersPage = lazy(() => import("./pages/servers"));
+const LogsPage = lazy(() => import("./pages/logs"));
 
 const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
 
@@ -66,11 +68,13 @@ function Shell() {
             </Suspense>
           )}
         </Route>
-        <Route path="/usage">
-          <Suspense fallback={<main className="page" aria-busy />}>
-            <UsagePage />
-          </Suspense>
-        </Route>
+        {([["/usage", UsagePage], ["/servers", ServersPage], ["/logs", LogsPage]] as const).map(([path, Page]) => (
+          <Route key={path} path={path}>
+            <Suspense fallback={<main className="page" aria-busy />}>
+              <Page />
+            </Suspense>
+          </Route>
+        ))}
         <Route path="/store" component={StorePage} />
         <Route path="/crons" component={Crons} />
         <Route>
@@ -95,6 +99,8 @@ function Rail() {
     ["/store", "Store", Database, location === "/store"],
     ["/crons", "Crons", CalendarClock, location === "/crons"],
     ["/usage", "Usage", ChartColumn, location === "/usage"],
+    ["/servers", "Servers", ServerIcon, location === "/servers"],
+    ["/logs", "Logs", ScrollText, location === "/logs"],
   ] as const;
   return (
     <nav className="rail" aria-label="Pages">
@@ -114,12 +120,12 @@ function Rail() {
   );
 }
 
-/** Keys outside of fields: / finds, n begins a thread, g then t, a, r, g, s, c or u goes to a page. */
+/** Keys outside of fields: / finds, n begins a thread, g then t, a, r, g, s, c, u, v or l goes to a page. */
 function useShortcuts() {
   const [, navigate] = useLocation();
   useEffect(() => {
     let before = "";
-    const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons", u: "/usage" };
+    const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons", u: "/usage", v: "/servers", l: "/logs" };
     const onKey = (e: KeyboardEvent) => {
       if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select")) return;
       if (e.key === "/") {

@@ -1,7 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useSearchParams } from "wouter";
-import { usePoll } from "../api/use-changes";
-import { apiURL, get } from "../api/client";
+import { asCurl, get } from "../api/client";
 import { CopyButton } from "../parts/copy";
 import { count, dollars, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
@@ -53,7 +52,7 @@ export default function Usage() {
   const days = Number(params.get("days")) || 30;
   const measure: Measure = Object.keys(measures).includes(params.get("show") ?? "") ? (params.get("show") as Measure) : "tokens";
   const path = `/understudy/usage?days=${days}`;
-  const usage = useQuery({ queryKey: ["usage", days], queryFn: ({ signal }) => get<Report>(path, signal), refetchInterval: usePoll(10_000) });
+  const usage = useQuery({ queryKey: ["usage", days], queryFn: ({ signal }) => get<Report>(path, signal), refetchInterval: 10_000 });
   const names = new Map(useAssistants().data?.map((a) => [a.assistant_id, a.name]));
   const prices = readPrices();
   const set = (name: string, value: string) => setParams((old) => (old.set(name, value), old));
@@ -70,7 +69,7 @@ export default function Usage() {
             ))}
           </select>
         </label>
-        <CopyButton text={`curl "${apiURL}${path}"`} label="Copy as curl" />
+        <CopyButton text={asCurl("GET", path)} label="Copy as curl" />
       </div>
       <Problem error={usage.error} />
       {report && (

@@ -16,6 +16,14 @@ export function count(n: number): string {
 /** $0.0042, $1.25 */
 export const dollars = (n: number) => `$${n < 0.1 ? n.toPrecision(2) : n.toFixed(2)}`;
 
+/** 512 B, 3.4 MB */
+export function bytes(n: number): string {
+  if (n < 1_000) return `${n} B`;
+  if (n < 1_000_000) return `${(n / 1_000).toFixed(1)} kB`;
+  if (n < 1_000_000_000) return `${(n / 1_000_000).toFixed(1)} MB`;
+  return `${(n / 1_000_000_000).toFixed(2)} GB`;
+}
+
 /** now, 5 m, 3 h, 2 d, then the date */
 export function age(time: string, now = Date.now()): string {
   const seconds = (now - Date.parse(time)) / 1000;

@@ -14,10 +14,9 @@ const shapes = {
 
 const words: Record<string, string> = { idle: "done", busy: "running", interrupted: "waits for an answer" };
 
-/** A status by shape and color. */
-export function Status({ of, text = false }: { of: string; text?: boolean }) {
+/** A status by shape and color. word is shown in place of its own. */
+export function Status({ of, text = false, word = words[of] ?? of }: { of: string; text?: boolean; word?: string }) {
   const [Shape, tone] = shapes[of as keyof typeof shapes] ?? [Circle, "quiet"];
-  const word = words[of] ?? of;
   return (
     <span className={`status ${tone}`} title={word}>
       <Shape size={14} aria-hidden />

@@ -1,0 +1,33 @@
+package app
+
+import (
+	"os"
+	"time"
+
+	process "understudy/internal/child"
+	"understudy/internal/config"
+	"understudy/internal/fleet"
+)
+
+// keeper reports this server to the others of its database.
+func (s *Server) keeper(version, instance string) *fleet.Keeper {
+	host, _ := os.Hostname()
+	k := &fleet.Keeper{
+		Self: fleet.Server{ID: instance, Version: version, Host: host, PID: os.Getpid(), Mode: []string{"dev", "serve", "worker", "proxy"}[s.cfg.Mode], Started: time.Now()},
+		Load: func(me *fleet.Server) {
+			me.Jobs, me.Running = s.runs.Load()
+			me.Memory = process.ResidentMemory(os.Getpid())
+			if s.pool != nil {
+				me.Workers = s.pool.Workers()
+			}
+		},
+		Ring: s.lines, Now: s.now, Log: s.log,
+	}
+	if s.cfg.Mode != config.Worker {
+		k.Self.Address = s.url()
+	}
+	if shared, ok := s.rows.(fleet.Store); ok {
+		k.Store = shared
+	}
+	return k
+}

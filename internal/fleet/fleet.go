@@ -1,0 +1,279 @@
+// Package fleet knows the servers of a database: each reports every few seconds that it lives, how much it does, and its last log lines.
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"understudy/internal/logs"
+	"understudy/internal/loop"
+)
+
+const (
+	beatEvery = 5 * time.Second
+	// goneAfter is how long a server is shown that reports nothing: it may have died, or the database is away.
+	goneAfter = 10 * time.Minute
+	keepLogs  = 24 * time.Hour
+	maxBatch  = 200 // log lines of a report
+	batches   = 20  // of log lines of a server that are kept
+	lastBeat  = 2 * time.Second
+)
+
+// Server is what a server reports of itself.
+type Server struct {
+	ID       string    `json:"id"`
+	Version  string    `json:"version"`
+	Address  string    `json:"address"` // "": a worker without a port
+	Host     string    `json:"host"`
+	PID      int       `json:"pid"`
+	Mode     string    `json:"mode"`
+	Started  time.Time `json:"started_at"`
+	Beat     time.Time `json:"heartbeat_at"`
+	Jobs     int       `json:"jobs"` // runs that it executes at once at most
+	Running  int       `json:"running"`
+	Workers  int       `json:"workers"` // Python processes
+	Memory   int64     `json:"memory_bytes"`
+	Streams  int       `json:"streams"` // that are open
+	Draining bool      `json:"draining"`
+}
+
+// Logged is a line of the log of a server.
+type Logged struct {
+	Server string
+	logs.Line
+}
+
+// Report is what a server stores of itself.
+type Report struct {
+	Server string
+	At     time.Time
+	Body   []byte
+	Lines  []byte // those that are new; nil: none
+}
+
+// Store keeps reports, where several servers share a database.
+type Store interface {
+	// Beat stores a report in place of the one before. Of lines of the log it keeps those of the last reports, and it deletes what is older.
+	Beat(ctx context.Context, r *Report, batches int, logsBefore time.Time) error
+	// Servers returns the last reports, without lines.
+	Servers(ctx context.Context) ([]Report, error)
+	// Lines returns the newest reports with lines after a time, newest first.
+	Lines(ctx context.Context, after time.Time, limit int) ([]Report, error)
+	// Leave deletes the report of a server, and those before a time. Lines of the log stay.
+	Leave(ctx context.Context, server string, before time.Time) error
+}
+
+// Keeper reports for a server. Its fields are set before use.
+type Keeper struct {
+	Self  Server // its constant part
+	Load  func(*Server)
+	Store Store // nil: this server is the only one
+	Ring  *logs.Ring
+	Now   func() time.Time
+	Log   *slog.Logger
+
+	draining atomic.Bool
+	sent     uint64 // seq of the last line that is stored
+}
+
+// Drain has the server shown as one that ends.
+func (k *Keeper) Drain() { k.draining.Store(true) }
+
+// Run reports until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	if k.Store == nil {
+		<-ctx.Done()
+		return nil
+	}
+	if err := k.beat(ctx); err != nil && ctx.Err() == nil {
+		k.Log.WarnContext(ctx, "this server could not report itself; trying again", "error", err)
+	}
+	err := loop.Loop{Name: "heartbeat", Log: k.Log, Now: time.Now}.Every(ctx, beatEvery, k.beat)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastBeat)
+	defer cancel()
+	_ = k.beat(last) // its last lines; without them it is gone all the same
+	_ = k.Store.Leave(last, k.Self.ID, k.Now().Add(-goneAfter))
+	return err
+}
+
+func (k *Keeper) self() Server {
+	s := k.Self
+	s.Beat, s.Draining = k.Now(), k.draining.Load()
+	k.Load(&s)
+	return s
+}
+
+func (k *Keeper) beat(ctx context.Context) error {
+	s := k.self()
+	body, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	r := &Report{Server: s.ID, At: s.Beat, Body: body}
+	lines, _ := k.Ring.After(k.sent, maxBatch)
+	if len(lines) > 0 {
+		r.Lines = logs.Encode(lines)
+	}
+	if err := k.Store.Beat(ctx, r, batches, s.Beat.Add(-keepLogs)); err != nil {
+		return fmt.Errorf("report server %s: %w", s.ID, err)
+	}
+	if len(lines) > 0 {
+		k.sent = lines[len(lines)-1].Seq
+	}
+	return nil
+}
+
+// Servers returns the servers of the database, this one first, then by their IDs.
+func (k *Keeper) Servers(ctx context.Context) ([]Server, error) {
+	list := []Server{k.self()}
+	if k.Store == nil {
+		return list, nil
+	}
+	reports, err := k.Store.Servers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range reports {
+		var s Server
+		if r.Server == k.Self.ID || k.Now().Sub(r.At) > goneAfter {
+			continue
+		}
+		if err := json.Unmarshal(r.Body, &s); err != nil {
+			return nil, fmt.Errorf("report of server %s: %w", r.Server, err)
+		}
+		list = append(list, s)
+	}
+	slices.SortStableFunc(list[1:], func(a, b Server) int { return cmp.Compare(a.ID, b.ID) })
+	return list, nil
+}
+
+// LogQuery selects lines of logs.
+type LogQuery struct {
+	Server string     // "": all
+	Level  slog.Level // and above
+	Text   string     // in the message or an attribute, whatever the case
+	Limit  int
+}
+
+func (q *LogQuery) match(l *Logged) bool {
+	var level slog.Level
+	if level.UnmarshalText([]byte(l.Level)) != nil || level < q.Level || q.Server != "" && l.Server != q.Server {
+		return false
+	}
+	text := strings.ToLower(q.Text)
+	if strings.Contains(strings.ToLower(l.Message), text) {
+		return true
+	}
+	for key, v := range l.Attrs {
+		if strings.Contains(strings.ToLower(key+"="+v), text) {
+			return true
+		}
+	}
+	return false
+}
+
+// Logs returns the last lines, oldest first: those of this server at once, of others up to five seconds later.
+func (k *Keeper) Logs(ctx context.Context, q LogQuery) ([]Logged, error) {
+	list, _, err := k.logs(ctx, &q, nil)
+	return list, err
+}
+
+// logs returns lines behind those of seen, by server, and what is closed when this server has more.
+func (k *Keeper) logs(ctx context.Context, q *LogQuery, seen map[string]uint64) (list []Logged, more <-chan struct{}, err error) {
+	add := func(server string, lines []logs.Line) {
+		for _, line := range lines {
+			if l := (Logged{server, line}); line.Seq > seen[server] && q.match(&l) {
+				list = append(list, l)
+			}
+		}
+	}
+	own, more := k.Ring.After(seen[k.Self.ID], 1<<20)
+	add(k.Self.ID, own)
+	if k.Store != nil && q.Server != k.Self.ID {
+		after := k.Now().Add(-keepLogs)
+		if seen != nil {
+			after = k.Now().Add(-4 * beatEvery)
+		}
+		reports, err := k.Store.Lines(ctx, after, 5*batches)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, r := range reports {
+			if r.Server == k.Self.ID {
+				continue
+			}
+			lines, err := logs.Decode(r.Lines)
+			if err != nil {
+				return nil, nil, fmt.Errorf("log of server %s: %w", r.Server, err)
+			}
+			add(r.Server, lines)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Logged) int {
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Server, b.Server), cmp.Compare(a.Seq, b.Seq))
+	})
+	if len(list) > q.Limit {
+		list = list[len(list)-q.Limit:]
+	}
+	return list, more, nil
+}
+
+// Follower returns lines as they are written.
+type Follower struct {
+	k    *Keeper
+	q    LogQuery
+	seen map[string]uint64
+}
+
+// Follow follows lines that are written from now on, and returns up to q.Limit that were before.
+func (k *Keeper) Follow(ctx context.Context, q LogQuery) (*Follower, []Logged, error) {
+	f := &Follower{k: k, q: q, seen: map[string]uint64{}}
+	all := q
+	all.Level, all.Text, all.Server, all.Limit = slog.Level(-100), "", "", 1<<20
+	list, _, err := k.logs(ctx, &all, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, f.chosen(list), nil
+}
+
+// chosen notes lines as seen, and returns those of the query.
+func (f *Follower) chosen(list []Logged) (out []Logged) {
+	for i := range list {
+		f.seen[list[i].Server] = max(f.seen[list[i].Server], list[i].Seq)
+		if f.q.match(&list[i]) {
+			out = append(out, list[i])
+		}
+	}
+	return out[max(0, len(out)-f.q.Limit):]
+}
+
+// Next waits for lines.
+func (f *Follower) Next(ctx context.Context) ([]Logged, error) {
+	all := LogQuery{Level: slog.Level(-100), Limit: 1 << 20}
+	for {
+		list, more, err := f.k.logs(ctx, &all, f.seen)
+		if err != nil {
+			return nil, err
+		}
+		if out := f.chosen(list); len(out) > 0 {
+			return out, nil
+		}
+		timer := time.NewTimer(beatEvery / 2)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, context.Cause(ctx)
+		case <-more:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
