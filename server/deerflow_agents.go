@@ -49,23 +49,7 @@ func (s gateway) agentRoutes() {
 		}
 		return sendNothing(c)
 	}))
-	s.handle("POST", "/assistants/search", members, s.withSettings(func(c *fiber.Ctx, _ *settings.Settings) error {
-		return sendJSON(c, deerflow.Of([]json.RawMessage{deerflow.Assistant()}))
-	}))
-	for _, part := range []string{"", "/graph", "/schemas"} {
-		s.handle("GET", "/assistants/{assistant_id}"+part, members, func(c *fiber.Ctx, _ *gatewayCaller) error {
-			if a := param(c, "assistant_id"); a != lead {
-				return fault.Newf(fault.NotFound, "Assistant %s not found", a)
-			}
-			switch part {
-			case "/graph":
-				return sendJSON(c, []byte(`{"graph_id":"`+lead+`","nodes":[],"edges":[]}`))
-			case "/schemas":
-				return sendJSON(c, []byte(`{"graph_id":"`+lead+`","input_schema":{},"output_schema":{},"state_schema":{},"config_schema":{}}`))
-			}
-			return sendJSON(c, deerflow.Assistant())
-		})
-	}
+	s.assistantRoutes()
 	s.handle("GET", "/user-profile", members, func(c *fiber.Ctx, who *gatewayCaller) error {
 		text, err := s.opts.DeerFlow.Profile(who.id)
 		if err != nil {
@@ -88,6 +72,63 @@ func (s gateway) agentRoutes() {
 			return sendJSON(c, deerflow.Of(map[string]any{"content": text}))
 		})
 	})
+}
+
+// assistantRoutes show the lead agent, and the agents of the caller, as assistants of LangGraph. All run on the lead agent's graph.
+func (s gateway) assistantRoutes() {
+	s.handle("POST", "/assistants/search", members, func(c *fiber.Ctx, who *gatewayCaller) error {
+		set, err := s.opts.DeerFlow.Settings()
+		if err != nil {
+			return err
+		}
+		list := []json.RawMessage{deerflow.Assistant(nil)}
+		if set.AgentsAPI.Enabled {
+			agents, err := s.opts.DeerFlow.Agents.List(who.id)
+			if err != nil {
+				return err
+			}
+			for _, a := range agents {
+				list = append(list, deerflow.Assistant(a))
+			}
+		}
+		return sendJSON(c, deerflow.Of(list))
+	})
+	for _, part := range []string{"", "/graph", "/schemas"} {
+		s.handle("GET", "/assistants/{assistant_id}"+part, members, func(c *fiber.Ctx, who *gatewayCaller) error {
+			a, err := s.assistantOf(who, param(c, "assistant_id"))
+			if err != nil {
+				return err
+			}
+			switch part {
+			case "/graph":
+				return sendJSON(c, []byte(`{"graph_id":"`+lead+`","nodes":[],"edges":[]}`))
+			case "/schemas":
+				return sendJSON(c, []byte(`{"graph_id":"`+lead+`","input_schema":{},"output_schema":{},"state_schema":{},"config_schema":{}}`))
+			}
+			return sendJSON(c, deerflow.Assistant(a))
+		})
+	}
+}
+
+// assistantOf returns an agent of the caller by the ID of its assistant; nil for the lead agent.
+func (s gateway) assistantOf(who *gatewayCaller, name string) (*agent.Agent, error) {
+	if name == lead {
+		return nil, nil
+	}
+	missing := fault.Newf(fault.NotFound, "Assistant %s not found", bounded(name, maxReason))
+	set, err := s.opts.DeerFlow.Settings()
+	if err != nil {
+		return nil, err
+	}
+	key, err := agent.Name(name)
+	if err != nil || key != name || !set.AgentsAPI.Enabled {
+		return nil, missing
+	}
+	a, err := s.opts.DeerFlow.Agents.Get(who.id, key)
+	if fault.Is(err, fault.NotFound) {
+		return nil, missing
+	}
+	return a, err
 }
 
 // withAgents refuses requests while users may not define agents.

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -181,13 +180,17 @@ func artifactPath(c *fiber.Ctx) string {
 
 func (s gateway) getArtifact(c *fiber.Ctx, _ string, f *files.Thread) error {
 	p := artifactPath(c)
+	query := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "download")
+	download := query.Bool("download", false)
+	if err := query.Err(); err != nil {
+		return err
+	}
 	if f == nil {
 		if _, err := files.Name(p); err != nil {
 			return err
 		}
 		return fault.Newf(fault.NotFound, "Artifact not found: %s", p)
 	}
-	download, _ := strconv.ParseBool(c.Query("download"))
 	a, err := f.Artifact(p)
 	if err != nil {
 		return err

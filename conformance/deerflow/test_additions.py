@@ -1,7 +1,7 @@
 """What the Gateway's clients of August 2026 need beyond test_gateway.py. Facts are those of bytedance/deer-flow at f1f4af99, read in its source."""
 import pytest
 
-from test_gateway import OUT, admin, alice, bare, bob, body, call, last_run, say, thread  # noqa: F401  fixtures
+from test_gateway import OUT, admin, alice, bare, bob, body, call, fresh_user, last_run, put_file, say, thread  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.harness
 
@@ -148,3 +148,24 @@ def test_slashes_behind_paths_are_redirected(alice):
         assert r.status_code == 307 and r.headers["location"].endswith(to) and "//" not in r.headers["location"].removeprefix("http://"), path
     assert bare().get("/api/models/", follow_redirects=False).status_code == 401
     assert bare().post("/api/models/", follow_redirects=False).status_code == 403
+
+
+def test_agents_are_assistants(admin, bob):
+    own = fresh_user("agents")
+    assert own.post("/api/agents", json={"name": "Kind-One", "description": "d"}).status_code == 201
+    found = own.post("/api/assistants/search", json={}).json()
+    assert [(a["assistant_id"], a["graph_id"], a["name"]) for a in found] == [("lead_agent", "lead_agent", "lead_agent"), ("kind-one", "lead_agent", "kind-one")]
+    assert own.get("/api/assistants/kind-one").json() == found[1] and found[1]["description"] == "d"
+    assert own.get("/api/assistants/kind-one/graph").json() == {"graph_id": "lead_agent", "nodes": [], "edges": []}
+    for c, name in ((own, "none"), (own, "a%2Fb"), (bob, "kind-one")):
+        for part in ("", "/graph", "/schemas"):
+            assert c.get(f"/api/assistants/{name}{part}").status_code == 404
+    assert [a["assistant_id"] for a in bob.post("/api/assistants/search", json={}).json()] == ["lead_agent"]
+
+
+def test_download_is_a_boolean(alice, thread):
+    put_file(alice, thread, "a.txt", "x")
+    url = f"/api/threads/{thread}/artifacts{OUT}/a.txt"
+    for given, how in (("true", "attachment"), ("1", "attachment"), ("yes", "attachment"), ("on", "attachment"), ("false", "inline"), ("0", "inline"), ("no", "inline"), ("off", "inline")):
+        assert alice.get(url, params={"download": given}).headers["content-disposition"].startswith(how), given
+    assert alice.get(url, params={"download": "maybe"}).status_code == 422

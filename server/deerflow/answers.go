@@ -109,8 +109,12 @@ func Agent(a *agent.Agent, soul bool) json.RawMessage {
 	return encode(out)
 }
 
-// Assistant is the lead agent as an assistant of LangGraph.
-func Assistant() json.RawMessage {
+// Assistant is the lead agent as LangGraph lists it, or with a an agent of a user, which runs on the same graph.
+func Assistant(a *agent.Agent) json.RawMessage {
+	name, description := "lead_agent", "DeerFlow's lead agent"
+	if a != nil {
+		name, description = a.Name, a.Description
+	}
 	const epoch = "2025-01-01T00:00:00.000000+00:00" // it was always there
 	return encode(struct {
 		ID          string   `json:"assistant_id"`
@@ -122,7 +126,7 @@ func Assistant() json.RawMessage {
 		Version     int      `json:"version"`
 		CreatedAt   string   `json:"created_at"`
 		UpdatedAt   string   `json:"updated_at"`
-	}{"lead_agent", "lead_agent", "lead_agent", "DeerFlow's lead agent", struct{}{}, struct{}{}, 1, epoch, epoch})
+	}{name, "lead_agent", name, description, struct{}{}, struct{}{}, 1, epoch, epoch})
 }
 
 // Agents is the list of agents.
