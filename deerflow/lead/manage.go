@@ -68,7 +68,7 @@ func (g *Graph) setupAgent() agent.Tool {
 			return explained(ctx, err)
 		}
 		if strings.TrimSpace(a.Soul) == "" {
-			return refusal(ctx, "soul content is empty; refusing to create an agent with an empty SOUL.md."), nil
+			return refusal(ctx, "soul is empty; an agent needs a SOUL.md."), nil
 		}
 		user := userOf(ctx)
 		err = g.o.Agents.Create(user, &custom.Agent{Name: name, Description: a.Description, Skills: a.Skills, Soul: a.Soul})
@@ -79,7 +79,7 @@ func (g *Graph) setupAgent() agent.Tool {
 			return explained(ctx, err)
 		}
 		pregel.LogOf(ctx).Info("the agent made an agent", "name", name)
-		return fmt.Sprintf("Agent '%s' created successfully!", name), nil
+		return fmt.Sprintf("The agent '%s' exists now.", name), nil
 	})
 }
 
@@ -95,11 +95,11 @@ func (g *Graph) updateAgent(s *settings.Settings) agent.Tool {
 		a.Soul, a.Description, a.Model = said(a.Soul), said(a.Description), said(a.Model)
 		switch {
 		case a.Soul == nil && a.Description == nil && a.Skills == nil && a.Groups == nil && a.Model == nil:
-			return refusal(ctx, "No fields provided. Pass at least one of: soul, description, skills, tool_groups, model."), nil
+			return refusal(ctx, "nothing to change: give soul, description, skills, tool_groups or model."), nil
 		case a.Soul != nil && strings.TrimSpace(*a.Soul) == "":
-			return refusal(ctx, "soul content is empty; refusing to update agent with an empty SOUL.md. Omit the soul field if you do not want to change it."), nil
+			return refusal(ctx, "soul is empty; leave it out to keep the present one."), nil
 		case a.Model != nil && s.Model(*a.Model) == nil:
-			return refusal(ctx, fmt.Sprintf("Unknown model '%s'. Pass a model name that exists in config.yaml's models section.", *a.Model)), nil
+			return refusal(ctx, fmt.Sprintf("there is no model '%s'; choose one of models in config.yaml.", *a.Model)), nil
 		}
 		name, err := custom.Name(agentOf(ctx))
 		if err != nil {
@@ -136,14 +136,14 @@ func (g *Graph) updateAgent(s *settings.Settings) agent.Tool {
 		})
 		switch {
 		case fault.Is(err, fault.NotFound):
-			return refusal(ctx, fmt.Sprintf("Agent '%s' does not exist for the current user. Use setup_agent to create a new agent first.", name)), nil
+			return refusal(ctx, fmt.Sprintf("the user has no agent '%s'; it has to be made first.", name)), nil
 		case err != nil:
 			return explained(ctx, err)
 		case len(changed) == 0:
-			return fmt.Sprintf("No changes applied to agent '%s'. The provided values matched the existing config.", name), nil
+			return fmt.Sprintf("The agent '%s' is like that already.", name), nil
 		}
 		pregel.LogOf(ctx).Info("the agent changed itself", "name", name, "changed", changed)
-		return fmt.Sprintf("Agent '%s' updated successfully. Changed: %s. The new configuration takes effect on the next user turn.", name, strings.Join(changed, ", ")), nil
+		return fmt.Sprintf("Changed of the agent '%s': %s. It counts from the user's next message on.", name, strings.Join(changed, ", ")), nil
 	})
 }
 
@@ -174,16 +174,16 @@ func (g *Graph) skillManage() agent.Tool {
 func (a skillArgs) apply(ctx context.Context, by skill.Agent) (string, error) {
 	needs := func(what string) (string, error) { return "", fault.Newf(fault.Invalid, "%s for %s.", what, a.Action) }
 	if !slices.Contains([]string{"create", "edit", "patch", "delete", "write_file", "remove_file"}, a.Action) {
-		return "", fault.Newf(fault.Invalid, "Unsupported action '%s'.", a.Action)
+		return "", fault.Newf(fault.Invalid, "there is no action '%s'.", a.Action)
 	}
 	if !skill.IsName(a.Name) {
-		return "", fault.New(fault.Invalid, "Skill name must be hyphen-case using lowercase letters, digits, and hyphens only.")
+		return "", fault.New(fault.Invalid, "name must be lower-case words and digits with hyphens between them.")
 	}
 	if a.Action == "create" {
 		if a.Content == nil {
 			return needs("content is required")
 		}
-		return fmt.Sprintf("Created custom skill '%s'.", a.Name), by.Create(ctx, a.Name, *a.Content)
+		return fmt.Sprintf("Created the skill '%s'.", a.Name), by.Create(ctx, a.Name, *a.Content)
 	}
 	if err := by.Editable(a.Name); err != nil {
 		return "", err
@@ -193,7 +193,7 @@ func (a skillArgs) apply(ctx context.Context, by skill.Agent) (string, error) {
 		if a.Content == nil {
 			return needs("content is required")
 		}
-		return fmt.Sprintf("Updated custom skill '%s'.", a.Name), by.Edit(ctx, a.Name, *a.Content)
+		return fmt.Sprintf("Changed the skill '%s'.", a.Name), by.Edit(ctx, a.Name, *a.Content)
 	case "patch":
 		if a.Find == nil || a.Replace == nil {
 			return needs("find and replace are required")
@@ -203,17 +203,17 @@ func (a skillArgs) apply(ctx context.Context, by skill.Agent) (string, error) {
 		if a.Expected != nil {
 			done = *a.Expected
 		}
-		return fmt.Sprintf("Patched custom skill '%s' (%d replacement(s) applied, %d match(es) found).", a.Name, done, found), err
+		return fmt.Sprintf("Replaced %[2]d of %[3]d places in the skill '%[1]s'.", a.Name, done, found), err
 	case "write_file":
 		if a.Path == nil || a.Content == nil {
 			return needs("path and content are required")
 		}
-		return fmt.Sprintf("Wrote '%s' for custom skill '%s'.", *a.Path, a.Name), by.WriteFile(ctx, a.Name, *a.Path, *a.Content)
+		return fmt.Sprintf("Wrote '%s' of the skill '%s'.", *a.Path, a.Name), by.WriteFile(ctx, a.Name, *a.Path, *a.Content)
 	case "remove_file":
 		if a.Path == nil {
 			return needs("path is required")
 		}
-		return fmt.Sprintf("Removed '%s' from custom skill '%s'.", *a.Path, a.Name), by.RemoveFile(a.Name, *a.Path)
+		return fmt.Sprintf("Removed '%s' of the skill '%s'.", *a.Path, a.Name), by.RemoveFile(a.Name, *a.Path)
 	}
-	return fmt.Sprintf("Deleted custom skill '%s'.", a.Name), by.Delete(a.Name)
+	return fmt.Sprintf("Deleted the skill '%s'.", a.Name), by.Delete(a.Name)
 }

@@ -53,17 +53,17 @@ func TestAgentsOfAgents(t *testing.T) {
 	t.Parallel()
 	w := managed(t, evolving)
 	for _, step := range []struct{ call, context, want string }{
-		{`setup_agent {"soul":"I cook.","description":"Cooks","skills":[]}`, `{"user_id":"u","agent_name":"Chef","is_bootstrap":true}`, "Agent 'chef' created successfully!"},
-		{`setup_agent {"soul":"I cook well.","description":"Cooks"}`, `{"user_id":"u","agent_name":"chef","is_bootstrap":true}`, "Agent 'chef' created successfully!"},
-		{`setup_agent {"soul":" ","description":"d"}`, `{"user_id":"u","agent_name":"chef","is_bootstrap":true}`, "Error: soul content is empty; refusing to create an agent with an empty SOUL.md."},
+		{`setup_agent {"soul":"I cook.","description":"Cooks","skills":[]}`, `{"user_id":"u","agent_name":"Chef","is_bootstrap":true}`, "The agent 'chef' exists now."},
+		{`setup_agent {"soul":"I cook well.","description":"Cooks"}`, `{"user_id":"u","agent_name":"chef","is_bootstrap":true}`, "The agent 'chef' exists now."},
+		{`setup_agent {"soul":" ","description":"d"}`, `{"user_id":"u","agent_name":"chef","is_bootstrap":true}`, "Error: soul is empty; an agent needs a SOUL.md."},
 		{`setup_agent {"soul":"s","description":"d"}`, `{"user_id":"u","agent_name":"../x","is_bootstrap":true}`, "Error: Invalid agent name '../x'. Must match ^[A-Za-z0-9-]+$ (letters, digits, and hyphens only)"},
-		{`update_agent {"description":"Bakes","model":"none"}`, `{"user_id":"u","agent_name":"chef"}`, "Agent 'chef' updated successfully. Changed: description. The new configuration takes effect on the next user turn."},
-		{`update_agent {"description":"Bakes"}`, `{"user_id":"u","agent_name":"chef"}`, "No changes applied to agent 'chef'. The provided values matched the existing config."},
-		{`update_agent {"skills":["demo"],"tool_groups":[],"soul":"I bake."}`, `{"user_id":"u","agent_name":"chef"}`, "Agent 'chef' updated successfully. Changed: tool_groups, skills, soul. The new configuration takes effect on the next user turn."},
-		{`update_agent {"soul":null}`, `{"user_id":"u","agent_name":"chef"}`, "Error: No fields provided. Pass at least one of: soul, description, skills, tool_groups, model."},
-		{`update_agent {"soul":""}`, `{"user_id":"u","agent_name":"chef"}`, "Error: soul content is empty; refusing to update agent with an empty SOUL.md. Omit the soul field if you do not want to change it."},
-		{`update_agent {"model":"x"}`, `{"user_id":"u","agent_name":"chef"}`, "Error: Unknown model 'x'. Pass a model name that exists in config.yaml's models section."},
-		{`update_agent {"soul":"mine"}`, `{"user_id":"v","agent_name":"chef"}`, "Error: Agent 'chef' does not exist for the current user. Use setup_agent to create a new agent first."},
+		{`update_agent {"description":"Bakes","model":"none"}`, `{"user_id":"u","agent_name":"chef"}`, "Changed of the agent 'chef': description. It counts from the user's next message on."},
+		{`update_agent {"description":"Bakes"}`, `{"user_id":"u","agent_name":"chef"}`, "The agent 'chef' is like that already."},
+		{`update_agent {"skills":["demo"],"tool_groups":[],"soul":"I bake."}`, `{"user_id":"u","agent_name":"chef"}`, "Changed of the agent 'chef': tool_groups, skills, soul. It counts from the user's next message on."},
+		{`update_agent {"soul":null}`, `{"user_id":"u","agent_name":"chef"}`, "Error: nothing to change: give soul, description, skills, tool_groups or model."},
+		{`update_agent {"soul":""}`, `{"user_id":"u","agent_name":"chef"}`, "Error: soul is empty; leave it out to keep the present one."},
+		{`update_agent {"model":"x"}`, `{"user_id":"u","agent_name":"chef"}`, "Error: there is no model 'x'; choose one of models in config.yaml."},
+		{`update_agent {"soul":"mine"}`, `{"user_id":"v","agent_name":"chef"}`, "Error: the user has no agent 'chef'; it has to be made first."},
 	} {
 		_, got := w.say(t, step.call, step.context, nil)
 		require.Equal(t, step.want, got, step.call)
@@ -93,19 +93,19 @@ func TestSkillsOfAgents(t *testing.T) {
 	w := managed(t, evolving)
 	skillFile := `---\nname: tea\ndescription: Makes tea.\n---\nBoil water.\n`
 	for _, step := range []struct{ args, want string }{
-		{`{"action":"create","name":"tea","content":"` + skillFile + `"}`, "Created custom skill 'tea'."},
+		{`{"action":"create","name":"tea","content":"` + skillFile + `"}`, "Created the skill 'tea'."},
 		{`{"action":"create","name":"tea","content":"` + skillFile + `"}`, "Error: Skill 'tea' already exists. Please remove it first or use a different name."},
 		{`{"action":"create","name":"tea"}`, "Error: content is required for create."},
-		{`{"action":"create","name":"../tea","content":"x"}`, "Error: Skill name must be hyphen-case using lowercase letters, digits, and hyphens only."},
-		{`{"action":"patch","name":"tea","find":"water","replace":"fresh water"}`, "Patched custom skill 'tea' (1 replacement(s) applied, 1 match(es) found)."},
-		{`{"action":"patch","name":"tea","find":"milk","replace":""}`, "Error: Patch target not found in SKILL.md."},
+		{`{"action":"create","name":"../tea","content":"x"}`, "Error: name must be lower-case words and digits with hyphens between them."},
+		{`{"action":"patch","name":"tea","find":"water","replace":"fresh water"}`, "Replaced 1 of 1 places in the skill 'tea'."},
+		{`{"action":"patch","name":"tea","find":"milk","replace":""}`, "Error: find is not in SKILL.md."},
 		{`{"action":"patch","name":"tea","find":"water"}`, "Error: find and replace are required for patch."},
-		{`{"action":"write_file","name":"tea","path":"references/a.md","content":"A"}`, "Wrote 'references/a.md' for custom skill 'tea'."},
-		{`{"action":"write_file","name":"tea","path":"a.md","content":"A"}`, "Error: Supporting files must live under one of: references, templates, scripts, assets."},
+		{`{"action":"write_file","name":"tea","path":"references/a.md","content":"A"}`, "Wrote 'references/a.md' of the skill 'tea'."},
+		{`{"action":"write_file","name":"tea","path":"a.md","content":"A"}`, "Error: path must begin with one of: references, templates, scripts, assets."},
 		{`{"action":"write_file","name":"tea","path":"scripts/a.sh","content":"EVIL"}`, "Error: Security scan blocked the edit: evil"},
-		{`{"action":"remove_file","name":"tea","path":"references/a.md"}`, "Removed 'references/a.md' from custom skill 'tea'."},
+		{`{"action":"remove_file","name":"tea","path":"references/a.md"}`, "Removed 'references/a.md' of the skill 'tea'."},
 		{`{"action":"edit","name":"none","content":"x"}`, "Error: Custom skill 'none' not found"},
-		{`{"action":"burn","name":"tea"}`, "Error: Unsupported action 'burn'."},
+		{`{"action":"burn","name":"tea"}`, "Error: there is no action 'burn'."},
 	} {
 		_, got := w.say(t, "skill_manage "+step.args, `{"user_id":"u"}`, nil)
 		require.Equal(t, step.want, got, step.args)
@@ -116,7 +116,7 @@ func TestSkillsOfAgents(t *testing.T) {
 	_, got = w.say(t, `skill_manage {"action":"delete","name":"tea"}`, `{"user_id":"v"}`, nil)
 	require.Equal(t, "Error: Custom skill 'tea' not found", got)
 	_, got = w.say(t, `skill_manage {"action":"delete","name":"tea"}`, `{"user_id":"u"}`, nil)
-	require.Equal(t, "Deleted custom skill 'tea'.", got)
+	require.Equal(t, "Deleted the skill 'tea'.", got)
 	_, err := os.Stat(filepath.Join(w.dir, "users/u/skills/custom/tea"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

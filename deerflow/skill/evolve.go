@@ -81,9 +81,9 @@ func (a Agent) Patch(ctx context.Context, name, find, with string, expected *int
 	err = a.write(ctx, a.User, name, a.by("patch"), func(old string) (string, error) {
 		switch found = strings.Count(old, find); {
 		case found == 0:
-			return "", refusedf("Patch target not found in %s.", File)
+			return "", refusedf("find is not in %s.", File)
 		case expected != nil && *expected != found:
-			return "", refusedf("Expected %d replacements but found %d.", *expected, found)
+			return "", refusedf("find is there %[2]d times, not %[1]d.", *expected, found)
 		case expected != nil:
 			return strings.ReplaceAll(old, find, with), nil
 		}
@@ -174,7 +174,7 @@ func (a Agent) within(name string, change func(root *os.Root) error) error {
 func supporting(path string) error {
 	first, rest, _ := strings.Cut(path, "/")
 	if err := checkPath(path); err != nil || rest == "" || strings.HasSuffix(path, "/") || !slices.Contains(supports, first) {
-		return refusedf("Supporting files must live under one of: %s.", strings.Join(supports, ", "))
+		return refusedf("path must begin with one of: %s.", strings.Join(supports, ", "))
 	}
 	if strings.EqualFold(filepath.Base(path), File) {
 		return refusedf("A skill has one %s.", File)
@@ -187,11 +187,11 @@ func previous(root *os.Root, path string) (*string, error) {
 	info, err := root.Stat(filepath.FromSlash(path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %w", refusedf("Supporting file '%s' not found.", path), fs.ErrNotExist)
+		return nil, fmt.Errorf("%w: %w", refusedf("there is no file '%s'.", path), fs.ErrNotExist)
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, refusedf("Supporting file path '%s' is a directory, not a file.", path)
+		return nil, refusedf("'%s' is a folder.", path)
 	case info.Size() > maxFile:
 		return nil, nil
 	}

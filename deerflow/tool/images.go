@@ -55,7 +55,7 @@ func ImageSearch(w Web) agent.Tool {
 				Total   int       `json:"total_results"`
 				Results []picture `json:"results"`
 				Hint    string    `json:"usage_hint"`
-			}{query, len(list), list, "The image_url values are addresses of reference images. Download them first if needed."})
+			}{query, len(list), list, "image_url is the address of an image; fetch it before you use it."})
 		}),
 	}
 }

@@ -268,7 +268,7 @@ func TestWeb(t *testing.T) {
 	require.Contains(t, run(tool.WebSearch(tool.Web{Provider: "tavily", URL: srv.URL + "/nowhere"}), `{"query":"q"}`), "Error: Search failed: tavily answers 429")
 
 	require.JSONEq(t, `{"query":"q","total_results":2,"results":[{"title":"T","image_url":"https://x/a.png","thumbnail_url":""},{"title":"","image_url":"https://y/t","thumbnail_url":"https://y/t"}],
-		"usage_hint":"The image_url values are addresses of reference images. Download them first if needed."}`, run(tool.ImageSearch(tool.Web{Provider: "serper", Key: "k", URL: srv.URL}), `{"query":" q ","max_results":null}`))
+		"usage_hint":"image_url is the address of an image; fetch it before you use it."}`, run(tool.ImageSearch(tool.Web{Provider: "serper", Key: "k", URL: srv.URL}), `{"query":" q ","max_results":null}`))
 	require.JSONEq(t, `{"error":"serper answers 429: quota\n","query":"q"}`, run(tool.ImageSearch(tool.Web{Provider: "serper", URL: srv.URL + "/nowhere"}), `{"query":"q"}`))
 
 	here := tool.WebFetch(tool.Web{Rules: address.Rules{AllowLoopback: true}})
