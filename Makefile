@@ -102,6 +102,7 @@ race: ## Go tests, with the race detector except for those that measure, and var
 	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
 	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
 	@$(find-helm); export UNDERSTUDY_TEST_HELM="$$tool" UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp); \
+		proxies=$$(conformance/setup proxies); [ ! -e "$$proxies/.complete" ] || export UNDERSTUDY_TEST_NGINX="$$proxies/usr/sbin/nginx" UNDERSTUDY_TEST_CADDY="$$proxies/usr/bin/caddy"; \
 		$(GO) run ./internal/retest -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m '-skip=$(PLAIN)' ./... && \
 		$(GO) run ./internal/retest -vet=off -timeout=30m '-run=$(PLAIN)' $$(grep -rlE '^func (Test\w*(MemoryOf|Linear|IsQuadratic)|TestSuite[A-Z])' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
 
