@@ -124,6 +124,9 @@ func (w *world) probe(probes []probe, silent map[string]bool) {
 	}
 	want := w.send(u, p, plain)
 	require.Equal(w.t, want.status, got.status, "%s, %s: %s, and for an id that does not exist %s", u.name, p, got.body, want.body)
+	for _, a := range []*answered{&got, &want} { // whether the end of a stream came in time depends on how busy the machine is
+		a.body = strings.TrimSuffix(a.body, "(open)")
+	}
 	if got.status >= 400 || strings.Contains(got.kind, "event-stream") {
 		require.Equal(w.t, want.plain(), got.plain(), "%s, %s", u.name, p)
 	}
