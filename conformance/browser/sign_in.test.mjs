@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { eventually, launch } from "./browser.mjs";
+import { eventually, launch, openPage } from "./browser.mjs";
 
 const skip = process.env.UNDERSTUDY_BINARY ? false : "UNDERSTUDY_BINARY is not set";
 const ends = [];
@@ -56,7 +56,7 @@ test("signing in, talking, another tab, signing out", { skip }, async () => {
   const browser = await launch();
   ends.push(() => browser.close());
   const context = await browser.newContext();
-  const page = await context.newPage();
+  const page = await openPage(context);
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
   await page.goto(`${url}/studio/runs`);
@@ -78,7 +78,7 @@ test("signing in, talking, another tab, signing out", { skip }, async () => {
   );
   assert.equal(await page.evaluate(() => document.cookie.includes("understudy_session")), false);
 
-  const other = await context.newPage();
+  const other = await openPage(context);
   await other.goto(page.url());
   await other.getByText("Good day.").first().waitFor();
   await other.getByRole("button", { name: "Sign out" }).click();

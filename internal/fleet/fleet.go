@@ -181,12 +181,12 @@ func (q *LogQuery) match(l *Logged) bool {
 
 // Logs returns the last lines, oldest first: those of this server at once, of others up to five seconds later.
 func (k *Keeper) Logs(ctx context.Context, q LogQuery) ([]Logged, error) {
-	list, _, err := k.logs(ctx, &q, nil)
+	list, _, err := k.logs(ctx, &q, nil, true)
 	return list, err
 }
 
-// logs returns lines behind those of seen, by server, and what is closed when this server has more.
-func (k *Keeper) logs(ctx context.Context, q *LogQuery, seen map[string]uint64) (list []Logged, more <-chan struct{}, err error) {
+// logs returns lines behind those of seen, by server, of this server and perhaps of others, and what is closed when this server has more.
+func (k *Keeper) logs(ctx context.Context, q *LogQuery, seen map[string]uint64, others bool) (list []Logged, more <-chan struct{}, err error) {
 	add := func(server string, lines []logs.Line) {
 		for _, line := range lines {
 			if l := (Logged{server, line}); line.Seq > seen[server] && q.match(&l) {
@@ -196,7 +196,7 @@ func (k *Keeper) logs(ctx context.Context, q *LogQuery, seen map[string]uint64) 
 	}
 	own, more := k.Ring.After(seen[k.Self.ID], 1<<20)
 	add(k.Self.ID, own)
-	if k.Store != nil && q.Server != k.Self.ID {
+	if others && k.Store != nil && q.Server != k.Self.ID {
 		after := k.Now().Add(-keepLogs)
 		if seen != nil {
 			after = k.Now().Add(-4 * beatEvery)
@@ -227,17 +227,21 @@ func (k *Keeper) logs(ctx context.Context, q *LogQuery, seen map[string]uint64) 
 
 // Follower returns lines as they are written.
 type Follower struct {
-	k    *Keeper
-	q    LogQuery
-	seen map[string]uint64
+	k     *Keeper
+	q     LogQuery
+	seen  map[string]uint64
+	asked time.Time // when the lines of other servers were read
 }
+
+// othersEvery is how long lines of other servers, which come every beatEvery, are not asked for, however many this server writes.
+const othersEvery = beatEvery / 2
 
 // Follow follows lines that are written from now on, and returns up to q.Limit that were before.
 func (k *Keeper) Follow(ctx context.Context, q LogQuery) (*Follower, []Logged, error) {
-	f := &Follower{k: k, q: q, seen: map[string]uint64{}}
+	f := &Follower{k: k, q: q, seen: map[string]uint64{}, asked: k.Now()}
 	all := q
 	all.Level, all.Text, all.Server, all.Limit = slog.Level(-100), "", "", 1<<20
-	list, _, err := k.logs(ctx, &all, nil)
+	list, _, err := k.logs(ctx, &all, nil, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -259,14 +263,19 @@ func (f *Follower) chosen(list []Logged) (out []Logged) {
 func (f *Follower) Next(ctx context.Context) ([]Logged, error) {
 	all := LogQuery{Level: slog.Level(-100), Limit: 1 << 20}
 	for {
-		list, more, err := f.k.logs(ctx, &all, f.seen)
+		now := f.k.Now()
+		others := now.Sub(f.asked) >= othersEvery
+		if others {
+			f.asked = now
+		}
+		list, more, err := f.k.logs(ctx, &all, f.seen, others)
 		if err != nil {
 			return nil, err
 		}
 		if out := f.chosen(list); len(out) > 0 {
 			return out, nil
 		}
-		timer := time.NewTimer(beatEvery / 2)
+		timer := time.NewTimer(othersEvery)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
