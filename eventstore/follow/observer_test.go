@@ -157,7 +157,7 @@ func observeAtRandom(t *testing.T, where string, random *rand.Rand) {
 		changes := eventstore.NewChanges()
 		servers[i] = &server{open(t, where, changes.Add), changes}
 	}
-	s := &seen{random: random, order: map[string][]int64{}, got: map[string]follow.Observation{}, wake: make(chan struct{}, 1)}
+	s := &seen{random: rand.New(rand.NewPCG(random.Uint64(), 1)), order: map[string][]int64{}, got: map[string]follow.Observation{}, wake: make(chan struct{}, 1)}
 	created := map[id.Thread]time.Time{}
 	var want []expected
 	base := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
