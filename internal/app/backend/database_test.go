@@ -7,13 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"understudy/id"
 	"understudy/internal/config"
 )
 
 func TestMirrorNeedsADataFolder(t *testing.T) {
 	t.Parallel()
-	_, err := Open(t.Context(), &config.Config{DatabaseURL: "postgres://h/d"}, Options{Changed: func([]id.Thread) {}})
+	_, err := Open(t.Context(), &config.Config{DatabaseURL: "postgres://h/d", History: config.History{JSONL: "files"}}, Options{})
 	require.ErrorContains(t, err, "history.jsonl")
 }
 
