@@ -45,7 +45,8 @@ def nest(rng, levels, inner):
         inner = {"a": inner} if rng.random() < .5 else [inner]
     return inner
 
-def odd(rng, depth=0):
+def odd(rng, depth=0, room=924):
+    """room: how many levels may follow. With more of them Python itself ends the run, because it has a frame for each."""
     n = rng.randrange(14 if depth < 3 else 8)
     if n == 0: return Thing(rng.randrange(9))
     if n == 1: return {(1, 2): "pair", "b": 2}
@@ -58,11 +59,13 @@ def odd(rng, depth=0):
         ring["self"] = [ring]
         return ring
     if n == 7: return Text("text")
-    if n == 8: return nest(rng, rng.randrange(240, 600) if depth or rng.random() < .5 else rng.randrange(910, 924), rng.randrange(9))
-    if n == 9: return nest(rng, rng.randrange(300), odd(rng, depth + 1))
-    if n == 10: return [odd(rng, depth + 1), "beside", odd(rng, depth + 1)]
-    if n == 11: return {"k": odd(rng, depth + 1), "beside": 1.5}
-    if n == 12: return HumanMessage("nested", additional_kwargs={"odd": odd(rng, depth + 1)})
+    if n == 8: return nest(rng, min(room, rng.randrange(240, 600) if depth or rng.random() < .5 else rng.randrange(910, 924)), rng.randrange(9))
+    if n == 9:
+        levels = rng.randrange(300)
+        return nest(rng, levels, odd(rng, depth + 1, room - levels))
+    if n == 10: return [odd(rng, depth + 1, room - 4), "beside", odd(rng, depth + 1, room - 4)]
+    if n == 11: return {"k": odd(rng, depth + 1, room - 4), "beside": 1.5}
+    if n == 12: return HumanMessage("nested", additional_kwargs={"odd": odd(rng, depth + 1, room - 4)})
     return "plain"
 
 def made(seed):
