@@ -33,7 +33,7 @@ func tables(t *testing.T, conn *sqlite.Conn) map[string][][2]string {
 // values fit where a column of such a name is read; all others are made of their type.
 var values = map[string]string{
 	"thread_id": "'t'", "run_id": "'r'", "assistant_id": "'a'", "checkpoint_id": "'1'", "checkpoint_ns": "''", "status": "'success'", "namespace": "'n'",
-	"checkpoint": "CAST('{\"channel_versions\":{\"c\":\"1\"}}' AS BLOB)", "channel": "'c'", "version": "'1'", "type": "'msgpack'", "blob": "x'c0'", "expires_at": "NULL",
+	"checkpoint": "CAST('{\"channel_versions\":{\"c\":\"1\"}}' AS BLOB)", "channel": "'c'", "version": "'1'", "type": "'msgpack'", "blob": "x'c0'", "expires_at": "4102444800000000",
 	"cancel": "''", "cron_id": "''", "layout": "'compact'", "first_seq": "0", "kwargs_digest": "x''",
 }
 
