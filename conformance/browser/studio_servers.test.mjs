@@ -70,7 +70,7 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
     try {
       const { page, errors } = await open(`${server.url}/studio/`);
       const signIn = async (secret) => {
-        await page.getByRole("heading", { name: "This server asks for credentials" }).waitFor();
+        await page.getByRole("heading", { name: "Sign in to this server" }).waitFor();
         await page.getByLabel("API key").last().fill(secret);
         await page.keyboard.press("Enter");
       };
