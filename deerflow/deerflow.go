@@ -27,6 +27,7 @@ import (
 	"understudy/deerflow/skill"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/wholefile"
 )
 
 // Options say where DeerFlow's files are.
@@ -243,16 +244,7 @@ func (d *DeerFlow) SetProfile(user, text string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("write the profile of a user: %w", err)
 	}
-	t, err := os.CreateTemp(filepath.Dir(file), ".profile-*")
-	if err != nil {
-		return fmt.Errorf("write the profile of a user: %w", err)
-	}
-	defer os.Remove(t.Name())
-	_, err = t.WriteString(text)
-	if err = errors.Join(err, t.Close()); err == nil {
-		err = os.Rename(t.Name(), file)
-	}
-	if err != nil {
+	if err := wholefile.Replace(file, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the profile of a user: %w", err)
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"understudy/internal/fault"
+	"understudy/internal/wholefile"
 )
 
 // Agent is one agent of a user. Nil fields were not said; an empty list of skills, or of groups of tools, is none of them.
@@ -207,22 +208,8 @@ func (a *Agent) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := replace(filepath.Join(dir, soul), []byte(a.Soul)); err != nil {
+	if err := wholefile.Replace(filepath.Join(dir, soul), []byte(a.Soul), 0o644); err != nil {
 		return err
 	}
-	return replace(filepath.Join(dir, config), text)
-}
-
-// replace writes a file next to its place and renames it.
-func replace(file string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".edit-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return wholefile.Replace(filepath.Join(dir, config), text, 0o644)
 }

@@ -15,6 +15,7 @@ import (
 
 	"understudy/deerflow/settings"
 	"understudy/internal/jsonobj"
+	"understudy/internal/wholefile"
 )
 
 // Keys of the file.
@@ -126,7 +127,7 @@ func (f *File) EnableSkill(name string, on bool) error {
 	})
 }
 
-// replace writes a file next to its place and renames it. It keeps the mode of a file that is there: it may hold secrets.
+// replace replaces a file. It keeps the mode of a file that is there: it may hold secrets.
 func replace(path string, content []byte) error {
 	mode := fs.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
@@ -135,14 +136,5 @@ func replace(path string, content []byte) error {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real // a link stays one
 	}
-	t, err := os.CreateTemp(filepath.Dir(path), ".extensions-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(t.Name())
-	_, err = t.Write(content)
-	if err = errors.Join(err, t.Chmod(mode), t.Sync(), t.Close()); err != nil {
-		return err
-	}
-	return os.Rename(t.Name(), path)
+	return wholefile.Replace(path, content, mode)
 }

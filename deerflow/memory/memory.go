@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"understudy/internal/fault"
+	"understudy/internal/wholefile"
 )
 
 // Memory is what is remembered of one user, as it is stored and shown.
@@ -164,16 +165,7 @@ func (b *Book) write(user string, m *Memory) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("write a memory: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".memory-*")
-	if err != nil {
-		return fmt.Errorf("write a memory: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
+	if err := wholefile.Replace(file, text, 0o600); err != nil {
 		return fmt.Errorf("write a memory: %w", err)
 	}
 	return nil

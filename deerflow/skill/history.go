@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"understudy/internal/fault"
+	"understudy/internal/wholefile"
 )
 
 // Change is one entry of the history of a custom skill.
@@ -104,7 +105,7 @@ func (l *Library) write(ctx context.Context, user, name string, by Change, revis
 	if again, err := revise(old); err != nil || again != content { // what was judged is not what would be written
 		return fault.Newf(fault.Conflict, "Skill '%s' was changed meanwhile; read it again", name)
 	}
-	if err := replace(filepath.Join(s.Dir, File), []byte(content)); err != nil {
+	if err := wholefile.Replace(filepath.Join(s.Dir, File), []byte(content), 0o644); err != nil {
 		return fmt.Errorf("write skill %s: %w", name, err)
 	}
 	by.File, by.Previous, by.New = File, &old, &content
@@ -211,18 +212,4 @@ func (l *Library) append(user, name string, c Change) error {
 		return fmt.Errorf("write the history of skill %s: %w", name, err)
 	}
 	return nil
-}
-
-// replace writes a file next to its place and renames it.
-func replace(file string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".edit-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }
