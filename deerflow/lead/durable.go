@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/deerflow/sandbox"
 	"understudy/deerflow/skill"
 	"understudy/graph/agent"
 	"understudy/graph/message"
@@ -89,7 +90,9 @@ func begun(ctx context.Context, c message.ToolCall) delegation {
 	}
 }
 
-func brief(text string) string { return head(strings.Join(strings.Fields(text), " "), maxBrief) }
+func brief(text string) string {
+	return sandbox.Head(strings.Join(strings.Fields(text), " "), maxBrief)
+}
 
 // ended returns the entry of a call of task with its result.
 func ended(d delegation, m message.Message) delegation {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"understudy/deerflow/sandbox"
 	"understudy/deerflow/settings"
 	"understudy/graph/agent"
 	"understudy/graph/agent/middleware"
@@ -43,9 +44,9 @@ func (g *Graph) title(set settings.Title, models *models) agent.Middleware {
 				return nil, nil
 			}
 			if answer, ok := firstAnswer(list[at+1:]); ok && o.Model.LLM != nil {
-				text, err := agent.WriteTitle(ctx, o, head(asked, titleChars), head(answer, titleChars), "middleware:title")
+				text, err := agent.WriteTitle(ctx, o, sandbox.Head(asked, titleChars), sandbox.Head(answer, titleChars), "middleware:title")
 				if err == nil {
-					return pregel.Values{"title": strings.TrimSpace(head(text, set.MaxChars))}, nil
+					return pregel.Values{"title": strings.TrimSpace(sandbox.Head(text, set.MaxChars))}, nil
 				}
 				if ctx.Err() != nil {
 					return nil, context.Cause(ctx)
@@ -77,14 +78,6 @@ func firstAnswer(list []message.Message) (text string, ok bool) {
 		}
 	}
 	return text, ok
-}
-
-// head returns the first n characters of a text.
-func head(text string, n int) string {
-	if runes := []rune(text); len(runes) > n {
-		return string(runes[:n])
-	}
-	return text
 }
 
 // shortened returns the beginning of a text, on one line.

@@ -227,7 +227,7 @@ func room(root *os.Root, more int) error {
 func (a Agent) Editable(name string) error {
 	s, err := a.Find(a.User, name)
 	if err == nil && s.Category != Custom {
-		return refusedf("'%s' is a read-only skill (built-in or legacy shared). To customise it, create your own version with the same name.", name)
+		return refusedf("'%s' is read-only, because it belongs to all users; create a skill of that name to have your own.", name)
 	}
 	if fault.Is(err, fault.NotFound) {
 		return missing(name)
