@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"understudy/access"
+	"understudy/internal/cache"
 )
 
 // Key is an API key without its secret.
@@ -87,7 +88,7 @@ func parse(text string) (id, secret string, ok bool) {
 	}
 	body, sum := text[:len(text)-tail], text[len(text)-tail:]
 	id, secret, ok = strings.Cut(body[len(prefix):], "_")
-	return id, secret, ok && sum == checksum(body) && len(id) == 2*idBytes && len(secret) == base64.RawURLEncoding.EncodedLen(secretBytes)
+	return id, secret, ok && sum == checksum(body) && len(id) == 2*idBytes && len(secret) == SecretLength
 }
 
 // Fresh is how long a key that was read is taken as valid: a revocation takes effect on every server within this time.
@@ -107,7 +108,7 @@ type Keys struct {
 	lookups lookups[Key]
 
 	mu     sync.Mutex
-	cached map[string]*cachedKey
+	cached *cache.Cache[string, *cachedKey]
 }
 
 type cachedKey struct {
@@ -122,16 +123,8 @@ func NewKeys(store KeyStore, now func() time.Time, log *slog.Logger) *Keys {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Keys{store: store, now: now, log: log, cached: map[string]*cachedKey{}}
-	s.lookups.problem = "API keys cannot be checked now"
-	s.lookups.read = func(ctx context.Context, ids []string) (map[string]*Key, error) {
-		list, err := store.KeysOf(ctx, ids)
-		found := make(map[string]*Key, len(list))
-		for _, k := range list {
-			found[k.ID] = k
-		}
-		return found, err
-	}
+	s := &Keys{store: store, now: now, log: log, cached: cache.New[string, *cachedKey](maxCached)}
+	s.lookups.read, s.lookups.idOf, s.lookups.problem = store.KeysOf, func(k *Key) string { return k.ID }, "API keys cannot be checked now"
 	return s
 }
 
@@ -170,9 +163,7 @@ func (s *Keys) known(text string) bool {
 	if !ok {
 		return false
 	}
-	s.mu.Lock()
-	k := s.cached[id]
-	s.mu.Unlock()
+	k, _ := s.cached.Get(id)
 	return k != nil && k.Valid(s.now()) && subtle.ConstantTimeCompare([]byte(k.Digest), []byte(digest(secret))) == 1
 }
 
@@ -187,7 +178,7 @@ func about(refusal *access.Refusal, text string) *access.Refusal {
 func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 	now := s.now()
 	s.mu.Lock()
-	have := s.cached[id]
+	have, _ := s.cached.Get(id)
 	if have != nil && (now.Sub(have.at) < renewed || have.asking && now.Sub(have.at) < Fresh) {
 		s.mu.Unlock()
 		return have, nil
@@ -206,7 +197,7 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 		return nil, err
 	}
 	if row == nil {
-		delete(s.cached, id)
+		s.cached.Take(id)
 		return nil, nil //nolint:nilnil // there is none
 	}
 	k := &cachedKey{Key: row, at: now}
@@ -218,13 +209,7 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 	} else {
 		k.actor = actor(row.Identity, "", row.Scopes, nil)
 	}
-	if len(s.cached) >= maxCached && have == nil {
-		for old := range s.cached { // any one
-			delete(s.cached, old)
-			break
-		}
-	}
-	s.cached[id] = k
+	s.cached.Put(id, k, 1)
 	return k, nil
 }
 

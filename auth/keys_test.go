@@ -211,7 +211,7 @@ func TestMadeUpKeysHoldUpNobody(t *testing.T) {
 		}
 	})
 	require.Eventually(t, func() bool { return keys.Waiting() == 401 }, 10*time.Second, time.Millisecond)
-	leave() // clients that leave hold up nobody either, whoever asks
+	leave() // clients that disconnect delay no others, whichever of them asks
 	close(hold)
 	all.Wait()
 	require.Equal(t, 2, asked())

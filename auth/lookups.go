@@ -18,8 +18,9 @@ const (
 // lookups reads credentials, all that requests wait for with one question at a time. So made-up ones, of which anyone can send any number, from any number of
 // addresses, take one connection of the database at most, and one that exists waits for two questions, however many others were made up.
 type lookups[T any] struct {
-	// read returns those that exist, by ID; problem says that it cannot.
-	read    func(ctx context.Context, ids []string) (map[string]*T, error)
+	// read returns those that exist, in any order, and idOf the ID of one; problem says that it cannot read.
+	read    func(ctx context.Context, ids []string) ([]*T, error)
+	idOf    func(*T) string
 	problem string
 
 	mu      sync.Mutex
@@ -85,10 +86,14 @@ func (l *lookups[T]) ask(ctx context.Context) {
 	}
 	slices.Sort(ids)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime) // it is the question of others too
-	found, err := l.read(ctx, slices.Compact(ids))
+	rows, err := l.read(ctx, slices.Compact(ids))
 	cancel()
 	if err != nil {
 		err = fault.Wrap(fault.Unavailable, l.problem, err)
+	}
+	found := make(map[string]*T, len(rows))
+	for _, row := range rows {
+		found[l.idOf(row)] = row
 	}
 	for _, w := range batch {
 		if row := found[w.id]; row != nil {

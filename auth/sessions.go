@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"understudy/access"
+	"understudy/internal/cache"
 	"understudy/internal/loop"
 )
 
@@ -79,9 +80,9 @@ const (
 type Sessions struct {
 	o       SessionOptions
 	lookups lookups[Session]
+	cached  *cache.Cache[string, *cachedSession]
 
-	mu     sync.Mutex
-	cached map[string]*cachedSession
+	mu sync.Mutex // guards cachedSession.used
 }
 
 type cachedSession struct {
@@ -97,16 +98,8 @@ func NewSessions(o SessionOptions) *Sessions {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Sessions{o: o, cached: map[string]*cachedSession{}}
-	s.lookups.read = func(ctx context.Context, ids []string) (map[string]*Session, error) {
-		list, err := o.Store.SessionsOf(ctx, ids)
-		found := make(map[string]*Session, len(list))
-		for _, x := range list {
-			found[x.ID] = x
-		}
-		return found, err
-	}
-	s.lookups.problem = "Sessions cannot be checked now"
+	s := &Sessions{o: o, cached: cache.New[string, *cachedSession](maxCached)}
+	s.lookups.read, s.lookups.idOf, s.lookups.problem = o.Store.SessionsOf, func(x *Session) string { return x.ID }, "Sessions cannot be checked now"
 	return s
 }
 
@@ -136,7 +129,11 @@ func csrf(secret string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-func newSecret() string {
+// SecretLength is that of NewSecret.
+var SecretLength = base64.RawURLEncoding.EncodedLen(secretBytes)
+
+// NewSecret returns what only its owner knows: SecretLength characters that fit into a cookie and an address.
+func NewSecret() string {
 	secret := make([]byte, secretBytes)
 	_, _ = rand.Read(secret) // it does not fail
 	return base64.RawURLEncoding.EncodeToString(secret)
@@ -148,7 +145,7 @@ func (s *Sessions) Open(ctx context.Context, p Person) (*Opened, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a session: %w", err)
 	}
-	now, secret := s.o.Now(), newSecret()
+	now, secret := s.o.Now(), NewSecret()
 	x := &Session{ID: sessionID(secret), Identity: p.Identity, Content: content, CreatedAt: now, Renewed: now, Ends: now.Add(s.o.Longest)}
 	x.Expires = s.expires(x, now)
 	if err := s.o.Store.InsertSession(ctx, x); err != nil {
@@ -177,9 +174,7 @@ func (s *Sessions) Close(ctx context.Context, secret string) error {
 	if err := s.o.Store.EndSession(ctx, id); err != nil {
 		return fmt.Errorf("close a session: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.cached, id)
+	s.cached.Take(id)
 	return nil
 }
 
@@ -239,13 +234,11 @@ func checkPage(r *access.Request, secret string) error {
 
 // find returns the session of a secret, of the cache or the store. The error is a refusal or a fault.
 func (s *Sessions) find(ctx context.Context, secret string) (*cachedSession, error) {
-	if len(secret) != base64.RawURLEncoding.EncodedLen(secretBytes) {
+	if len(secret) != SecretLength {
 		return nil, errSession
 	}
 	id, now := sessionID(secret), s.o.Now()
-	s.mu.Lock()
-	x := s.cached[id]
-	s.mu.Unlock()
+	x, _ := s.cached.Get(id)
 	if x == nil || now.Sub(x.at) >= renewed {
 		row, err := s.lookups.find(ctx, id)
 		if err != nil {
@@ -264,10 +257,8 @@ func (s *Sessions) find(ctx context.Context, secret string) (*cachedSession, err
 
 // keep puts a session that was read into the cache; nil: there is none.
 func (s *Sessions) keep(id string, row *Session, now time.Time) (*cachedSession, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if row == nil {
-		delete(s.cached, id)
+		s.cached.Take(id)
 		return nil, errSession
 	}
 	var content stored
@@ -276,13 +267,7 @@ func (s *Sessions) keep(id string, row *Session, now time.Time) (*cachedSession,
 	}
 	x := &cachedSession{Session: row, at: now, used: row.Expires.Add(-s.o.Idle), person: Person{row.Identity, content.Name, content.Permissions, content.Claims}}
 	x.actor = actor(row.Identity, content.Name, content.Permissions, content.Claims)
-	if len(s.cached) >= maxCached && s.cached[id] == nil {
-		for old := range s.cached { // any one
-			delete(s.cached, old)
-			break
-		}
-	}
-	s.cached[id] = x
+	s.cached.Put(id, x, 1)
 	return x, nil
 }
 
@@ -301,9 +286,7 @@ func (s *Sessions) use(ctx context.Context, x *cachedSession, now time.Time) {
 		s.o.Log.WarnContext(ctx, "the use of a session was not noted", "error", err)
 		return
 	}
-	s.mu.Lock()
-	delete(s.cached, x.ID) // it expires later than is cached
-	s.mu.Unlock()
+	s.cached.Take(x.ID) // it expires later than is cached
 }
 
 // Show returns the session of a secret. Its secret is a new one if the old one is older than an hour: then the old one ends soon.
@@ -316,15 +299,13 @@ func (s *Sessions) Show(ctx context.Context, secret string) (*Opened, error) {
 	if now.Sub(x.Renewed) < renewSession {
 		return out, nil
 	}
-	fresh, next := newSecret(), *x.Session
+	fresh, next := NewSecret(), *x.Session
 	next.ID, next.Renewed, next.Expires = sessionID(fresh), now, s.expires(x.Session, now)
 	won, err := s.o.Store.ReplaceSession(ctx, x.ID, &next, now.Add(overlap))
 	if err != nil {
 		return nil, fmt.Errorf("renew a session: %w", err)
 	}
-	s.mu.Lock()
-	delete(s.cached, x.ID) // it ends sooner than is cached
-	s.mu.Unlock()
+	s.cached.Take(x.ID) // it ends sooner than is cached
 	if won {
 		out.Secret, out.CSRF = fresh, csrf(fresh)
 	}

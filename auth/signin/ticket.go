@@ -2,11 +2,12 @@ package signin
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"strings"
+
+	"understudy/auth"
 )
 
 // Ticket ties the two requests of a sign-in to one browser. It is kept in a cookie of the browser only, so that any server can finish what another one began.
@@ -16,13 +17,7 @@ type Ticket struct {
 	Next   string // where the browser goes afterwards; what a browser sends is not trusted
 }
 
-const secretBytes = 32
-
-func newTicket(next string) Ticket {
-	secret := make([]byte, secretBytes)
-	_, _ = rand.Read(secret) // it does not fail
-	return Ticket{base64.RawURLEncoding.EncodeToString(secret), next}
-}
+func newTicket(next string) Ticket { return Ticket{auth.NewSecret(), next} }
 
 // Text returns the ticket as the value of a cookie.
 func (t Ticket) Text() string {
@@ -33,7 +28,7 @@ func (t Ticket) Text() string {
 func ParseTicket(text string) Ticket {
 	secret, next, _ := strings.Cut(text, ".")
 	target, err := base64.RawURLEncoding.DecodeString(next)
-	if err != nil || len(secret) != base64.RawURLEncoding.EncodedLen(secretBytes) {
+	if err != nil || len(secret) != auth.SecretLength {
 		return Ticket{}
 	}
 	return Ticket{secret, string(target)}
