@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"understudy/id"
 	"understudy/run/usage"
 )
 
@@ -16,7 +15,7 @@ var (
 	EndedUsage = same("SELECT id, identity, day, sums FROM usage_ended ORDER BY id LIMIT $1")
 	// endedOf reads all that is listed, which is folded every few seconds.
 	endedOf   = same("SELECT id, identity, day, sums FROM usage_ended WHERE ($1 = '' OR identity = $1) AND day BETWEEN $2 AND $3")
-	foldEnded = differing("DELETE FROM usage_ended WHERE id = ANY($1::text[]::bigint[])", "DELETE FROM usage_ended WHERE id IN (SELECT CAST(value AS INTEGER) FROM json_each($1))")
+	foldEnded = differing("DELETE FROM usage_ended WHERE id = ANY($1)", "DELETE FROM usage_ended WHERE id IN (SELECT value FROM json_each($1))")
 	addUsage  = same("INSERT INTO usage_days (identity, day, kind, name, runs, errors, calls, input, output, total) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) " +
 		"ON CONFLICT (identity, day, kind, name) DO UPDATE SET runs = usage_days.runs + excluded.runs, errors = usage_days.errors + excluded.errors, calls = usage_days.calls + excluded.calls, " +
 		"input = usage_days.input + excluded.input, output = usage_days.output + excluded.output, total = usage_days.total + excluded.total")
@@ -87,12 +86,8 @@ func (s *Store) FoldUsage(ctx context.Context, runs []int64, sums map[usage.Plac
 	slices.SortFunc(places, func(a, b usage.Place) int {
 		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Day, b.Day))
 	})
-	ids := make([]id.Run, len(runs))
-	for i, n := range runs {
-		ids[i] = id.Run(fmt.Sprint(n))
-	}
 	return s.db.Write(ctx, func(tx *Tx) error {
-		n, err := tx.Affected(foldEnded, ids)
+		n, err := tx.Affected(foldEnded, runs)
 		if err != nil {
 			return err
 		}
