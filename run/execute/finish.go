@@ -345,11 +345,15 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, last *spans.Last, 
 	if err := ex.notes.Record(tx, row); err != nil {
 		return e, err
 	}
-	t, err := tx.Thread(row.Thread)
-	if err != nil {
-		return e, err
+	waits := row.Status == run.Success && ex.waits
+	if waits { // few do, and the row of a thread holds its values
+		t, err := tx.Thread(row.Thread)
+		if err != nil {
+			return e, err
+		}
+		waits = t.Waits()
 	}
-	return e, completion.RecordEnd(tx, row, ex.calls, row.Status == run.Success && t.Waits(), now)
+	return e, completion.RecordEnd(tx, row, ex.calls, waits, now)
 }
 
 // again says why a run is tried again, for its log.
