@@ -6,6 +6,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 )
 
 // Confirm returns what the storage has of a run after a transaction whose outcome is not known: Write may return an error although the commit happened, as when
@@ -27,9 +28,7 @@ func Confirm(ctx context.Context, s Store, t id.Thread, r id.Run) (row *Run, err
 		if fault.Is(err, fault.NotFound) {
 			return nil, nil
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !loop.Sleep(ctx, wait) {
 			return nil, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/loop"
 )
 
 // Store is the storage of a Loop, including its offsets.
@@ -68,10 +69,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case err != nil:
 			wait = min(max(2*wait, time.Second), time.Minute)
 			l.Log.ErrorContext(ctx, "follower of the log failed; retrying", "follower", l.Name, "seconds", wait.Seconds(), "error", err)
-			select {
-			case <-time.After(wait):
-			case <-ctx.Done():
-			}
+			loop.Sleep(ctx, wait)
 			continue
 		}
 		wait = 0
