@@ -70,19 +70,19 @@ func beginOf(marks []Mark, n int, steps []Step) (int, error) {
 		index[s.ID] = i
 		lastOf[s.Run] = i
 	}
-	goesOn := map[id.Run]bool{}
+	continues := map[id.Run]bool{}
 	for _, m := range marks[n+1:] {
-		goesOn[m.Run] = true
+		continues[m.Run] = true
 	}
 	for i := n; i >= 0; i-- {
 		m := marks[i]
 		if m.Undone {
 			continue
 		}
-		if last, known := lastOf[m.Run]; known && m.Run != "" && !goesOn[m.Run] {
+		if last, known := lastOf[m.Run]; known && m.Run != "" && !continues[m.Run] {
 			return last, nil
 		}
-		goesOn[m.Run] = true
+		continues[m.Run] = true
 		if m.Checkpoint == "" {
 			continue
 		}

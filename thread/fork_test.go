@@ -37,7 +37,7 @@ type moment struct {
 	shown      []string
 	list       []string      // of the graph: without answers that were not saved
 	checkpoint id.Checkpoint // "" before the first
-	inside     bool          // a step that goes on
+	inside     bool          // a step that continues
 }
 
 // talks are threads that are forked and continued at random.
@@ -251,7 +251,7 @@ func TestForkLeavesOutWhatIsOfItsSourceAlone(t *testing.T) {
 	k := &talk{id: v.ID}
 	w.step(k, "r1", 1)
 	w.step(k, "r2", 1)
-	for n, writes := range []int{1, 2} { // the first goes on: only its question is left
+	for n, writes := range []int{1, 2} { // the first continues: only its question is left
 		f := w.fork(k, n)
 		at, err := w.r.Threads().LoadCheckpoint(t.Context(), checkpointer.Key{Thread: f.id})
 		require.NoError(t, err)

@@ -32,7 +32,7 @@ func TestAnswersAreSafeForBrowsers(t *testing.T) {
 		req.Header.Set("X-CSRF-Token", b.csrf)
 		resp, err := b.Do(req)
 		require.NoError(t, err, "%s %s", method, path)
-		defer resp.Body.Close() // a stream goes on
+		defer resp.Body.Close() // a stream continues
 		h, at := resp.Header, method+" "+path+" "+resp.Status
 		require.NotEqual(t, 500, resp.StatusCode, at)
 		require.Equal(t, []string{"nosniff"}, h["X-Content-Type-Options"], at)

@@ -183,7 +183,7 @@ func (w *world) live() {
 	}
 }
 
-// Random users, resources and routes: no answer has anything of another user, none says more than that of an id that does not exist, and nobody changes
+// Random users, resources and routes: no answer has anything of another user, none says more than that of an id that does not exist, and no request changes
 // what belongs to others.
 func TestIsolationOfAnyRequest(t *testing.T) {
 	t.Parallel()

@@ -97,7 +97,7 @@ func (b *browser) begin(next string) string {
 	return p.location
 }
 
-// signIn signs in and goes on with the CSRF token of the session.
+// signIn signs in and continues with the CSRF token of the session.
 func (b *browser) signIn(next string) page {
 	b.t.Helper()
 	p := b.open("GET", b.begin(next))
