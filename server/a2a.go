@@ -22,12 +22,13 @@ import (
 	"understudy/server/a2a"
 	"understudy/server/a2a/tasks"
 	"understudy/server/answer"
+	"understudy/server/internal/web"
 )
 
 // a2aHandlers serve the Agent2Agent protocol: an assistant is an agent.
 type a2aHandlers struct {
-	*transport
-	*completer
+	*web.Transport
+	*web.Completer
 	assistants Assistants
 	runs       Runs
 	threads    Threads
@@ -38,14 +39,14 @@ type a2aHandlers struct {
 
 func (h *a2aHandlers) routes(route register) {
 	route("POST", "/a2a/{assistant_id}", h.a2a)
-	card := func(c *fiber.Ctx) error { return h.card(c, param(c, "assistant_id")) }
+	card := func(c *fiber.Ctx) error { return h.card(c, web.Param(c, "assistant_id")) }
 	route("GET", "/a2a/{assistant_id}", card)
 	route("GET", "/a2a/{assistant_id}/.well-known/agent-card.json", card)
 	route("GET", "/a2a/{assistant_id}/.well-known/agent.json", card)
 	route("GET", "/.well-known/agent-card.json", func(c *fiber.Ctx) error {
-		name := given(c, "assistant_id")
+		name := web.Given(c, "assistant_id")
 		if name == nil {
-			return sendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError("Missing required query parameter: assistant_id"))
+			return web.SendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError("Missing required query parameter: assistant_id"))
 		}
 		return h.card(c, *name)
 	})
@@ -59,7 +60,7 @@ func (h *a2aHandlers) agent(ctx context.Context, name string) (*assistant.Assist
 	}
 	a, err := h.assistants.Get(ctx, key)
 	if fault.Is(err, fault.NotFound) {
-		return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "Assistant '" + bounded(name, 100) + "' not found"}
+		return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "Assistant '" + web.Bounded(name, 100) + "' not found"}
 	}
 	return a, err
 }
@@ -76,7 +77,7 @@ func (h *a2aHandlers) baseURL(c *fiber.Ctx) string {
 func (h *a2aHandlers) card(c *fiber.Ctx, name string) error {
 	a, err := h.agent(c.UserContext(), name)
 	if refused := (*a2a.Error)(nil); errors.As(err, &refused) {
-		return sendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError(refused.Message))
+		return web.SendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError(refused.Message))
 	}
 	if err != nil {
 		return err
@@ -91,7 +92,7 @@ func (h *a2aHandlers) card(c *fiber.Ctx, name string) error {
 			path = path[:at]
 		}
 	}
-	return sendJSON(c, a2a.AppendCard(nil, a, h.baseURL(c)+path+"/a2a/"+string(a.ID), h.version, h.webhooks, schemas))
+	return web.SendJSON(c, a2a.AppendCard(nil, a, h.baseURL(c)+path+"/a2a/"+string(a.ID), h.version, h.Webhooks, schemas))
 }
 
 // schemasOf returns the schemas of an assistant's graph; nil when it has none.
@@ -105,9 +106,9 @@ func schemasOf(ctx context.Context, assistants Assistants, a *assistant.Assistan
 
 func (h *a2aHandlers) a2a(c *fiber.Ctx) error {
 	if !a2a.Accepts(c.Get(fiber.HeaderAccept)) {
-		return sendJSON(c.Status(fiber.StatusBadRequest), []byte(`{"error":"Accept header must include application/json"}`))
+		return web.SendJSON(c.Status(fiber.StatusBadRequest), []byte(`{"error":"Accept header must include application/json"}`))
 	}
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		call, err := a2a.Read(body)
 		if err == nil {
 			err = h.a2aCall(c, call)
@@ -119,8 +120,8 @@ func (h *a2aHandlers) a2a(c *fiber.Ctx) error {
 		if code == a2a.InternalError {
 			return err
 		}
-		requestOf(c).reason = bounded(text, maxReason)
-		return sendJSON(c, call.AppendFailure(nil, code, text))
+		web.Of(c).Reason = web.Bounded(text, web.MaxReason)
+		return web.SendJSON(c, call.AppendFailure(nil, code, text))
 	})
 }
 
@@ -137,12 +138,12 @@ func refusal(err error) (code int, text string) {
 	case errors.As(err, &f) && (f.Kind == fault.Invalid || f.Kind == fault.Unprocessable || f.Kind == fault.NotFound || f.Kind == fault.Conflict):
 		return a2a.InvalidParams, f.Message
 	}
-	_, text, _ = explain(err)
+	_, text, _ = web.Explain(err)
 	return a2a.InternalError, text
 }
 
 func (h *a2aHandlers) a2aCall(c *fiber.Ctx, call a2a.Call) error {
-	a, err := h.agent(c.UserContext(), param(c, "assistant_id"))
+	a, err := h.agent(c.UserContext(), web.Param(c, "assistant_id"))
 	if err != nil {
 		return err
 	}
@@ -195,24 +196,24 @@ func (h *a2aHandlers) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assi
 	}
 	req, err := compat.NewRun(body, compat.RunForm{Followed: true})
 	if err == nil {
-		err = h.complete(c, &req)
+		err = h.Complete(c, &req)
 	}
 	if err == nil {
 		err = h.notify(&req, m, t)
 	}
 	if err == nil && (streamed || m.Wait) {
-		err = h.slot()
+		err = h.Slot()
 	}
 	if err != nil {
 		return err
 	}
 	x, f, err := h.beginTask(ctx, m, req, responses, streamed)
 	if x != nil {
-		requestOf(c).made(x)
+		web.Of(c).Made(x)
 	}
 	if err != nil {
 		if streamed || m.Wait {
-			h.slots.give(1)
+			h.Slots.Give(1)
 		}
 		return err
 	}
@@ -227,7 +228,7 @@ func (h *a2aHandlers) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assi
 		if first != "" {
 			if had, err = h.said(ctx, m.Thread); err != nil {
 				f.Close(true)
-				h.slots.give(1)
+				h.Slots.Give(1)
 				return err
 			}
 		}
@@ -235,7 +236,7 @@ func (h *a2aHandlers) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assi
 		begun := &a2a.Task{ID: key, State: a2a.Submitted, At: x.CreatedAt, History: []a2a.Message{own}, NoArtifacts: true, NoHistory: m.History != nil && *m.History == 0}
 		return h.streamTask(c, call, begun, x.ID, f, answer.Options{Live: true, Resumable: true, Resumes: first != "", Had: had}, show)
 	case m.Wait:
-		return h.waitResult(c, f, h.taskSent(ctx, call, key, show))
+		return h.WaitResult(c, f, h.taskSent(ctx, call, key, show))
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	c.Response().SetBodyRaw(h.taskSent(ctx, call, key, show)(nil, run.Result{}))
@@ -253,7 +254,7 @@ func (h *a2aHandlers) notify(req *run.Request, m *a2a.Sent, t *tasks.Task) error
 	if m.Push == nil {
 		return nil
 	}
-	if !h.webhooks {
+	if !h.Webhooks {
 		return a2a.NoPush()
 	}
 	if t != nil {
@@ -291,7 +292,7 @@ func (h *a2aHandlers) beginTask(ctx context.Context, m *a2a.Sent, req run.Reques
 }
 
 // taskSent returns what writes the answer to a message after its run has ended.
-func (h *a2aHandlers) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, show tasks.View) appendResult {
+func (h *a2aHandlers) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, show tasks.View) web.AppendResult {
 	ctx = context.WithoutCancel(ctx) // of a request whose client may have left
 	call.Params = gjson.Result{}     // not for as long as the run takes
 	return func(dst []byte, _ run.Result) []byte {
@@ -307,7 +308,7 @@ func (h *a2aHandlers) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskI
 // refusalInStream is refusal for answers that have begun: errors of the server are logged here.
 func (h *a2aHandlers) refusalInStream(ctx context.Context, err error) (code int, text string) {
 	if code, text = refusal(err); code == a2a.InternalError {
-		h.log.ErrorContext(ctx, "a task could not be read", "error", err)
+		h.Log.ErrorContext(ctx, "a task could not be read", "error", err)
 	}
 	return code, text
 }
@@ -317,7 +318,7 @@ func (h *a2aHandlers) streamTask(c *fiber.Ctx, call a2a.Call, begun *a2a.Task, r
 	ctx := context.WithoutCancel(c.UserContext())
 	key := begun.ID
 	final := func() (*a2a.Task, error) { return h.composed(ctx, key, show) }
-	return h.streamForm(c, f, a2a.NewEvents(call, begun, string(r), answer.New(o), final, func(err error) (int, string) { return h.refusalInStream(ctx, err) }))
+	return h.StreamForm(c, f, a2a.NewEvents(call, begun, string(r), answer.New(o), final, func(err error) (int, string) { return h.refusalInStream(ctx, err) }))
 }
 
 // composed returns a task as it is now. Reading it may take some seconds.
@@ -416,7 +417,7 @@ func (h *a2aHandlers) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistan
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, call.AppendResult(nil, call.AppendTask(nil, shown)))
+	return web.SendJSON(c, call.AppendResult(nil, call.AppendTask(nil, shown)))
 }
 
 // namedTask returns the task that a parameter of a call names.
@@ -451,7 +452,7 @@ func (h *a2aHandlers) cancelTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assis
 	if shown.State != a2a.Canceled { // it ended by itself
 		return errNotCancelable
 	}
-	return sendJSON(c, call.AppendResult(nil, call.AppendTask(nil, shown)))
+	return web.SendJSON(c, call.AppendResult(nil, call.AppendTask(nil, shown)))
 }
 
 // resubscribe answers with the stream of a task from its beginning. One that has ended is shown once more in version 0.3; version 1.0 has an error for it.
@@ -469,15 +470,15 @@ func (h *a2aHandlers) resubscribe(c *fiber.Ctx, call a2a.Call, a *assistant.Assi
 	if err != nil {
 		return err
 	}
-	if err := h.slot(); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, err := h.runs.JoinStream(ctx, key.Thread, t.Last.ID, &bridge.Offset{}, nil, false)
 	if err != nil {
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return err
 	}
-	requestOf(c).made(t.Last)
+	web.Of(c).Made(t.Last)
 	return h.streamTask(c, call, begun, t.Last.ID, f, answer.Options{Live: true, Resumable: true, Resumes: true}, show)
 }
 
@@ -529,5 +530,5 @@ func (h *a2aHandlers) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assist
 		next = strconv.Itoa(offset + len(page))
 	}
 	b = append(b, `],"totalSize":`+strconv.Itoa(len(all))+`,"pageSize":`+strconv.Itoa(len(page))+`,"nextPageToken":"`+next+`"}`...)
-	return sendJSON(c, call.AppendResult(nil, b))
+	return web.SendJSON(c, call.AppendResult(nil, b))
 }

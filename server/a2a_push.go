@@ -10,6 +10,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/run/webhook"
 	"understudy/server/a2a"
+	"understudy/server/internal/web"
 )
 
 // withPush returns a list of configurations with another one, in place of that with its ID. The list is not changed.
@@ -23,7 +24,7 @@ var errEnded = errors.New("the run has ended meanwhile")
 
 // pushConfig answers the methods for the push notifications of a task.
 func (h *a2aHandlers) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
-	if !h.webhooks {
+	if !h.Webhooks {
 		return a2a.NoPush()
 	}
 	task, config := call.PushPlace()
@@ -92,5 +93,5 @@ func (h *a2aHandlers) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assis
 		}
 		result = []byte("null")
 	}
-	return sendJSON(c, call.AppendResult(nil, result))
+	return web.SendJSON(c, call.AppendResult(nil, result))
 }

@@ -9,11 +9,12 @@ import (
 	"understudy/assistant"
 	"understudy/compat"
 	"understudy/id"
+	"understudy/server/internal/web"
 )
 
 // assistantHandlers serve assistants.
 type assistantHandlers struct {
-	*transport
+	*web.Transport
 	assistants Assistants
 	changed    func() // is called after each change
 }
@@ -30,7 +31,7 @@ func (h *assistantHandlers) routes(route register) {
 		if err := h.assistants.Delete(c.UserContext(), a, compat.True(c.Query("delete_threads"))); err != nil {
 			return err
 		}
-		return sendNothing(c)
+		return web.SendNothing(c)
 	})))
 	route("GET", "/assistants/{assistant_id}/graph", h.drawing)
 	route("GET", "/assistants/{assistant_id}/schemas", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
@@ -55,7 +56,7 @@ func (h *assistantHandlers) changing(handle fiber.Handler) fiber.Handler {
 
 func withAssistant(h func(*fiber.Ctx, id.Assistant) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		a, err := compat.AssistantID(param(c, "assistant_id"))
+		a, err := compat.AssistantID(web.Param(c, "assistant_id"))
 		if err != nil {
 			return err
 		}
@@ -69,7 +70,7 @@ func oneAssistant(c *fiber.Ctx) func(*assistant.Assistant, error) error {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, compat.AppendAssistant(nil, a, nil))
+		return web.SendJSON(c, compat.AppendAssistant(nil, a, nil))
 	}
 }
 
@@ -79,12 +80,12 @@ func sendRaw(c *fiber.Ctx) func(json.RawMessage, error) error {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, v)
+		return web.SendJSON(c, v)
 	}
 }
 
 func (h *assistantHandlers) createAssistant(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		n, err := compat.NewAssistant(body)
 		if err != nil {
 			return err
@@ -94,7 +95,7 @@ func (h *assistantHandlers) createAssistant(c *fiber.Ctx) error {
 }
 
 func (h *assistantHandlers) patchAssistant(c *fiber.Ctx, a id.Assistant) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		p, err := compat.PatchAssistant(body)
 		if err != nil {
 			return err
@@ -104,7 +105,7 @@ func (h *assistantHandlers) patchAssistant(c *fiber.Ctx, a id.Assistant) error {
 }
 
 func (h *assistantHandlers) searchAssistants(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, cols, err := compat.SearchAssistants(body)
 		if err != nil {
 			return err
@@ -114,7 +115,7 @@ func (h *assistantHandlers) searchAssistants(c *fiber.Ctx) error {
 			return err
 		}
 		paginate(c, q.Limit, q.Offset, len(page), more)
-		return sendJSON(c, compat.AppendList(nil, page, func(dst []byte, a *assistant.Assistant) []byte {
+		return web.SendJSON(c, compat.AppendList(nil, page, func(dst []byte, a *assistant.Assistant) []byte {
 			return compat.AppendAssistant(dst, a, cols)
 		}))
 	})
@@ -131,7 +132,7 @@ func paginate(c *fiber.Ctx, limit, offset, rows int, more bool) {
 }
 
 func (h *assistantHandlers) countAssistants(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, err := compat.CountAssistants(body)
 		if err != nil {
 			return err
@@ -146,7 +147,7 @@ func sendCount(c *fiber.Ctx) func(int, error) error {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, strconv.AppendInt(nil, int64(n), 10))
+		return web.SendJSON(c, strconv.AppendInt(nil, int64(n), 10))
 	}
 }
 
@@ -155,15 +156,15 @@ func (h *assistantHandlers) drawing(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return sendRaw(c)(h.assistants.Drawing(c.UserContext(), param(c, "assistant_id"), xray))
+	return sendRaw(c)(h.assistants.Drawing(c.UserContext(), web.Param(c, "assistant_id"), xray))
 }
 
 func (h *assistantHandlers) subgraphs(c *fiber.Ctx, a id.Assistant) error {
-	return sendRaw(c)(h.assistants.Subgraphs(c.UserContext(), a, param(c, "namespace"), compat.True(c.Query("recurse"))))
+	return sendRaw(c)(h.assistants.Subgraphs(c.UserContext(), a, web.Param(c, "namespace"), compat.True(c.Query("recurse"))))
 }
 
 func (h *assistantHandlers) versions(c *fiber.Ctx, a id.Assistant) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		metadata, p, err := compat.SearchVersions(body)
 		if err != nil {
 			return err
@@ -172,12 +173,12 @@ func (h *assistantHandlers) versions(c *fiber.Ctx, a id.Assistant) error {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, compat.AppendList(nil, list, compat.AppendVersion))
+		return web.SendJSON(c, compat.AppendList(nil, list, compat.AppendVersion))
 	})
 }
 
 func (h *assistantHandlers) setLatest(c *fiber.Ctx, a id.Assistant) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		version, err := compat.LatestVersion(body)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"understudy/access"
 	"understudy/access/audit"
 	"understudy/internal/jsonobj"
+	"understudy/server/internal/web"
 )
 
 // open are the paths that need no credentials; prefixes end with a slash.
@@ -52,7 +53,7 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	if i != nil {
 		if actor := i.actor(); actor != nil {
 			if i.outer != nil {
-				requestOf(c).actor, requestOf(c).source = actor, host(i.outer.client)
+				web.Of(c).Actor, web.Of(c).Source = actor, host(i.outer.client)
 			}
 			return access.Enter(ctx, actor, "http.app"), nil
 		}
@@ -60,7 +61,7 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	if s.opts.Inside != nil {
 		if credential := c.Get(access.InsideHeader); credential != "" {
 			if a := s.opts.Inside.Actor(credential); a != nil {
-				requestOf(c).actor, requestOf(c).source = a, "a graph"
+				web.Of(c).Actor, web.Of(c).Source = a, "a graph"
 				return access.Enter(ctx, a, "a graph"), nil
 			}
 		}
@@ -69,8 +70,8 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	if i != nil {
 		r.Client, r.Scheme = i.outer.client, i.outer.scheme
 	}
-	req := requestOf(c)
-	req.source = host(r.Client)
+	req := web.Of(c)
+	req.Source = host(r.Client)
 	var actor *access.Actor
 	err := error(errTwoCredentials)
 	if len(r.Header["Authorization"]) < 2 {
@@ -79,8 +80,8 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	if err != nil {
 		refusal, ok := err.(*access.Refusal) //nolint:errorlint // a refusal is never wrapped
 		if ok && refusal.Status < http.StatusInternalServerError {
-			s.audit.Add(audit.Entry{
-				Event: audit.SignInFailed, Source: req.source, Resource: s.patternFor(r.Method, r.Path), Outcome: strconv.Itoa(refusal.Status), Detail: refusal.Audit,
+			s.Audit.Add(audit.Entry{
+				Event: audit.SignInFailed, Source: req.Source, Resource: s.patternFor(r.Method, r.Path), Outcome: strconv.Itoa(refusal.Status), Detail: refusal.Audit,
 			})
 		}
 		if ok && r.WebSocket {
@@ -88,8 +89,8 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 		}
 		return nil, err
 	}
-	req.actor = actor
-	return access.Enter(ctx, actor, req.source), nil
+	req.Actor = actor
+	return access.Enter(ctx, actor, req.Source), nil
 }
 
 // patternFor names the route of a request as the API describes it, so that paths of clients, of which there are any number, are few in the audit log.

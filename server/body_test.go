@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/server/internal/web"
 	"understudy/store"
 )
 
@@ -46,7 +47,7 @@ func TestBodiesAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	const free, smuggled = 300_000, "GET /ok HTTP/1.1\r\nHost: x\r\n\r\n"
 	w := setup(t, func(o *Options) { o.MaxBody = 20 << 20; o.MaxBodies = 100 << 20 })
-	require.True(t, w.s.bodies.take(100<<20-free))
+	require.True(t, w.s.Bodies.Take(100<<20-free))
 	body := strings.Repeat(smuggled, 24<<20/len(smuggled))
 	for _, tt := range []struct {
 		size   int
@@ -95,7 +96,7 @@ func TestBodiesAreRefusedAtOnce(t *testing.T) {
 func TestUploadsThatBeginTogether(t *testing.T) {
 	t.Parallel()
 	const size, many = 16 << 20, 8
-	w := setup(t, func(o *Options) { o.MaxBodies = bodyCopies*size + bodyCopies*size/3 })
+	w := setup(t, func(o *Options) { o.MaxBodies = web.BodyCopies*size + web.BodyCopies*size/3 })
 	begun, statuses := make(chan struct{}), make(chan string, many)
 	var wg sync.WaitGroup
 	for range many {
@@ -111,7 +112,7 @@ func TestUploadsThatBeginTogether(t *testing.T) {
 			statuses <- strings.TrimSpace(line)
 		})
 	}
-	require.Eventually(t, func() bool { return w.s.bodies.inUse() >= many*64<<10 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Bodies.InUse() >= many*64<<10 }, time.Minute, time.Millisecond)
 	close(begun)
 	wg.Wait()
 	close(statuses)
@@ -121,7 +122,7 @@ func TestUploadsThatBeginTogether(t *testing.T) {
 	}
 	require.Positive(t, got["HTTP/1.1 200 OK"], "%v", got)
 	require.Equal(t, many, got["HTTP/1.1 200 OK"]+got["HTTP/1.1 503 Service Unavailable"], "%v", got)
-	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Bodies.InUse() == 0 }, time.Minute, time.Millisecond)
 }
 
 // forgetting keeps no items.

@@ -2,10 +2,8 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -17,80 +15,6 @@ import (
 
 	"understudy/store"
 )
-
-// Whatever takes, waits and gives up at the same time: no more is used than there is, all who wait get it, and nothing is lost.
-func TestBudgetIsShared(t *testing.T) {
-	t.Parallel()
-	b := &budget{limit: 100}
-	var wg sync.WaitGroup
-	for n := range 16 {
-		rng := rand.New(rand.NewPCG(uint64(n), 1))
-		wg.Go(func() {
-			for range 500 {
-				n := 1 + rng.Int64N(40)
-				if rng.IntN(30) == 0 {
-					n = 150 // more than everything
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				if rng.IntN(4) == 0 {
-					go cancel()
-				}
-				err := b.wait(ctx, n)
-				cancel()
-				if err != nil {
-					continue
-				}
-				if used := b.inUse(); used > max(100, n) {
-					t.Errorf("%d is used", used)
-				}
-				b.give(n)
-			}
-		})
-	}
-	wg.Wait()
-	require.Zero(t, b.inUse())
-	require.True(t, b.take(100))
-}
-
-func TestBudgetIsFirstComeFirstServed(t *testing.T) {
-	t.Parallel()
-	b := &budget{limit: 100}
-	require.True(t, b.take(90))
-	granted := make(chan int)
-	for n, size := range []int64{50, 20, 5} {
-		go func() {
-			if err := b.wait(t.Context(), size); err != nil {
-				t.Error(err)
-			}
-			granted <- n
-		}()
-		require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == n+1 }, time.Minute, time.Millisecond)
-	}
-	require.False(t, b.take(5), "it was taken from those who wait")
-	require.True(t, b.scarce())
-	b.give(50)
-	require.Zero(t, <-granted)
-	b.give(40)
-	require.Equal(t, 3, 0+<-granted+<-granted)
-	require.False(t, b.scarce())
-
-	// One that gives up does not stop those behind it.
-	ctx, cancel := context.WithCancelCause(t.Context())
-	failed := make(chan error)
-	go func() { failed <- b.wait(ctx, 90) }()
-	require.Eventually(t, b.scarce, time.Minute, time.Millisecond)
-	go func() {
-		if err := b.wait(t.Context(), 5); err != nil {
-			t.Error(err)
-		}
-		granted <- 5
-	}()
-	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == 2 }, time.Minute, time.Millisecond)
-	gone := errors.New("gone")
-	cancel(gone)
-	require.ErrorIs(t, <-failed, gone)
-	require.Equal(t, 5, <-granted)
-}
 
 // largeItems has as many items of that size as a search asks for.
 type largeItems struct {
@@ -134,7 +58,7 @@ func TestSlowReadersShareABudget(t *testing.T) {
 		if statuses[string(status[9:])]++; string(status[9:]) == "200" {
 			slow = append(slow, conn)
 		}
-		require.LessOrEqual(t, w.s.reads.inUse(), int64(limit+2*size))
+		require.LessOrEqual(t, w.s.Reads.InUse(), int64(limit+2*size))
 	}
 	require.GreaterOrEqual(t, statuses["200"], 3)
 	require.Equal(t, 40-statuses["200"], statuses["503"])
@@ -157,7 +81,7 @@ func TestSlowReadersShareABudget(t *testing.T) {
 	for _, conn := range slow {
 		require.NoError(t, conn.Close())
 	}
-	require.Eventually(t, func() bool { return w.s.reads.inUse() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Reads.InUse() == 0 }, time.Minute, time.Millisecond)
 	res, _ = w.ask(t, "POST", "/store/items/search", `{"namespace_prefix":["a"],"limit":3}`)
 	require.Equal(t, http.StatusOK, res.StatusCode)
 }

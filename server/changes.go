@@ -9,12 +9,13 @@ import (
 	"understudy/compat"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/internal/web"
 	"understudy/thread/changes"
 )
 
 // changeHandlers serve the route that reports which threads and runs change.
 type changeHandlers struct {
-	*transport
+	*web.Transport
 	changes Changes
 }
 
@@ -23,15 +24,15 @@ func (h *changeHandlers) routes(route register) {
 }
 
 func (h *changeHandlers) follow(c *fiber.Ctx) error {
-	if err := h.slot(); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, err := h.changes.Follow(c.UserContext())
 	if err != nil {
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return err
 	}
-	return h.streamEvents(c, changeFollower{f}, func(*bridge.Record) bool { return false })
+	return h.StreamEvents(c, changeFollower{f}, func(*bridge.Record) bool { return false })
 }
 
 // changeFollower makes records of batches of changes.

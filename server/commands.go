@@ -12,12 +12,13 @@ import (
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/server/a2a"
+	"understudy/server/internal/web"
 )
 
 // commandHandlers serve conversations as a tree: fork one at an event, send a message to one. The answers say what was committed; the rest is in events.
 type commandHandlers struct {
-	*transport
-	*completer
+	*web.Transport
+	*web.Completer
 	threads    Threads
 	runs       Runs
 	assistants Assistants
@@ -29,7 +30,7 @@ func (h *commandHandlers) routes(route register) {
 }
 
 func (h *commandHandlers) forkThread(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		from, at, err := compat.ForkThread(body)
 		if err != nil {
 			return err
@@ -38,16 +39,16 @@ func (h *commandHandlers) forkThread(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		requestOf(c).thread = string(v.ID)
-		return sendJSON(c, compat.AppendFork(nil, from, at, v))
+		web.Of(c).Thread = string(v.ID)
+		return web.SendJSON(c, compat.AppendFork(nil, from, at, v))
 	})
 }
 
 func (h *commandHandlers) sendMessage(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		m, err := compat.SendMessage(body)
 		if err == nil {
-			err = h.complete(c, &m.Run)
+			err = h.Complete(c, &m.Run)
 		}
 		if err != nil {
 			return err
@@ -70,16 +71,16 @@ func (h *commandHandlers) send(c *fiber.Ctx, m *compat.Message, path func(*run.R
 	case err != nil:
 		return err
 	}
-	requestOf(c).made(x)
+	web.Of(c).Made(x)
 	locate(c, path(x), "")
-	return sendJSON(c, compat.AppendSent(nil, m, x))
+	return web.SendJSON(c, compat.AppendSent(nil, m, x))
 }
 
 // takesMessages refuses assistants whose graphs have no messages in their input.
 func (h *commandHandlers) takesMessages(ctx context.Context, a id.Assistant) error {
 	graph, others, err := speechless(ctx, h.assistants, a)
 	if err == nil && others != nil {
-		err = fault.Newf(fault.Unprocessable, "The input of graph %s has no messages; it has: %s", graph, bounded(strings.Join(others, ", "), maxReason))
+		err = fault.Newf(fault.Unprocessable, "The input of graph %s has no messages; it has: %s", graph, web.Bounded(strings.Join(others, ", "), web.MaxReason))
 	}
 	return err
 }

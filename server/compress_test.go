@@ -51,7 +51,7 @@ func TestCompressedAnswers(t *testing.T) {
 			defer res.Body.Close()
 			body, err := unpack(t, res.Header.Get("Content-Encoding"), res.Body)
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return w.s.encoders.Used() == 0 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return w.s.Encoders.Used() == 0 }, 10*time.Second, time.Millisecond)
 			return res, body
 		}
 		plain, want := get("identity")

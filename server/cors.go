@@ -78,7 +78,7 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 	c.Vary("Access-Control-Request-Method", "Access-Control-Request-Headers", "Access-Control-Request-Private-Network")
 	if refused != nil {
 		what := "Disallowed CORS " + strings.Join(refused, ", ")
-		s.refusals.warn(s.log, what, c.Get(fiber.HeaderOrigin), method, asked, "in http.cors of langgraph.json add "+strings.Join(add, ", "))
+		s.refusals.warn(s.Log, what, c.Get(fiber.HeaderOrigin), method, asked, "in http.cors of langgraph.json add "+strings.Join(add, ", "))
 		_ = c.Status(http.StatusBadRequest).SendString(what)
 		return true
 	}

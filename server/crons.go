@@ -8,12 +8,13 @@ import (
 	"understudy/compat"
 	"understudy/id"
 	"understudy/run"
+	"understudy/server/internal/web"
 )
 
 // cronHandlers serve crons.
 type cronHandlers struct {
-	*transport
-	*completer
+	*web.Transport
+	*web.Completer
 	crons Crons
 }
 
@@ -33,13 +34,13 @@ func (h *cronHandlers) routes(route register) {
 		if err := h.crons.Delete(c.UserContext(), i); err != nil {
 			return err
 		}
-		return sendNothing(c)
+		return web.SendNothing(c)
 	}))
 }
 
 func withCron(h func(*fiber.Ctx, id.Cron) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		i, err := compat.CronID(param(c, "cron_id"))
+		i, err := compat.CronID(web.Param(c, "cron_id"))
 		if err != nil {
 			return err
 		}
@@ -52,12 +53,12 @@ func (h *cronHandlers) oneCron(c *fiber.Ctx) func(*run.Cron, error) error {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, compat.AppendCron(nil, x, nil))
+		return web.SendJSON(c, compat.AppendCron(nil, x, nil))
 	}
 }
 
 func (h *cronHandlers) createCron(c *fiber.Ctx, t id.Thread) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		n, err := compat.NewCron(body, t)
 		if err != nil {
 			return err
@@ -71,11 +72,11 @@ func (h *cronHandlers) createCron(c *fiber.Ctx, t id.Thread) error {
 
 // checkCronWebhook validates the webhook of a payload, so that a bad one is refused now and does not fail at night.
 func (h *cronHandlers) checkCronWebhook(raw []byte) error {
-	return h.check(compat.Text(raw))
+	return h.Check(compat.Text(raw))
 }
 
 func (h *cronHandlers) patchCron(c *fiber.Ctx, i id.Cron) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		p, err := compat.PatchCron(body)
 		if err != nil {
 			return err
@@ -88,13 +89,13 @@ func (h *cronHandlers) patchCron(c *fiber.Ctx, i id.Cron) error {
 }
 
 func (h *cronHandlers) searchCrons(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, cols, err := compat.SearchCrons(body)
 		if err != nil {
 			return err
 		}
 		more := false
-		page, err := reading(c, func(ctx context.Context) (page []*run.Cron, err error) {
+		page, err := web.Reading(c, func(ctx context.Context) (page []*run.Cron, err error) {
 			page, more, err = h.crons.Search(ctx, q)
 			return page, err
 		})
@@ -102,16 +103,16 @@ func (h *cronHandlers) searchCrons(c *fiber.Ctx) error {
 			return err
 		}
 		paginate(c, q.Limit, q.Offset, len(page), more)
-		return sendJSON(c, compat.AppendList(nil, page, func(dst []byte, x *run.Cron) []byte { return compat.AppendCron(dst, x, cols) }))
+		return web.SendJSON(c, compat.AppendList(nil, page, func(dst []byte, x *run.Cron) []byte { return compat.AppendCron(dst, x, cols) }))
 	})
 }
 
 func (h *cronHandlers) countCrons(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, err := compat.CountCrons(body)
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(reading(c, func(ctx context.Context) (int, error) { return h.crons.Count(ctx, q) }))
+		return sendCount(c)(web.Reading(c, func(ctx context.Context) (int, error) { return h.crons.Count(ctx, q) }))
 	})
 }

@@ -1,92 +1,29 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/tidwall/gjson"
 
 	"understudy/access"
-	"understudy/bridge"
 	"understudy/compat"
-	"understudy/internal/fault"
-	"understudy/server/internal/connection"
+	"understudy/server/internal/web"
 )
-
-// statuses maps the kinds of faults to HTTP statuses.
-var statuses = map[fault.Kind]int{
-	fault.Internal:      http.StatusInternalServerError,
-	fault.Invalid:       http.StatusBadRequest,
-	fault.Unauthorized:  http.StatusUnauthorized,
-	fault.Forbidden:     http.StatusForbidden,
-	fault.NotFound:      http.StatusNotFound,
-	fault.Conflict:      http.StatusConflict,
-	fault.TooLarge:      http.StatusRequestEntityTooLarge,
-	fault.Unprocessable: http.StatusUnprocessableEntity,
-	fault.NotSupported:  http.StatusNotImplemented,
-	fault.Unavailable:   http.StatusServiceUnavailable,
-	fault.Upstream:      http.StatusBadGateway,
-}
-
-// errLeft is the cause of requests that end because the client closed the connection.
-var errLeft = connection.ErrLeft
-
-// answerer is an error that contains the complete answer of an upstream server.
-type answerer interface {
-	error
-	Answer() (status int, header http.Header, body []byte)
-}
-
-// explain returns the status and the text for an error, and whether to log it: our own faults are logged, clients' are
-// not.
-func explain(err error) (status int, text string, worth bool) {
-	var fe *fiber.Error
-	var f *fault.Error
-	var r *access.Refusal
-	switch {
-	case errors.As(err, &r):
-		return r.Status, r.Text(), r.Status >= 500
-	case errors.As(err, &f):
-		status = statuses[f.Kind]
-		if f.Kind == fault.Internal {
-			return status, http.StatusText(status), true
-		}
-		return status, f.Message, f.Kind == fault.Unavailable || f.Kind == fault.Upstream
-	case errors.As(err, &fe):
-		return fe.Code, http.StatusText(fe.Code), fe.Code >= 500
-	case errors.Is(err, bridge.ErrInterrupted):
-		return http.StatusServiceUnavailable, "Live streams are interrupted, try again", false
-	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
-		return http.StatusServiceUnavailable, "The server is shutting down", false
-	case errors.Is(err, errLeft), errors.Is(err, context.Canceled):
-		return http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable), false
-	}
-	return http.StatusInternalServerError, http.StatusText(http.StatusInternalServerError), true
-}
-
-// plainReason returns the text of a body {"detail": "…"}, or any other body as it is.
-func plainReason(body []byte) string {
-	if detail := gjson.GetBytes(body, "detail"); gjson.ValidBytes(body) && detail.Type == gjson.String {
-		return detail.Str
-	}
-	return string(body)
-}
 
 // fail writes the answer to a request that failed.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
-	status, text, worth := explain(err)
+	status, text, worth := web.Explain(err)
 	if status == http.StatusNotFound {
 		if strings.HasSuffix(c.Path(), "/") && redirected(s, c) {
 			return nil
 		}
-		requestOf(c).miss(c)
+		web.Of(c).Miss(c)
 	}
-	if a := answerer(nil); errors.As(err, &a) {
+	if a := web.Answerer(nil); errors.As(err, &a) {
 		status, header, body := a.Answer()
-		requestOf(c).reason = bounded(plainReason(body), maxReason)
+		web.Of(c).Reason = web.Bounded(web.PlainReason(body), web.MaxReason)
 		if r := (*access.Refusal)(nil); errors.As(err, &r) && r.Close {
 			c.Context().SetConnectionClose()
 		}
@@ -98,24 +35,24 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		c.Status(status).Response().SetBodyRaw(body)
 		return nil
 	}
-	r := requestOf(c)
-	r.reason = bounded(text, maxReason)
-	if status == http.StatusNotFound && r.route == "" {
-		r.fix = s.astray(c.Path())
+	r := web.Of(c)
+	r.Reason = web.Bounded(text, web.MaxReason)
+	if status == http.StatusNotFound && r.Route == "" {
+		r.Fix = s.astray(c.Path())
 	}
 	if worth {
-		s.log.Error("request failed", "request_id", r.id, "method", c.Method(), "route", r.route, "error", err)
+		s.Log.Error("request failed", "request_id", r.ID, "method", c.Method(), "route", r.Route, "error", err)
 	}
 	if status >= http.StatusInternalServerError {
-		c.Set("X-Request-Id", r.id) // to find the request in the log
+		c.Set("X-Request-Id", r.ID) // to find the request in the log
 	}
 	if status == http.StatusServiceUnavailable {
 		c.Set(fiber.HeaderRetryAfter, "1")
 	}
 	if status, body := s.failOpenAI(c, status, text, err); body != nil {
-		return sendJSON(c.Status(status), body)
+		return web.SendJSON(c.Status(status), body)
 	}
-	return sendJSON(c.Status(status), compat.AppendDetail(nil, text))
+	return web.SendJSON(c.Status(status), compat.AppendDetail(nil, text))
 }
 
 // astray returns what to change when a client, or a proxy in between, puts a prefix before a path that there is; "" when it does not.
@@ -128,7 +65,7 @@ func (s *Server) astray(path string) string {
 		}
 		prefix, path = prefix+"/"+segment, "/"+rest
 		if s.known(path) {
-			prefix = bounded(prefix, maxPath)
+			prefix = web.Bounded(prefix, web.MaxPath)
 			return "remove " + prefix + " from the URL of the client, or start with --mount-prefix " + prefix
 		}
 	}

@@ -10,11 +10,12 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/fleet"
 	"understudy/run"
+	"understudy/server/internal/web"
 )
 
 // fleetHandlers serve the servers of the database and their logs.
 type fleetHandlers struct {
-	*transport
+	*web.Transport
 	fleet Fleet
 }
 
@@ -25,40 +26,40 @@ func (h *fleetHandlers) routes(route register) {
 }
 
 func (h *fleetHandlers) servers(c *fiber.Ctx) error {
-	list, err := reading(c, func(ctx context.Context) ([]fleet.Server, error) { return h.fleet.Servers(ctx) })
+	list, err := web.Reading(c, func(ctx context.Context) ([]fleet.Server, error) { return h.fleet.Servers(ctx) })
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendServers(nil, list))
+	return web.SendJSON(c, compat.AppendServers(nil, list))
 }
 
 func (h *fleetHandlers) logs(c *fiber.Ctx) error {
-	q, err := compat.LogQuery(func(name string) []string { return queries(c, name) })
+	q, err := compat.LogQuery(func(name string) []string { return web.Queries(c, name) })
 	if err != nil {
 		return err
 	}
-	list, err := reading(c, func(ctx context.Context) ([]fleet.Logged, error) { return h.fleet.Logs(ctx, q) })
+	list, err := web.Reading(c, func(ctx context.Context) ([]fleet.Logged, error) { return h.fleet.Logs(ctx, q) })
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendLogs(nil, list))
+	return web.SendJSON(c, compat.AppendLogs(nil, list))
 }
 
 // follow streams the last lines, and those that follow.
 func (h *fleetHandlers) follow(c *fiber.Ctx) error {
-	q, err := compat.LogQuery(func(name string) []string { return queries(c, name) })
+	q, err := compat.LogQuery(func(name string) []string { return web.Queries(c, name) })
 	if err != nil {
 		return err
 	}
-	if err := h.slot(); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, first, err := h.fleet.Follow(c.UserContext(), q)
 	if err != nil {
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return err
 	}
-	return h.streamEvents(c, &logFollower{f, first, false}, func(*bridge.Record) bool { return false })
+	return h.StreamEvents(c, &logFollower{f, first, false}, func(*bridge.Record) bool { return false })
 }
 
 // logFollower makes records of lines.

@@ -20,6 +20,7 @@ import (
 	"understudy/gate"
 	"understudy/internal/fault"
 	"understudy/server/internal/connection"
+	"understudy/server/internal/web"
 )
 
 // Application is an application next to the API: its routes come before those of the API, and its middleware is around both.
@@ -74,8 +75,8 @@ func (s *Server) front(c *fiber.Ctx, ctx context.Context) (answered bool, err er
 		}
 		r.Actor = access.From(authenticated)
 	}
-	requestOf(c).route = frontRoute
-	r.Outer = &outer{request: requestOf(c), actor: r.Actor, client: r.Client, scheme: r.Scheme}
+	web.Of(c).Route = frontRoute
+	r.Outer = &outer{request: web.Of(c), actor: r.Actor, client: r.Client, scheme: r.Scheme}
 	if r.WebSocket {
 		return true, s.frontSocket(c, ctx, r)
 	}
@@ -102,11 +103,11 @@ const smallBody, smallAnswer = 1 << 20, 64 << 10
 
 // frontHTTP answers a request by the application.
 func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) error { //nolint:revive // as above
-	req := requestOf(c)
+	req := web.Of(c)
 	size := c.Request().Header.ContentLength()
 	var up *upload
-	if req.unwanted > 0 || size != -1 && size <= smallBody { // -1: chunked; -2: there is none
-		body, release, err := s.body(c)
+	if req.Unwanted > 0 || size != -1 && size <= smallBody { // -1: chunked; -2: there is none
+		body, release, err := s.Body(c)
 		defer release()
 		if err != nil {
 			return err
@@ -114,7 +115,7 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		r.Body = bytes.NewReader(body)
 	} else {
 		conn := c.Context().Conn()
-		up = &upload{tooLarge: s.tooLarge, in: c.Context().RequestBodyStream(), conn: conn, timeout: s.bodyTimeout, left: s.maxBody}
+		up = &upload{tooLarge: s.TooLarge, in: c.Context().RequestBodyStream(), conn: conn, timeout: s.BodyTimeout, left: s.MaxBody}
 		if up.in == nil {
 			up.in = bytes.NewReader(slices.Clone(c.Request().Body()))
 		}
@@ -123,7 +124,7 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() {}
 	if r.Unblock == nil {
-		stop = connection.Watch(c.Context().Conn(), func() { cancel(errLeft) })
+		stop = connection.Watch(c.Context().Conn(), func() { cancel(web.ErrLeft) })
 	}
 	response, err := s.opts.App.Serve(ctx, r)
 	if err != nil {
@@ -163,17 +164,17 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		c.Response().SetBodyRaw(body)
 		return nil
 	}
-	req.streamed = true
+	req.Streamed = true
 	if up != nil { // the upload ends with the answer
-		req.bodyRead = true
+		req.BodyRead = true
 		c.Context().SetConnectionClose()
 	}
 	if strings.HasPrefix(response.Header.Get(fiber.HeaderContentType), "text/event-stream") { // like those of the API
-		unhook := context.AfterFunc(s.streaming, func() { cancel(context.Cause(s.streaming)) })
+		unhook := context.AfterFunc(s.Streaming, func() { cancel(context.Cause(s.Streaming)) })
 		watched := stop
 		stop = func() { unhook(); watched() }
 	}
-	a := &frontAnswer{Outlet: s.outlets.Of(c.Context().Conn()), s: s.transport, req: req, response: response, ctx: ctx, cancel: cancel, stop: stop}
+	a := &frontAnswer{Outlet: s.Outlets.Of(c.Context().Conn()), s: s.Transport, req: req, response: response, ctx: ctx, cancel: cancel, stop: stop}
 	a.Enlist()
 	if response.ContentLength < 0 {
 		c.Response().ImmediateHeaderFlush = true
@@ -257,8 +258,8 @@ func (u *upload) unblock() {
 // open does.
 type frontAnswer struct {
 	connection.Outlet
-	s        *transport
-	req      *request
+	s        *web.Transport
+	req      *web.Request
 	response *http.Response
 	ctx      context.Context //nolint:containedctx // the life of the answer
 	cancel   context.CancelCauseFunc
@@ -271,7 +272,7 @@ type frontAnswer struct {
 func (a *frontAnswer) Read(b []byte) (int, error) {
 	if a.response.ContentLength >= 0 {
 		n, err := a.response.Body.Read(b)
-		_ = a.Conn.SetWriteDeadline(time.Now().Add(a.s.writeTimeout))
+		_ = a.Conn.SetWriteDeadline(time.Now().Add(a.s.WriteTimeout))
 		if err != nil && err != io.EOF {
 			a.err = err
 		}
@@ -312,9 +313,9 @@ func (a *frontAnswer) Close() error {
 	}
 	a.closed = true
 	a.stop()
-	a.cancel(errLeft)
+	a.cancel(web.ErrLeft)
 	_ = a.response.Body.Close()
 	a.Delist()
-	a.s.done(a.req, a.response.StatusCode, ended(a.err))
+	a.s.Done(a.req, a.response.StatusCode, web.Ended(a.err))
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"understudy/gate"
 	"understudy/internal/jsonobj"
+	"understudy/server/internal/web"
 )
 
 // frontKnown is what the server has made of the description of an application. It is made again when another version of the application is in service.
@@ -92,9 +93,9 @@ func corsOfApp(raw json.RawMessage) *CORS {
 // showOpenAPI answers with the description of the API, and of a FastAPI application.
 func (s *Server) showOpenAPI(c *fiber.Ctx) error {
 	if k := s.about(); k != nil {
-		return sendJSON(c, k.openapi)
+		return web.SendJSON(c, k.openapi)
 	}
-	return sendJSON(c, s.openapi)
+	return web.SendJSON(c, s.openapi)
 }
 
 // mergeOpenAPI puts the paths and components of the API into the description of an application. Where both have a name, the application's counts, as its

@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/gate"
+	"understudy/server/internal/web"
 )
 
 // frontMessage bounds a message of a WebSocket of the application, as uvicorn does.
@@ -19,16 +20,16 @@ const frontMessage = 16 << 20
 
 // frontSocket connects a client with a WebSocket route of the application.
 func (s *Server) frontSocket(c *fiber.Ctx, ctx context.Context, r *gate.Request) error { //nolint:revive // the context is that of the request
-	if err := handshake(c, s.allows); err != nil {
+	if err := web.Handshake(c, s.allows); err != nil {
 		return err
 	}
-	if !s.slots.take(1) {
-		return errManyStreams
+	if !s.Slots.Take(1) {
+		return web.ErrManyStreams
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	socket, refusal, err := s.opts.App.Dial(ctx, r) //nolint:bodyclose // answerWith closes it
 	if err != nil || refusal != nil {
-		s.slots.give(1)
+		s.Slots.Give(1)
 		cancel(nil)
 		if err != nil {
 			return err
@@ -43,13 +44,13 @@ func (s *Server) frontSocket(c *fiber.Ctx, ctx context.Context, r *gate.Request)
 	if socket.Subprotocol != "" {
 		c.Set("Sec-WebSocket-Protocol", socket.Subprotocol)
 	}
-	req := requestOf(c)
-	req.streamed = true
+	req := web.Of(c)
+	req.Streamed = true
 	k := &frontSocket{Socket: socket, ctx: ctx, cancel: cancel, req: req}
-	s.upgrade(c, func(w *websocket, err error) {
+	s.Upgrade(c, func(w *web.Websocket, err error) {
 		if err != nil {
-			k.release(s.transport)
-			s.done(req, http.StatusSwitchingProtocols, ended(err))
+			k.release(s.Transport)
+			s.Done(req, http.StatusSwitchingProtocols, web.Ended(err))
 			return
 		}
 		k.serve(w)
@@ -73,76 +74,76 @@ type frontSocket struct {
 	*gate.Socket
 	ctx    context.Context //nolint:containedctx // the life of the socket
 	cancel context.CancelCauseFunc
-	req    *request
+	req    *web.Request
 }
 
-func (k *frontSocket) release(s *transport) {
-	k.cancel(errLeft)
+func (k *frontSocket) release(s *web.Transport) {
+	k.cancel(web.ErrLeft)
 	k.Close()
-	s.slots.give(1)
+	s.Slots.Give(1)
 }
 
 // serve passes messages on in both directions until one side ends the socket.
-func (k *frontSocket) serve(w *websocket) {
-	s := w.s
-	s.metrics.streams.Inc()
+func (k *frontSocket) serve(w *web.Websocket) {
+	s := w.Transport
+	s.Metrics.Streams.Inc()
 	var err error
 	defer func() {
 		k.release(s)
-		s.metrics.streams.Dec()
-		why := ended(err)
-		s.metrics.ended.WithLabelValues(why).Inc()
-		s.done(k.req, http.StatusSwitchingProtocols, why)
+		s.Metrics.Streams.Dec()
+		why := web.Ended(err)
+		s.Metrics.Ended.WithLabelValues(why).Inc()
+		s.Done(k.req, http.StatusSwitchingProtocols, why)
 	}()
-	if !s.lingering.Enter() { // the server does not wait for connections that fasthttp has handed over
+	if !s.Lingering.Enter() { // the server does not wait for connections that fasthttp has handed over
 		err = ErrShutdown
 		return
 	}
-	defer s.lingering.Leave()
-	defer context.AfterFunc(s.streaming, func() {
-		k.cancel(context.Cause(s.streaming))
-		w.interrupt()
+	defer s.Lingering.Leave()
+	defer context.AfterFunc(s.Streaming, func() {
+		k.cancel(context.Cause(s.Streaming))
+		w.Interrupt()
 	})()
-	w.in.MaxFrameSize, w.in.MaxMessageSize = frontMessage, frontMessage
+	w.In.MaxFrameSize, w.In.MaxMessageSize = frontMessage, frontMessage
 
 	var others sync.WaitGroup
 	others.Go(func() {
 		k.down(w)
-		w.interrupt()
+		w.Interrupt()
 	})
 	others.Go(func() { k.ping(w) })
 	err = k.up(w)
 	k.cancel(err)
 	others.Wait()
-	if cause := context.Cause(s.streaming); cause != nil {
+	if cause := context.Cause(s.Streaming); cause != nil {
 		err = cause
-		w.close(&closeError{statusServiceRestart, "the server is restarting, connect again"})
+		w.Close(&web.CloseError{Code: web.StatusServiceRestart, Text: "the server is restarting, connect again"})
 	}
-	w.await()
+	w.Await()
 }
 
 // up passes messages of the client on.
-func (k *frontSocket) up(w *websocket) error {
+func (k *frontSocket) up(w *web.Websocket) error {
 	for {
-		w.expect(silentBeats * w.s.heartbeat)
-		h, err := w.in.NextFrame()
+		w.Expect(web.SilentBeats * w.Transport.Heartbeat)
+		h, err := w.In.NextFrame()
 		if err == nil && h.OpCode.IsControl() {
-			if err = w.control(h, &w.in); err == nil {
+			if err = w.Control(h, &w.In); err == nil {
 				continue
 			}
 		}
 		var data []byte
 		if err == nil {
-			w.expect(w.s.bodyTimeout)
-			data, err = io.ReadAll(&w.in)
+			w.Expect(w.Transport.BodyTimeout)
+			data, err = io.ReadAll(&w.In)
 		}
 		if err != nil {
-			err = readError(err)
-			var why *closeError
-			code, reason := int(w.said), ""
+			err = web.ReadError(err)
+			var why *web.CloseError
+			code, reason := int(w.Said), ""
 			if errors.As(err, &why) {
-				w.close(why)
-				code, reason = int(why.code), why.text
+				w.Close(why)
+				code, reason = int(why.Code), why.Text
 			}
 			if code == 0 {
 				code = 1006
@@ -157,25 +158,25 @@ func (k *frontSocket) up(w *websocket) error {
 }
 
 // down passes messages of the application on until it closes the socket.
-func (k *frontSocket) down(w *websocket) {
+func (k *frontSocket) down(w *web.Websocket) {
 	for {
 		m, err := k.Read(k.ctx)
 		switch {
 		case k.ctx.Err() != nil:
 			return
 		case err != nil:
-			w.close(&closeError{ws.StatusInternalServerError, ""})
+			w.Close(&web.CloseError{Code: ws.StatusInternalServerError, Text: ""})
 			return
 		case m.Close:
 			if m.Code == 1005 || m.Code == 1006 || m.Code < 1000 || m.Code > 4999 {
 				m.Code = int(ws.StatusInternalServerError)
 			}
-			w.close(&closeError{ws.StatusCode(m.Code), m.Reason})
+			w.Close(&web.CloseError{Code: ws.StatusCode(m.Code), Text: m.Reason})
 			return
 		case m.Binary:
-			err = w.frame(ws.OpBinary, m.Data)
+			err = w.Frame(ws.OpBinary, m.Data)
 		default:
-			err = w.frame(ws.OpText, m.Data)
+			err = w.Frame(ws.OpText, m.Data)
 		}
 		if err != nil {
 			return
@@ -184,13 +185,13 @@ func (k *frontSocket) down(w *websocket) {
 }
 
 // ping finds out whether the client is there.
-func (k *frontSocket) ping(w *websocket) {
-	tick := time.NewTicker(pingBeats * w.s.heartbeat)
+func (k *frontSocket) ping(w *web.Websocket) {
+	tick := time.NewTicker(web.PingBeats * w.Transport.Heartbeat)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if w.frame(ws.OpPing, nil) != nil {
+			if w.Frame(ws.OpPing, nil) != nil {
 				return
 			}
 		case <-k.ctx.Done():

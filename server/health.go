@@ -15,6 +15,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/within"
+	"understudy/server/internal/web"
 )
 
 // Check tests a condition without which requests should not be sent to this server.
@@ -52,7 +53,7 @@ func (s *Server) ok(c *fiber.Ctx) error {
 			}
 		}
 	}
-	return sendJSON(c, []byte(`{"ok":true,"services":{}}`))
+	return web.SendJSON(c, []byte(`{"ok":true,"services":{}}`))
 }
 
 // nonzero reads an integer in the ASCII syntax of Python's int, and reports whether it is not 0.
@@ -78,7 +79,7 @@ func nonzero(text string) (bool, error) {
 }
 
 // live answers while the process is able to. It has no checks.
-func (s *Server) live(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"live":true}`)) }
+func (s *Server) live(c *fiber.Ctx) error { return web.SendJSON(c, []byte(`{"live":true}`)) }
 
 // ready reports whether requests should be sent here.
 func (s *Server) ready(c *fiber.Ctx) error {
@@ -90,7 +91,7 @@ func (s *Server) ready(c *fiber.Ctx) error {
 		results[name] = result
 		go func() { result <- check.within(ctx) }()
 	}
-	all := s.requests.Err() == nil && !s.draining.Load()
+	all := s.Requests.Err() == nil && !s.draining.Load()
 	b := append([]byte(`,"checks":{"draining":`), strconv.Quote(map[bool]string{true: "ok", false: "failed"}[all])...)
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		err := <-results[name]
@@ -102,7 +103,7 @@ func (s *Server) ready(c *fiber.Ctx) error {
 		c.Status(fiber.StatusServiceUnavailable)
 		c.Set(fiber.HeaderRetryAfter, "1")
 	}
-	return sendJSON(c, append(append(strconv.AppendBool([]byte(`{"ready":`), all), b...), `}}`...))
+	return web.SendJSON(c, append(append(strconv.AppendBool([]byte(`{"ready":`), all), b...), `}}`...))
 }
 
 // outcome returns the text of a check's result for the answer: of a failure only what clients may see.
@@ -129,8 +130,8 @@ func (s *Server) noteCheck(name string, err error) {
 	}
 	s.checks.failed[name] = err != nil
 	if err != nil {
-		s.log.Warn("not ready", "check", name, "error", err)
+		s.Log.Warn("not ready", "check", name, "error", err)
 	} else {
-		s.log.Info("ready again", "check", name)
+		s.Log.Info("ready again", "check", name)
 	}
 }

@@ -37,14 +37,14 @@ func TestBodies(t *testing.T) {
 			}
 		}
 	}
-	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Bodies.InUse() == 0 }, time.Minute, time.Millisecond)
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 
 	// Other requests hold the memory: new ones are refused, and succeed later.
-	require.True(t, w.s.bodies.take(309_000))
+	require.True(t, w.s.Bodies.Take(309_000))
 	res, _ := w.ask(t, "POST", "/threads", big(50_000))
 	require.Equal(t, []string{"503", "1"}, []string{res.Status[:3], res.Header.Get("Retry-After")})
-	w.s.bodies.give(309_000)
+	w.s.Bodies.Give(309_000)
 	res, _ = w.ask(t, "POST", "/threads", big(50_000))
 	require.Equal(t, 200, res.StatusCode)
 
@@ -56,7 +56,7 @@ func TestBodies(t *testing.T) {
 	answer, err := bufio.NewReader(conn).ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, answer, "408")
-	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Bodies.InUse() == 0 }, time.Minute, time.Millisecond)
 }
 
 // creating notes what bodies take while threads are created.
@@ -77,7 +77,7 @@ func TestBodiesCountWithTheirCopies(t *testing.T) {
 	var most int64
 	w = setup(t, func(o *Options) {
 		o.MaxBodies = 300_000
-		o.Threads = creating{o.Threads.(fakeThreads), func() { most = w.s.bodies.inUse() }}
+		o.Threads = creating{o.Threads.(fakeThreads), func() { most = w.s.Bodies.InUse() }}
 	})
 	body := func(n int) string { return `{"metadata":{"a":"` + strings.Repeat("x", n-21) + `"}}` }
 	res, _ := w.ask(t, "POST", "/threads", body(90_000))
@@ -86,21 +86,21 @@ func TestBodiesCountWithTheirCopies(t *testing.T) {
 	res, answer := w.ask(t, "POST", "/threads", body(110_000))
 	require.Equal(t, 413, res.StatusCode)
 	require.Contains(t, answer, "100000 bytes")
-	require.True(t, w.s.bodies.take(200_000))
+	require.True(t, w.s.Bodies.Take(200_000))
 	res, _ = w.ask(t, "POST", "/threads", body(50_000))
 	require.Equal(t, []string{"503", "1"}, []string{res.Status[:3], res.Header.Get("Retry-After")})
-	w.s.bodies.give(200_000)
+	w.s.Bodies.Give(200_000)
 
 	// So does what has arrived of one that is still being sent.
 	conn, err := net.Dial("tcp", w.addr)
 	require.NoError(t, err)
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /threads HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n%s", strings.Repeat(" ", 60_000))
-	require.Eventually(t, func() bool { return w.s.bodies.inUse() >= 3*60_000 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Bodies.InUse() >= 3*60_000 }, time.Minute, time.Millisecond)
 	res, _ = w.ask(t, "POST", "/threads", body(50_000))
 	require.Equal(t, "503", res.Status[:3])
 	require.NoError(t, conn.Close())
-	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Bodies.InUse() == 0 }, time.Minute, time.Millisecond)
 }
 
 // A body that no handler reads must not be taken for the next request.

@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/internal/fault"
+	"understudy/server/internal/web"
 )
 
 // localNames are names of this machine that no page on the internet can have: *.localhost, and what container engines call their host.
@@ -31,7 +32,7 @@ func (s *Server) checkHost(c *fiber.Ctx) error {
 	if s.accepts(host) {
 		return nil
 	}
-	name := bounded(hostname(host), maxHost)
+	name := web.Bounded(hostname(host), maxHost)
 	return fault.New(fault.Forbidden, "Host "+name+" is not this machine: a page of another site may have sent this (DNS rebinding). "+
 		"If the name is yours, start understudy dev with --allowed-hosts "+name)
 }

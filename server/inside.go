@@ -12,6 +12,7 @@ import (
 
 	"understudy/access"
 	"understudy/gate"
+	"understudy/server/internal/web"
 )
 
 // inside is where a request comes from that the process makes itself: the address of the peer of its connection, which a client cannot have.
@@ -22,7 +23,7 @@ type inside struct {
 
 // outer is the client's request behind one that passed the middleware of the application.
 type outer struct {
-	request        *request
+	request        *web.Request
 	actor          *access.Actor // nil: not authenticated yet
 	client, scheme string
 }

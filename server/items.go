@@ -11,12 +11,13 @@ import (
 	"understudy/compat"
 	"understudy/internal/fault"
 	"understudy/internal/scan"
+	"understudy/server/internal/web"
 	"understudy/store"
 )
 
 // itemHandlers serve the store.
 type itemHandlers struct {
-	*transport
+	*web.Transport
 	store Items
 }
 
@@ -39,7 +40,7 @@ func itemFault(c *fiber.Ctx, err error) error {
 }
 
 func (h *itemHandlers) putItem(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		i, err := compat.PutItem(body)
 		if err != nil {
 			return err
@@ -47,14 +48,14 @@ func (h *itemHandlers) putItem(c *fiber.Ctx) error {
 		if err := h.store.Put(c.UserContext(), i); err != nil {
 			return itemFault(c, err)
 		}
-		return sendNothing(c)
+		return web.SendNothing(c)
 	})
 }
 
 func (h *itemHandlers) getItem(c *fiber.Ctx) error {
 	key := c.Query("key")
 	if key == "" && c.Query("namespace") != "" { // a missing namespace is reported first
-		return sendJSON(c.Status(http.StatusBadRequest), []byte(`{"error":"Key is required"}`))
+		return web.SendJSON(c.Status(http.StatusBadRequest), []byte(`{"error":"Key is required"}`))
 	}
 	var refresh *bool
 	if asked := c.Query("refresh_ttl"); asked != "" {
@@ -65,11 +66,11 @@ func (h *itemHandlers) getItem(c *fiber.Ctx) error {
 	if err != nil {
 		return itemFault(c, err)
 	}
-	return sendJSON(c, compat.AppendItem(nil, i, false))
+	return web.SendJSON(c, compat.AppendItem(nil, i, false))
 }
 
 func (h *itemHandlers) deleteItem(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		namespace, key, err := compat.DeleteItem(body)
 		if err != nil {
 			return err
@@ -77,49 +78,49 @@ func (h *itemHandlers) deleteItem(c *fiber.Ctx) error {
 		if err := h.store.Delete(c.UserContext(), namespace, key); err != nil {
 			return itemFault(c, err)
 		}
-		return sendNothing(c)
+		return web.SendNothing(c)
 	})
 }
 
 func (h *itemHandlers) searchItems(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, refresh, err := compat.SearchItems(body)
 		if err != nil {
 			return err
 		}
 		if q.Limit == 0 {
-			return sendJSON(c, []byte(`{"items":[]}`))
+			return web.SendJSON(c, []byte(`{"items":[]}`))
 		}
-		q.Bytes = wholeBytes
-		items, err := reading(c, func(ctx context.Context) ([]*store.Item, error) { return h.store.Search(ctx, q, refresh) })
+		q.Bytes = web.WholeBytes
+		items, err := web.Reading(c, func(ctx context.Context) ([]*store.Item, error) { return h.store.Search(ctx, q, refresh) })
 		if err != nil {
 			return itemFault(c, err)
 		}
-		l := each(items, func(ctx context.Context, dst []byte, i *store.Item) ([]byte, error) {
+		l := web.Each(items, func(ctx context.Context, dst []byte, i *store.Item) ([]byte, error) {
 			i, err := h.store.Load(ctx, i)
 			if i == nil || err != nil {
 				return nil, err
 			}
 			return compat.AppendItem(slices.Grow(dst, len(i.Value)+1024), i, true), nil
 		})
-		l.before, l.after = compat.AroundItems()
-		return h.sendList(c, l)
+		l.Before, l.After = compat.AroundItems()
+		return h.SendList(c, l)
 	})
 }
 
 func (h *itemHandlers) searchNamespaces(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, err := compat.SearchNamespaces(body)
 		if err != nil {
 			return err
 		}
 		if q.Limit == 0 {
-			return sendJSON(c, compat.AppendNamespaces(nil, nil))
+			return web.SendJSON(c, compat.AppendNamespaces(nil, nil))
 		}
-		list, err := reading(c, func(ctx context.Context) ([][]string, error) { return h.store.Namespaces(ctx, q) })
+		list, err := web.Reading(c, func(ctx context.Context) ([][]string, error) { return h.store.Namespaces(ctx, q) })
 		if err != nil {
 			return itemFault(c, err)
 		}
-		return sendJSON(c, compat.AppendNamespaces(nil, list))
+		return web.SendJSON(c, compat.AppendNamespaces(nil, list))
 	})
 }

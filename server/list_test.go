@@ -21,6 +21,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/internal/web"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -54,7 +55,7 @@ func TestHistoriesOfAnySize(t *testing.T) {
 	for _, tt := range []struct {
 		n, size int
 		whole   bool // is sent with its length
-	}{{0, 0, true}, {1, 0, true}, {3, 100, true}, {2, wholeBytes / 4, true}, {1, wholeBytes, false}, {500, 5_000, false}, {3, 3 << 20, false}} {
+	}{{0, 0, true}, {1, 0, true}, {3, 100, true}, {2, web.WholeBytes / 4, true}, {1, web.WholeBytes, false}, {500, 5_000, false}, {3, 3 << 20, false}} {
 		e := &fakeEntries{of: tt.n, make: entryOf(tt.size)}
 		res, body := history(t, e).ask(t, "GET", historyPath, "")
 		require.Equal(t, 200, res.StatusCode)
@@ -142,7 +143,7 @@ func TestHeadOfALongHistory(t *testing.T) {
 	require.Equal(t, 200, res.StatusCode)
 	require.Empty(t, body)
 	require.EqualValues(t, 1, e.closed.Load())
-	require.EqualValues(t, 0, w.s.slots.inUse())
+	require.EqualValues(t, 0, w.s.Slots.InUse())
 }
 
 // tail is what lists of 500 large elements are made of, each of which may fail.
@@ -289,7 +290,7 @@ func TestLargeListsThatFail(t *testing.T) {
 				require.Equal(t, 200, res.StatusCode, name)
 				require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
 			}
-			require.Eventually(t, func() bool { return w.s.slots.inUse() == 0 }, 5*time.Second, time.Millisecond, name)
+			require.Eventually(t, func() bool { return w.s.Slots.InUse() == 0 }, 5*time.Second, time.Millisecond, name)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"understudy/internal/header"
 	"understudy/internal/logtest"
+	"understudy/server/internal/web"
 )
 
 // What http.logging_headers selects is logged with each request; a secret that only a wildcard selects is not, and one line says so.
@@ -85,6 +86,6 @@ func TestReasonsArePlain(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"detail":"Invalid \"key\""}`: `Invalid "key"`, `{"detail":{"a":1}}`: `{"detail":{"a":1}}`, "plain": "plain", "": "", `{"detail":"cut o`: `{"detail":"cut o`, `["detail"]`: `["detail"]`,
 	} {
-		require.Equal(t, want, plainReason([]byte(body)), body)
+		require.Equal(t, want, web.PlainReason([]byte(body)), body)
 	}
 }

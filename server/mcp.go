@@ -10,6 +10,7 @@ import (
 	"understudy/assistant"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/server/internal/web"
 	"understudy/server/mcp"
 )
 
@@ -17,8 +18,8 @@ import (
 // by LangGraph Server, which has none.
 // mcpHandlers serve the Model Context Protocol: an assistant is a tool.
 type mcpHandlers struct {
-	*transport
-	*completer
+	*web.Transport
+	*web.Completer
 	assistants Assistants
 	runs       Runs
 	threads    Threads
@@ -32,7 +33,7 @@ func (h *mcpHandlers) routes(route register) {
 	route("GET", "/mcp", h.mcpEvents)
 	route("DELETE", "/mcp", func(c *fiber.Ctx) error {
 		if _, ok := mcp.ParseSession(c.Get(mcp.SessionHeader)); ok {
-			return sendNothing(c) // there is nothing to forget; calls end with their connections
+			return web.SendNothing(c) // there is nothing to forget; calls end with their connections
 		}
 		return c.Status(fiber.StatusNotFound).Send(nil)
 	})
@@ -46,12 +47,12 @@ func (h *mcpHandlers) routes(route register) {
 
 func (h *mcpHandlers) mcp(c *fiber.Ctx) error {
 	refuse := func(text string) error {
-		return sendJSON(c.Status(fiber.StatusBadRequest), append(jsonobj.AppendText([]byte(`{"error":`), text), '}'))
+		return web.SendJSON(c.Status(fiber.StatusBadRequest), append(jsonobj.AppendText([]byte(`{"error":`), text), '}'))
 	}
 	if !mcp.Accepts(c.Get(fiber.HeaderAccept)) {
 		return refuse("Accept header must include application/json or text/event-stream")
 	}
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		m, err := mcp.Read(body)
 		if err != nil {
 			return refuse(err.Error())
@@ -69,19 +70,19 @@ func (h *mcpHandlers) mcp(c *fiber.Ctx) error {
 			if names := c.GetRespHeader(fiber.HeaderAccessControlExposeHeaders); names != "" {
 				c.Set(fiber.HeaderAccessControlExposeHeaders, names+", "+strings.ToLower(mcp.SessionHeader))
 			}
-			return sendJSON(c, m.Result(m.Initialize(h.version)))
+			return web.SendJSON(c, m.Result(m.Initialize(h.version)))
 		case "ping":
-			return sendJSON(c, m.Result([]byte("{}")))
+			return web.SendJSON(c, m.Result([]byte("{}")))
 		case "tools/list":
 			err = h.listTools(c, m)
 		case "tools/call":
 			err = h.callTool(c, m, session)
 		default:
-			return sendJSON(c, m.Fail(mcp.MethodNotFound, "Method not found: "+m.Method))
+			return web.SendJSON(c, m.Fail(mcp.MethodNotFound, "Method not found: "+m.Method))
 		}
 		if err != nil && h.fail(c, err) == nil { // with the status of the error, and a body that clients show
-			_, text, _ := explain(err)
-			return sendJSON(c, m.Fail(mcp.InternalError, text))
+			_, text, _ := web.Explain(err)
+			return web.SendJSON(c, m.Fail(mcp.InternalError, text))
 		}
 		return err
 	})
@@ -114,7 +115,7 @@ func (h *mcpHandlers) listTools(c *fiber.Ctx, m mcp.Message) error {
 			return err
 		}
 		if err != nil {
-			h.log.WarnContext(c.UserContext(), "an assistant is no MCP tool: its graph has no schemas", "assistant_id", a.ID, "graph", a.GraphID, "error", err)
+			h.Log.WarnContext(c.UserContext(), "an assistant is no MCP tool: its graph has no schemas", "assistant_id", a.ID, "graph", a.GraphID, "error", err)
 			continue
 		}
 		was := len(b)
@@ -131,7 +132,7 @@ func (h *mcpHandlers) listTools(c *fiber.Ctx, m mcp.Message) error {
 		b = append(append(b, `,"nextCursor":"`...), strconv.Itoa(offset+len(page))...)
 		b = append(b, '"')
 	}
-	return sendJSON(c, m.Result(append(b, '}')))
+	return web.SendJSON(c, m.Result(append(b, '}')))
 }
 
 // toolsNamed returns the assistants whose tool has a name, at most two. Names are made of those of assistants, so all are looked at.

@@ -19,6 +19,7 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server/answer"
+	"understudy/server/internal/web"
 	"understudy/server/mcp"
 	"understudy/thread"
 )
@@ -36,16 +37,16 @@ func (h *mcpHandlers) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session)
 		if !name.Exists() {
 			text = "None"
 		}
-		return sendJSON(c, m.Fail(mcp.InvalidParams, "Unknown tool: "+text))
+		return web.SendJSON(c, m.Fail(mcp.InvalidParams, "Unknown tool: "+text))
 	case 1:
 	default:
-		return sendJSON(c, m.Fail(mcp.InvalidParams, "Multiple tools found with the same name."))
+		return web.SendJSON(c, m.Fail(mcp.InvalidParams, "Multiple tools found with the same name."))
 	}
 	input := json.RawMessage(`{}`)
 	if given := m.Params.Get("arguments"); given.IsObject() {
 		input = json.RawMessage(given.Raw)
 	} else if given.Exists() && given.Type != gjson.Null {
-		return sendJSON(c, m.Fail(mcp.InvalidParams, "The arguments of a tool are an object"))
+		return web.SendJSON(c, m.Fail(mcp.InvalidParams, "The arguments of a tool are an object"))
 	}
 	request := mcp.Message{ID: m.ID} // not the arguments, for as long as the run takes
 	call := &toolCall{s: h, request: request, token: m.ProgressToken(), elicits: session.Elicits, last: time.Now()}
@@ -60,7 +61,7 @@ func (h *mcpHandlers) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session)
 	body = append(body, '}')
 	req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless, Followed: true})
 	if err == nil {
-		err = h.complete(c, &req)
+		err = h.Complete(c, &req)
 	}
 	if err != nil {
 		return h.toolRefused(c, m, err)
@@ -69,7 +70,7 @@ func (h *mcpHandlers) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session)
 		call.thread = call.place(c, session)
 		req.IfNotExists, req.NewThread = "create", &thread.TTL{Strategy: thread.Delete, After: callTTL}
 	}
-	if err := h.slot(); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	var x *run.Run
@@ -87,14 +88,14 @@ func (h *mcpHandlers) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session)
 	if err != nil {
 		call.thread = "" // that of another call, if there is one
 		call.Close(false)
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return h.toolRefused(c, m, err)
 	}
-	requestOf(c).made(x)
+	web.Of(c).Made(x)
 	if streamed {
-		return h.streamForm(c, call, toolEvents{})
+		return h.StreamForm(c, call, toolEvents{})
 	}
-	return h.waitResult(c, call, func(dst []byte, res run.Result) []byte { return append(dst, request.Called(res)...) })
+	return h.WaitResult(c, call, func(dst []byte, res run.Result) []byte { return append(dst, request.Called(res)...) })
 }
 
 // toolRefused answers that a call cannot be executed, which the model of the client sees. Errors of the server are answered as everywhere.
@@ -106,9 +107,9 @@ func (h *mcpHandlers) toolRefused(c *fiber.Ctx, m mcp.Message, err error) error 
 		err = fault.New(fault.Forbidden, denied.Error())
 		fallthrough
 	case errors.As(err, &refused) && refused.Kind != fault.Internal && refused.Kind != fault.Unavailable:
-		_, text, _ := explain(err)
-		requestOf(c).reason = bounded(text, maxReason)
-		return sendJSON(c, m.Failed(text))
+		_, text, _ := web.Explain(err)
+		web.Of(c).Reason = web.Bounded(text, web.MaxReason)
+		return web.SendJSON(c, m.Failed(text))
 	}
 	return err
 }
@@ -239,10 +240,10 @@ func (t *toolCall) drop() {
 	if t.thread == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(access.With(t.s.requests, access.System), composeTime)
+	ctx, cancel := context.WithTimeout(access.With(t.s.Requests, access.System), composeTime)
 	defer cancel()
 	if err := t.s.threads.Delete(ctx, t.thread); err != nil && !fault.Is(err, fault.NotFound) {
-		t.s.log.Warn("the thread of an MCP call was not deleted; it expires", "thread_id", t.thread, "after", callTTL, "error", err)
+		t.s.Log.Warn("the thread of an MCP call was not deleted; it expires", "thread_id", t.thread, "after", callTTL, "error", err)
 	}
 	t.thread = ""
 }
@@ -264,7 +265,7 @@ func (h *mcpHandlers) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Sessi
 		return nil
 	}
 	ctx := c.UserContext()
-	end := func(t id.Thread) error { return passOver(h.threads.Delete(access.With(ctx, access.System), t)) } // it is that of a call of the client
+	end := func(t id.Thread) error { return web.PassOver(h.threads.Delete(access.With(ctx, access.System), t)) } // it is that of a call of the client
 	if call := m.Cancelled(); call != nil {
 		return end(session.Thread(owner(ctx), call))
 	}
@@ -283,7 +284,7 @@ func (h *mcpHandlers) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Sessi
 	}
 	req, err := compat.NewRun([]byte(`{"assistant_id":"","stream_mode":["updates","custom"]}`), compat.RunForm{Followed: true})
 	if err == nil {
-		err = h.complete(c, &req)
+		err = h.Complete(c, &req)
 	}
 	if err != nil {
 		return err
@@ -296,7 +297,7 @@ func (h *mcpHandlers) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Sessi
 	case err != nil:
 		return err
 	}
-	requestOf(c).made(x)
+	web.Of(c).Made(x)
 	return nil
 }
 

@@ -20,11 +20,11 @@ func (h *mcpHandlers) mcpEvents(c *fiber.Ctx) error {
 	if _, ok := mcp.ParseSession(c.Get(mcp.SessionHeader)); !ok {
 		return c.Status(fiber.StatusMethodNotAllowed).Send(nil)
 	}
-	if err := h.slot(); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
-	version, _ := h.tools.look(h.requests, h.assistants)
-	return h.streamForm(c, &toolFollower{s: h, seen: version}, toolEvents{})
+	version, _ := h.tools.look(h.Requests, h.assistants)
+	return h.StreamForm(c, &toolFollower{s: h, seen: version}, toolEvents{})
 }
 
 // toolsEvery is how long a look at the assistants counts for all streams. Changes on this server are seen at once.
@@ -107,7 +107,7 @@ type toolFollower struct {
 // Next implements run.Follower.
 func (t *toolFollower) Next(ctx context.Context) ([]*bridge.Record, error) {
 	for {
-		version, changed := t.s.tools.look(t.s.requests, t.s.assistants)
+		version, changed := t.s.tools.look(t.s.Requests, t.s.assistants)
 		if version != t.seen {
 			t.seen = version
 			return []*bridge.Record{message([]byte(mcp.ListChanged))}, nil

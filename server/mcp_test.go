@@ -20,6 +20,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/internal/web"
 )
 
 // manyAssistants has assistants by name; the schemas of some cannot be read.
@@ -89,7 +90,7 @@ func TestMCP(t *testing.T) {
 	}
 	require.Equal(t, append(want, "twice"), tools)
 
-	for _, wait := range []time.Duration{0, patience + 100*time.Millisecond} {
+	for _, wait := range []time.Duration{0, web.Patience + 100*time.Millisecond} {
 		w.follow = func() run.Follower {
 			return &resultOf{res: run.Result{Values: json.RawMessage(`{"messages":["hi"]}`)}, wait: wait}
 		}

@@ -9,11 +9,12 @@ import (
 	"understudy/compat"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/server/internal/web"
 )
 
 // eventHandlers serve the transcript and the log of threads, page by page.
 type eventHandlers struct {
-	*transport
+	*web.Transport
 	events Events
 	runs   bool // there are routes for those of a run
 }
@@ -41,27 +42,27 @@ func (h *eventHandlers) eventsOf(c *fiber.Ctx, t id.Thread) error {
 
 func (h *eventHandlers) sendRows(c *fiber.Ctx, t id.Thread, types bool, read func(context.Context, eventstore.PageQuery) (*eventstore.Page, error)) error {
 	var r id.Run
-	if named := param(c, "run_id"); named != "" {
+	if named := web.Param(c, "run_id"); named != "" {
 		var err error
 		if r, err = compat.RunID(named); err != nil {
 			return err
 		}
 	}
-	q, err := compat.RowQuery(func(name string) []string { return queries(c, name) }, types)
+	q, err := compat.RowQuery(func(name string) []string { return web.Queries(c, name) }, types)
 	if err != nil {
 		return err
 	}
 	q.Thread, q.Run = t, r
-	q.Bytes = wholeBytes
-	page, err := reading(c, func(ctx context.Context) (*eventstore.Page, error) { return read(ctx, q) })
+	q.Bytes = web.WholeBytes
+	page, err := web.Reading(c, func(ctx context.Context) (*eventstore.Page, error) { return read(ctx, q) })
 	if err != nil {
 		return err
 	}
 	before, after := compat.AroundRows(page)
-	return h.sendList(c, &list{
-		before: before, after: after,
-		next: func(ctx context.Context, dst []byte) ([]byte, error) {
-			row, err := page.Next(ctx, pieceBytes)
+	return h.SendList(c, &web.List{
+		Before: before, After: after,
+		Next: func(ctx context.Context, dst []byte) ([]byte, error) {
+			row, err := page.Next(ctx, web.PieceBytes)
 			if err != nil {
 				return dst, err
 			}

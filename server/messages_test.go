@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/eventstore"
+	"understudy/server/internal/web"
 )
 
 type fakeEvents struct{ *services }
@@ -46,7 +47,7 @@ func TestEventRoutes(t *testing.T) {
 	} {
 		res, _ := w.ask(t, "GET", path, "")
 		require.Equal(t, 200, res.StatusCode, path)
-		want.Bytes = wholeBytes
+		want.Bytes = web.WholeBytes
 		require.Equal(t, want, w.last(), path)
 	}
 

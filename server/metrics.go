@@ -7,59 +7,14 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
 	"understudy/internal/jsonobj"
 	"understudy/internal/within"
 	"understudy/run"
+	"understudy/server/internal/web"
 )
-
-// metrics counts HTTP requests. Labels never contain ids.
-type metrics struct {
-	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	latency  *prometheus.HistogramVec
-	streams  prometheus.Gauge
-	ended    *prometheus.CounterVec
-	events   prometheus.Counter
-}
-
-const (
-	requestsName = "understudy_http_requests_total"
-	noRoute      = "other" // unknown paths are not used as labels
-)
-
-func newMetrics(r *prometheus.Registry, bodies, reads *budget) *metrics {
-	m := &metrics{
-		registry: r,
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: requestsName, Help: "Requests answered."}, []string{"method", "path", "status"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "understudy_http_request_seconds", Help: "Time to the end of an answer, open ones included.",
-			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 30, 120, 600},
-		}, []string{"method", "path"}),
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "understudy_open_streams", Help: "Streams and waits that are open."}),
-		ended:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "understudy_streams_ended_total", Help: "Streams and waits that ended, by reason."}, []string{"reason"}),
-		events:  prometheus.NewCounter(prometheus.CounterOpts{Name: "understudy_stream_events_total", Help: "Events written to streams."}),
-	}
-	r.MustRegister(m.requests, m.latency, m.streams, m.ended, m.events, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "understudy_body_bytes", Help: "Memory held by request bodies.",
-	}, func() float64 { return float64(bodies.inUse()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "understudy_read_bytes", Help: "Memory held by long answers that are being sent.",
-	}, func() float64 { return float64(reads.inUse()) }))
-	return m
-}
-
-func (m *metrics) request(method, route string, status int, took time.Duration) {
-	switch method {
-	case fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPut, fiber.MethodPatch, fiber.MethodDelete, fiber.MethodOptions:
-	default:
-		method = "other" // nor are unknown methods
-	}
-	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
-	m.latency.WithLabelValues(method, route).Observe(took.Seconds())
-}
 
 // queueTime is the time limit for reading the state of the queue.
 const queueTime = 2 * time.Second
@@ -67,12 +22,12 @@ const queueTime = 2 * time.Second
 // showMetrics answers with the metrics of LangGraph Server as JSON, or with all metrics for Prometheus.
 func (s *Server) showMetrics(c *fiber.Ctx) error {
 	if c.Query("format") == "json" {
-		return sendJSON(c, s.metricsJSON(c.UserContext()))
+		return web.SendJSON(c, s.metricsJSON(c.UserContext()))
 	}
 	// Partial results are shown in spite of an error: metrics are read when something is wrong.
-	families, err := s.metrics.registry.Gather()
+	families, err := s.Metrics.Registry.Gather()
 	if err != nil {
-		s.log.Warn("some metrics could not be collected", "error", err)
+		s.Log.Warn("some metrics could not be collected", "error", err)
 	}
 	var b bytes.Buffer
 	for _, f := range append(families, s.langgraphMetrics(families)...) {
@@ -90,7 +45,7 @@ func (s *Server) metricsJSON(ctx context.Context) []byte {
 	// Both ask the database: at once, so that one that does not answer is waited for once.
 	gathered := make(chan []*dto.MetricFamily, 1)
 	go func() {
-		families, _ := s.metrics.registry.Gather() // partial on error
+		families, _ := s.Metrics.Registry.Gather() // partial on error
 		gathered <- families
 	}()
 	var q run.Queue
@@ -134,8 +89,8 @@ func (s *Server) metricsJSON(ctx context.Context) []byte {
 		b = strconv.AppendInt(append(b, `,"count":`...), int64(r.count), 10)
 		b = append(b, '}')
 	}
-	b = strconv.AppendInt(append(b, `],"open_streams":`...), s.slots.inUse(), 10)
-	b = strconv.AppendInt(append(b, `,"body_bytes_in_use":`...), s.bodies.inUse(), 10)
+	b = strconv.AppendInt(append(b, `],"open_streams":`...), s.Slots.InUse(), 10)
+	b = strconv.AppendInt(append(b, `,"body_bytes_in_use":`...), s.Bodies.InUse(), 10)
 	b = number(b, `},"workers":{"max":`, most, true)
 	b = number(b, `,"active":`, used, true)
 	b = number(b, `,"available":`, most-used, true)
@@ -151,7 +106,7 @@ type requests struct {
 // requestsOf returns the counts of LangGraph Server: without probes and unmatched paths.
 func requestsOf(families []*dto.MetricFamily) (out []requests) {
 	for _, f := range families {
-		if f.GetName() != requestsName {
+		if f.GetName() != web.RequestsName {
 			continue
 		}
 		for _, m := range f.GetMetric() {
@@ -161,14 +116,14 @@ func requestsOf(families []*dto.MetricFamily) (out []requests) {
 				case "method":
 					r.method = l.GetValue()
 				case "path":
-					if r.path = l.GetValue(); r.path == noRoute {
+					if r.path = l.GetValue(); r.path == web.NoRoute {
 						r.path = ""
 					}
 				case "status":
 					r.status = l.GetValue()
 				}
 			}
-			if !probes[r.path] {
+			if !web.Probes[r.path] {
 				out = append(out, r)
 			}
 		}

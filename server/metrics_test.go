@@ -103,9 +103,9 @@ func TestMetricsOfStreams(t *testing.T) {
 		return value("understudy_http_request_seconds", "path", "/threads/{thread_id}/runs/stream") == 1
 	}, time.Minute, time.Millisecond)
 	s := w.s
-	require.True(t, s.bodies.take(7))
+	require.True(t, s.Bodies.Take(7))
 	require.Equal(t, 7.0, value("understudy_body_bytes"))
-	s.bodies.give(7)
+	s.Bodies.Give(7)
 }
 
 // A database that is away takes nothing along but what it knows.

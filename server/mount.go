@@ -42,7 +42,7 @@ func (s *Server) lifeOf(c *fiber.Ctx) context.Context {
 	if ctx, ok := c.Context().UserValue(mounted{}).(context.Context); ok {
 		return ctx
 	}
-	return s.requests
+	return s.Requests
 }
 
 // CORS sets the headers of a cross-origin request on an answer that is not from a route of this server.

@@ -18,14 +18,15 @@ import (
 	"understudy/run"
 	"understudy/server/answer"
 	"understudy/server/internal/connection"
+	"understudy/server/internal/web"
 	"understudy/server/openai"
 	"understudy/thread"
 )
 
 // openaiHandlers serve OpenAI's API, for programs that chat by it.
 type openaiHandlers struct {
-	*transport
-	*completer
+	*web.Transport
+	*web.Completer
 	assistants Assistants
 	runs       Runs
 	threads    Threads
@@ -47,13 +48,13 @@ func (h *openaiHandlers) routes(route register) {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, openai.AppendConversation(nil, &v.Thread))
+		return web.SendJSON(c, openai.AppendConversation(nil, &v.Thread))
 	}))
 	route("DELETE", "/v1/conversations/{conversation}", withConversation(func(c *fiber.Ctx, t id.Thread) error {
 		if err := h.threads.Delete(c.UserContext(), t); err != nil {
 			return err
 		}
-		return sendJSON(c, openai.AppendConversationDeleted(nil, t))
+		return web.SendJSON(c, openai.AppendConversationDeleted(nil, t))
 	}))
 }
 
@@ -98,15 +99,15 @@ func (h *openaiHandlers) listModels(c *fiber.Ctx) error {
 			b = openai.AppendModel(b, a)
 		}
 	}
-	return sendJSON(c, append(b, "]}"...))
+	return web.SendJSON(c, append(b, "]}"...))
 }
 
 func (h *openaiHandlers) getModel(c *fiber.Ctx) error {
-	a, err := h.model(c.UserContext(), param(c, "model"))
+	a, err := h.model(c.UserContext(), web.Param(c, "model"))
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, openai.AppendModel(nil, a))
+	return web.SendJSON(c, openai.AppendModel(nil, a))
 }
 
 // model returns the assistant that has an id, or is the default one of a graph.
@@ -127,7 +128,7 @@ func (h *openaiHandlers) turn(read func(body []byte, thread string) (*openai.Tur
 	whole func([]byte, *openai.Turn, *run.Run, *answer.Answer) []byte,
 ) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		return h.withBody(c, func(body []byte) error {
+		return h.WithBody(c, func(body []byte) error {
 			body, err := compat.Prepare(body)
 			if err != nil {
 				return err
@@ -145,10 +146,10 @@ func (h *openaiHandlers) turn(read func(body []byte, thread string) (*openai.Tur
 			}
 			locate(c, runPath(t.Thread, x.ID), "")
 			if t.Stream {
-				return h.streamForm(c, f, stream(t, x, a))
+				return h.StreamForm(c, f, stream(t, x, a))
 			}
 			if err := h.collect(c, f, a); err != nil {
-				unlocate(c)
+				web.Unlocate(c)
 				if t.Thread != "" {
 					c.Set(shouldRetry, "false") // the thread has the message
 				}
@@ -157,7 +158,7 @@ func (h *openaiHandlers) turn(read func(body []byte, thread string) (*openai.Tur
 			if why := a.Failed(); why != "" {
 				return failedRun(c, why)
 			}
-			return sendJSON(c, whole(nil, t, x, a))
+			return web.SendJSON(c, whole(nil, t, x, a))
 		})
 	}
 }
@@ -168,8 +169,8 @@ const shouldRetry = "X-Should-Retry"
 // failedRun answers that a run failed. Clients are not to try again by themselves: it would most likely fail again, and a thread has the message already.
 func failedRun(c *fiber.Ctx, why string) error {
 	c.Set(shouldRetry, "false")
-	requestOf(c).reason = bounded(why, maxReason)
-	return sendJSON(c.Status(fiber.StatusInternalServerError), openai.AppendError(nil, why, openai.ErrorType(fiber.StatusInternalServerError), "", openai.RunFailed))
+	web.Of(c).Reason = web.Bounded(why, web.MaxReason)
+	return web.SendJSON(c.Status(fiber.StatusInternalServerError), openai.AppendError(nil, why, openai.ErrorType(fiber.StatusInternalServerError), "", openai.RunFailed))
 }
 
 // beginTurn begins the run of a turn. It has reserved a slot, which the caller returns.
@@ -189,23 +190,23 @@ func (h *openaiHandlers) beginTurn(c *fiber.Ctx, t *openai.Turn) (*run.Run, run.
 	}
 	req, err := compat.NewRun(body, compat.RunForm{Stateless: t.Thread == "", Followed: true})
 	if err == nil {
-		err = h.complete(c, &req)
+		err = h.Complete(c, &req)
 	}
 	if err == nil {
-		err = h.slot()
+		err = h.Slot()
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	x, f, err := h.runs.Begin(ctx, t.Thread, req)
 	if err != nil {
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return nil, nil, nil, err
 	}
-	requestOf(c).made(x)
+	web.Of(c).Made(x)
 	if err := f.Settle(ctx); err != nil {
 		f.Close(false)
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return nil, nil, nil, err
 	}
 	return x, f, openai.NewAnswer(t, had), nil
@@ -249,16 +250,16 @@ func (h *openaiHandlers) memory(ctx context.Context, t *openai.Turn) (m openai.M
 // collect adds all records of a run to an answer. Unlike other waits it sends nothing before the end, because the status says whether the run failed. A client
 // that leaves ends the run.
 func (h *openaiHandlers) collect(c *fiber.Ctx, f run.Follower, a *answer.Answer) (err error) {
-	defer h.slots.give(1)
+	defer h.Slots.Give(1)
 	defer func() {
-		f.Close(errors.Is(err, errLeft))
-		h.metrics.ended.WithLabelValues(ended(err)).Inc()
+		f.Close(errors.Is(err, web.ErrLeft))
+		h.Metrics.Ended.WithLabelValues(web.Ended(err)).Inc()
 	}()
 	ctx, cancel := context.WithCancelCause(c.UserContext())
 	defer cancel(nil)
-	life := h.life(requestOf(c))
+	life := h.Life(web.Of(c))
 	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
-	defer connection.Watch(c.Context().Conn(), func() { cancel(errLeft) })()
+	defer connection.Watch(c.Context().Conn(), func() { cancel(web.ErrLeft) })()
 	for {
 		records, err := f.Next(ctx)
 		for _, r := range records {
@@ -289,7 +290,7 @@ func (h *openaiHandlers) endOf(ctx context.Context, t id.Thread, r id.Run) (id.C
 
 // response returns the thread and the run of a response in the path.
 func response(c *fiber.Ctx) (id.Thread, id.Run, error) {
-	t, r, ok := openai.ParseResponseID(param(c, "response"))
+	t, r, ok := openai.ParseResponseID(web.Param(c, "response"))
 	if !ok {
 		return "", "", fault.New(fault.NotFound, "Response not found")
 	}
@@ -314,13 +315,13 @@ func (h *openaiHandlers) getResponse(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	rows, err := h.events.Messages(ctx, eventstore.PageQuery{Thread: t, Run: r, At: end, Backward: true, Limit: maxRows, Bytes: wholeBytes})
+	rows, err := h.events.Messages(ctx, eventstore.PageQuery{Thread: t, Run: r, At: end, Backward: true, Limit: maxRows, Bytes: web.WholeBytes})
 	if err != nil {
 		return err
 	}
 	var messages []json.RawMessage
 	for {
-		row, err := rows.Next(ctx, pieceBytes)
+		row, err := rows.Next(ctx, web.PieceBytes)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -335,7 +336,7 @@ func (h *openaiHandlers) getResponse(c *fiber.Ctx) error {
 	} else if len(page) > 0 && page[0].Head == end {
 		interrupts = page[0].Interrupts
 	}
-	return sendJSON(c, openai.AppendStored(nil, x, messages, interrupts))
+	return web.SendJSON(c, openai.AppendStored(nil, x, messages, interrupts))
 }
 
 func (h *openaiHandlers) cancelResponse(c *fiber.Ctx) error {
@@ -351,7 +352,7 @@ func (h *openaiHandlers) cancelResponse(c *fiber.Ctx) error {
 
 func withConversation(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		t, ok := openai.ParseConversationID(param(c, "conversation"))
+		t, ok := openai.ParseConversationID(web.Param(c, "conversation"))
 		if !ok {
 			return fault.New(fault.NotFound, "Conversation not found")
 		}
@@ -360,7 +361,7 @@ func withConversation(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
 }
 
 func (h *openaiHandlers) createConversation(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		if len(body) == 0 {
 			body = []byte("{}")
 		}
@@ -376,6 +377,6 @@ func (h *openaiHandlers) createConversation(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, openai.AppendConversation(nil, &v.Thread))
+		return web.SendJSON(c, openai.AppendConversation(nil, &v.Thread))
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/internal/web"
 	"understudy/server/openai"
 	"understudy/thread"
 )
@@ -167,7 +168,7 @@ func TestChatOfARunThatFails(t *testing.T) {
 	w := openaiWorld(t, nil)
 	w.follow = func() run.Follower {
 		l := newLine()
-		time.AfterFunc(patience+50*time.Millisecond, func() {
+		time.AfterFunc(web.Patience+50*time.Millisecond, func() {
 			l.records <- record(1, "error", `{"error":"ValueError","message":"no"}`)
 			close(l.records)
 		})

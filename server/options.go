@@ -16,6 +16,8 @@ import (
 	"understudy/access/audit"
 	"understudy/internal/header"
 	"understudy/internal/memlimit"
+	"understudy/server/deerflow/gateway"
+	"understudy/server/internal/web"
 )
 
 // Options configure a Server. The services are required unless their group is disabled; all other fields have working defaults.
@@ -44,7 +46,7 @@ type Options struct {
 	App Application
 	// AuthFirst authenticates requests before they reach the middleware of App; GuardRoutes: its routes need credentials too.
 	AuthFirst, GuardRoutes bool
-	DeerFlow               *DeerFlow // whose Gateway's API is served in addition; nil: none
+	DeerFlow               *gateway.Installation // whose Gateway's API is served in addition; nil: none
 
 	// CheckDB checks the database for GET /ok?check_db=1. nil: it is assumed to work.
 	CheckDB Check
@@ -85,7 +87,7 @@ type Options struct {
 	Logged       header.Filter // headers that are logged with each request, as http.logging_headers
 
 	MaxBody      int64         // bytes of one body; default 300 MiB. More is 413
-	MaxBodies    int64         // memory of all bodies being read or served, see bodyCopies; default 1 GiB or half of Go's memory limit. More is 503
+	MaxBodies    int64         // memory of all bodies being read or served, see web.BodyCopies; default 1 GiB or half of Go's memory limit. More is 503
 	MaxReads     int64         // memory of all answers above 1 MiB that are sent while they are made; default 256 MiB or a quarter of Go's memory limit. More is 503
 	MaxStreams   int           // open streams, waits included; default 10,000. More is 503
 	Heartbeat    time.Duration // between heartbeats in open responses; default 5 s
@@ -127,7 +129,7 @@ func (o Options) withDefaults() Options {
 	}
 	orSize(&o.MaxBody, 300<<20)
 	orSize(&o.MaxBodies, memlimit.Share(2, 1<<30))
-	o.MaxBody = min(o.MaxBody, o.MaxBodies/bodyCopies) // a larger body could never be admitted
+	o.MaxBody = min(o.MaxBody, o.MaxBodies/web.BodyCopies) // a larger body could never be admitted
 	orSize(&o.MaxReads, memlimit.Share(4, 256<<20))
 	orSize(&o.MaxStreams, 10_000)
 	orSize(&o.Heartbeat, 5*time.Second)

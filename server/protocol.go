@@ -16,12 +16,13 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/internal/web"
 )
 
 // protocolHandlers serve event streaming ("protocol v2"): events of a thread by SSE, commands by HTTP, and both by WebSocket.
 type protocolHandlers struct {
-	*transport
-	*completer
+	*web.Transport
+	*web.Completer
 	runs       Runs
 	threads    Threads
 	assistants Assistants
@@ -35,7 +36,7 @@ func (h *protocolHandlers) routes(route register) {
 		switch {
 		case strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"):
 		case c.Get(fiber.HeaderUpgrade) == "" && c.Get("Sec-WebSocket-Key") != "":
-			return errUpgrade
+			return web.ErrUpgrade
 		default:
 			return fiber.ErrMethodNotAllowed
 		}
@@ -45,51 +46,51 @@ func (h *protocolHandlers) routes(route register) {
 
 // threadEvents streams the events of a thread that a filter selects, until the client leaves.
 func (h *protocolHandlers) threadEvents(c *fiber.Ctx, t id.Thread) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		filter, err := compat.EventFilter(body)
 		if err != nil {
 			return err
 		}
-		if err := h.slot(); err != nil {
+		if err := h.Slot(); err != nil {
 			return err
 		}
 		f, err := h.runs.StreamEvents(c.UserContext(), t, filter)
 		if err != nil {
-			h.slots.give(1)
+			h.Slots.Give(1)
 			return err
 		}
-		return h.streamEvents(c, f, func(*bridge.Record) bool { return false }) // their frames have ids
+		return h.StreamEvents(c, f, func(*bridge.Record) bool { return false }) // their frames have ids
 	})
 }
 
 // command executes a command. Its errors are answers with status 200, except those that are not the client's.
 func (h *protocolHandlers) command(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		cmd, err := compat.DecodeCommand(body)
 		refused := (*compat.CommandError)(nil)
 		if errors.As(err, &refused) {
-			return sendJSON(c.Status(http.StatusBadRequest), compat.AppendCommandError(nil, &cmd, refused))
+			return web.SendJSON(c.Status(http.StatusBadRequest), compat.AppendCommandError(nil, &cmd, refused))
 		}
 		if err != nil {
 			return err
 		}
-		r := requestOf(c)
-		seen, err := h.seen(c.UserContext(), param(c, "thread_id"), &cmd)
+		r := web.Of(c)
+		seen, err := h.seen(c.UserContext(), web.Param(c, "thread_id"), &cmd)
 		if err != nil {
 			return err
 		}
-		result, err := h.execute(c.UserContext(), caller{param(c, "thread_id"), r.id, h.configurable(c), r.made}, &cmd)
+		result, err := h.execute(c.UserContext(), caller{web.Param(c, "thread_id"), r.ID, h.Configurable(c), r.Made}, &cmd)
 		if err == nil {
-			return sendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result, seen))
+			return web.SendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result, seen))
 		}
 		if refused = commandError(err); refused == nil {
 			return err
 		}
 		if fault.Is(err, fault.NotFound) {
-			r.miss(c)
+			r.Miss(c)
 		}
-		r.reason = bounded(refused.Message, maxReason)
-		return sendJSON(c, compat.AppendCommandError(nil, &cmd, refused))
+		r.Reason = web.Bounded(refused.Message, web.MaxReason)
+		return web.SendJSON(c, compat.AppendCommandError(nil, &cmd, refused))
 	})
 }
 
@@ -100,7 +101,7 @@ func commandError(err error) *compat.CommandError {
 	case errors.As(err, &refused):
 		return refused
 	case errors.As(err, &unknown):
-		return &compat.CommandError{Code: compat.NoSuchInterrupt, Message: bounded(unknown.Error(), maxReason)}
+		return &compat.CommandError{Code: compat.NoSuchInterrupt, Message: web.Bounded(unknown.Error(), web.MaxReason)}
 	case errors.Is(err, run.ErrNotInterrupted):
 		return &compat.CommandError{Code: compat.NoSuchRun, Message: run.ErrNotInterrupted.Message}
 	case errors.Is(err, run.ErrNoRun):
@@ -109,7 +110,7 @@ func commandError(err error) *compat.CommandError {
 	if at := (*run.UnknownCheckpoint)(nil); errors.As(err, &at) {
 		return &compat.CommandError{Code: compat.NoSuchCheckpoint, Message: at.Error()}
 	}
-	status, text, _ := explain(err)
+	status, text, _ := web.Explain(err)
 	if status >= http.StatusInternalServerError {
 		return nil
 	}
@@ -149,7 +150,7 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 		if err != nil {
 			return nil, err
 		}
-		if err := h.completeFor(by.requestID, by.headers, &req); err != nil {
+		if err := h.CompleteFor(by.requestID, by.headers, &req); err != nil {
 			return nil, err
 		}
 		x, err := h.runs.StartOrResume(ctx, t, req)
@@ -167,7 +168,7 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 		if err != nil {
 			return nil, err
 		}
-		if err := h.completeFor(by.requestID, by.headers, &req); err != nil {
+		if err := h.CompleteFor(by.requestID, by.headers, &req); err != nil {
 			return nil, err
 		}
 		x, err := h.runs.Respond(ctx, t, req, responses)
@@ -182,9 +183,9 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 	case "subscription.subscribe":
 		return json.RawMessage(`{"subscription_id":"` + uuid.NewString() + `","replayed_events":0}`), nil
 	case "subscription.unsubscribe":
-		return nil, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + bounded(cmd.Subscription(), maxReason)}
+		return nil, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + web.Bounded(cmd.Subscription(), web.MaxReason)}
 	case "subscription.reconnect", "agent.getTree":
 		return nil, errNoActiveRun
 	}
-	return nil, &compat.CommandError{Code: compat.UnknownCommand, Message: "Unknown protocol command: " + bounded(cmd.Method, maxReason)}
+	return nil, &compat.CommandError{Code: compat.UnknownCommand, Message: "Unknown protocol command: " + web.Bounded(cmd.Method, web.MaxReason)}
 }

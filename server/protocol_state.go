@@ -10,6 +10,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/compat"
 	"understudy/id"
+	"understudy/server/internal/web"
 )
 
 // executeState returns the result of a command about the state of a thread, which LangGraph Server does not know.
@@ -26,7 +27,7 @@ func (h *protocolHandlers) executeState(ctx context.Context, by caller, cmd *com
 	case "state.fork":
 		req, err := cmd.StateFork()
 		if err == nil {
-			err = h.completeFor(by.requestID, by.headers, &req)
+			err = h.CompleteFor(by.requestID, by.headers, &req)
 		}
 		if err != nil {
 			return nil, err
@@ -40,7 +41,7 @@ func (h *protocolHandlers) executeState(ctx context.Context, by caller, cmd *com
 	}
 	req, err := cmd.InputInject()
 	if err == nil {
-		err = h.completeFor(by.requestID, by.headers, &req)
+		err = h.CompleteFor(by.requestID, by.headers, &req)
 	}
 	if err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func (h *protocolHandlers) takesMessages(ctx context.Context, id id.Assistant) e
 	graph, others, err := speechless(ctx, h.assistants, id)
 	if err == nil && others != nil {
 		err = &compat.CommandError{
-			Code: compat.NotSupported, Message: "The input of graph " + graph + " has no messages; it has: " + bounded(strings.Join(others, ", "), maxReason),
+			Code: compat.NotSupported, Message: "The input of graph " + graph + " has no messages; it has: " + web.Bounded(strings.Join(others, ", "), web.MaxReason),
 		}
 	}
 	return err
@@ -81,7 +82,7 @@ func (h *protocolHandlers) stateOf(ctx context.Context, t id.Thread, cmd *compat
 }
 
 func unknownNamespace(ns string) error {
-	return &compat.CommandError{Code: compat.NoSuchNamespace, Message: "Unknown namespace: " + bounded(strings.ReplaceAll(ns, "|", ", "), maxReason)}
+	return &compat.CommandError{Code: compat.NoSuchNamespace, Message: "Unknown namespace: " + web.Bounded(strings.ReplaceAll(ns, "|", ", "), web.MaxReason)}
 }
 
 // checkpointsOf lists the checkpoints of a namespace, the newest first.
@@ -92,7 +93,7 @@ func (h *protocolHandlers) checkpointsOf(ctx context.Context, t id.Thread, cmd *
 	}
 	limit := q.Limit
 	q.Limit++ // the one before the last names the node that made it
-	q.Room = &reads{budget: &h.reads}
+	q.Room = &web.Reads{Budget: &h.Reads}
 	entries, err := h.threads.ReadHistory(ctx, q)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/run"
+	"understudy/server/internal/web"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -87,7 +88,7 @@ func TestLeavingEndsReads(t *testing.T) {
 		<-s.begun
 		began := time.Now()
 		require.NoError(t, conn.Close())
-		require.ErrorIs(t, <-s.ended, errLeft, path)
+		require.ErrorIs(t, <-s.ended, web.ErrLeft, path)
 		require.Less(t, time.Since(began), 5*time.Second, path)
 	}
 

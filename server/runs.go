@@ -15,12 +15,13 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/internal/web"
 )
 
 // runHandlers serve runs, on threads and without.
 type runHandlers struct {
-	*transport
-	*completer
+	*web.Transport
+	*web.Completer
 	runs    Runs
 	guarded bool // runs that a caller may not see are answered as absent
 }
@@ -35,13 +36,13 @@ func (h *runHandlers) routes(route register) {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, compat.AppendRun(nil, x, nil))
+		return web.SendJSON(c, compat.AppendRun(nil, x, nil))
 	}))
 	route("DELETE", "/threads/{thread_id}/runs/{run_id}", withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		if err := h.runs.Delete(c.UserContext(), t, r); err != nil {
 			return err
 		}
-		return sendNothing(c)
+		return web.SendNothing(c)
 	}))
 	route("GET", "/threads/{thread_id}/runs/{run_id}/join", withRun(h.joinRun))
 	route("GET", "/threads/{thread_id}/runs/{run_id}/stream", withRun(h.joinStream))
@@ -56,7 +57,7 @@ func (h *runHandlers) routes(route register) {
 	route("POST", "/runs/cancel", h.cancelRuns)
 	// The Location of a stateless stream. On this route the run is identified by its id alone.
 	route("GET", "/runs/{run_id}/stream", func(c *fiber.Ctx) error {
-		r, err := compat.RunID(param(c, "run_id"))
+		r, err := compat.RunID(web.Param(c, "run_id"))
 		if err != nil {
 			return err
 		}
@@ -66,7 +67,7 @@ func (h *runHandlers) routes(route register) {
 
 func withRun(h func(*fiber.Ctx, id.Thread, id.Run) error) fiber.Handler {
 	return withThread(func(c *fiber.Ctx, t id.Thread) error {
-		r, err := compat.RunID(param(c, "run_id"))
+		r, err := compat.RunID(web.Param(c, "run_id"))
 		if err != nil {
 			return err
 		}
@@ -91,12 +92,6 @@ func locate(c *fiber.Ctx, path, suffix string) {
 	}
 }
 
-// unlocate removes the headers of locate when the run was not created.
-func unlocate(c *fiber.Ctx) {
-	c.Response().Header.Del("Content-Location")
-	c.Response().Header.Del(fiber.HeaderLocation)
-}
-
 // runThread reads the thread of a new run; empty when it is stateless. followed reports that the client waits for the stream or the
 // result.
 func runThread(c *fiber.Ctx, stateless, followed bool) (id.Thread, error) {
@@ -104,9 +99,9 @@ func runThread(c *fiber.Ctx, stateless, followed bool) (id.Thread, error) {
 	case stateless:
 		return "", nil
 	case followed:
-		return compat.PlainThreadID(param(c, "thread_id"))
+		return compat.PlainThreadID(web.Param(c, "thread_id"))
 	}
-	return compat.RunThreadID(param(c, "thread_id"))
+	return compat.RunThreadID(web.Param(c, "thread_id"))
 }
 
 // createRun creates a background run.
@@ -116,12 +111,12 @@ func (h *runHandlers) createRun(stateless bool) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		return h.withBody(c, func(body []byte) error {
+		return h.WithBody(c, func(body []byte) error {
 			req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless})
 			if err != nil {
 				return err
 			}
-			if err := h.complete(c, &req); err != nil {
+			if err := h.Complete(c, &req); err != nil {
 				return err
 			}
 			if req.Key, err = idempotencyKey(c, "run", t, body); err != nil {
@@ -131,10 +126,10 @@ func (h *runHandlers) createRun(stateless bool) fiber.Handler {
 			if err != nil {
 				return err
 			}
-			requestOf(c).made(x)
+			web.Of(c).Made(x)
 			repeated(c, req.Key)
 			locate(c, runPath(t, x.ID), "")
-			return sendJSON(c, compat.AppendRun(nil, x, nil))
+			return web.SendJSON(c, compat.AppendRun(nil, x, nil))
 		})
 	}
 }
@@ -146,18 +141,18 @@ func (h *runHandlers) startRun(stateless, wait bool) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		return h.withBody(c, func(body []byte) error {
+		return h.WithBody(c, func(body []byte) error {
 			req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless, Followed: true})
 			if err != nil {
 				return err
 			}
-			if err := h.complete(c, &req); err != nil {
+			if err := h.Complete(c, &req); err != nil {
 				return err
 			}
 			if req.Key, err = idempotencyKey(c, "run", t, body); err != nil {
 				return err
 			}
-			if err := h.slot(); err != nil {
+			if err := h.Slot(); err != nil {
 				return err
 			}
 			begin := h.runs.Begin
@@ -166,23 +161,23 @@ func (h *runHandlers) startRun(stateless, wait bool) fiber.Handler {
 			}
 			x, f, err := begin(c.UserContext(), t, req)
 			if err != nil {
-				h.slots.give(1)
+				h.Slots.Give(1)
 				return err
 			}
-			requestOf(c).made(x)
+			web.Of(c).Made(x)
 			repeated(c, req.Key)
 			if wait {
 				// Unlike a stream, a stateless wait names the thread created for it.
 				locate(c, runPath(x.Thread, x.ID), "/join")
-				return h.waitResult(c, f, compat.AppendResult)
+				return h.WaitResult(c, f, compat.AppendResult)
 			}
 			if err := f.Settle(c.UserContext()); err != nil {
 				f.Close(false)
-				h.slots.give(1)
+				h.Slots.Give(1)
 				return err
 			}
 			locate(c, runPath(t, x.ID), "/stream")
-			return h.streamEvents(c, f, kept)
+			return h.StreamEvents(c, f, kept)
 		})
 	}
 }
@@ -191,13 +186,13 @@ func (h *runHandlers) startRun(stateless, wait bool) fiber.Handler {
 func kept(r *bridge.Record) bool { return r.Kept }
 
 func (h *runHandlers) createRuns(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		reqs, err := compat.NewRuns(body)
 		if err != nil {
 			return err
 		}
 		for i := range reqs {
-			if err := h.complete(c, &reqs[i]); err != nil {
+			if err := h.Complete(c, &reqs[i]); err != nil {
 				return err
 			}
 		}
@@ -214,36 +209,36 @@ func (h *runHandlers) createRuns(c *fiber.Ctx) error {
 }
 
 func sendRuns(c *fiber.Ctx, runs []*run.Run, cols compat.Columns) error {
-	return sendJSON(c, compat.AppendList(nil, runs, func(dst []byte, x *run.Run) []byte { return compat.AppendRun(dst, x, cols) }))
+	return web.SendJSON(c, compat.AppendList(nil, runs, func(dst []byte, x *run.Run) []byte { return compat.AppendRun(dst, x, cols) }))
 }
 
 func (h *runHandlers) listRuns(c *fiber.Ctx, t id.Thread) error {
 	q := run.Query{Limit: 10}
 	var err error
-	if limit := given(c, "limit"); limit != nil {
+	if limit := web.Given(c, "limit"); limit != nil {
 		if q.Limit, err = compat.Limit(*limit, "limit"); err != nil {
 			return err
 		}
 	}
-	if offset := given(c, "offset"); offset != nil {
+	if offset := web.Given(c, "offset"); offset != nil {
 		if q.Offset, err = compat.Limit(*offset, "offset"); err != nil {
 			return err
 		}
 	}
-	cols, err := compat.RunColumns(queries(c, "select"))
+	cols, err := compat.RunColumns(web.Queries(c, "select"))
 	if err != nil {
 		return err
 	}
 	q.Limit = min(q.Limit, 1000)
 	none := q.Limit == 0 // services take 0 as no limit
-	if status := given(c, "status"); status != nil {
+	if status := web.Given(c, "status"); status != nil {
 		q.Status = run.Status(*status)
 		none = none || q.Status == "" // no run has it; services take it as any
 	}
 	if none {
 		q.Limit = 1
 	}
-	q.Bytes = wholeBytes
+	q.Bytes = web.WholeBytes
 	runs, err := h.runs.List(c.UserContext(), t, q)
 	if err != nil {
 		return err
@@ -251,10 +246,10 @@ func (h *runHandlers) listRuns(c *fiber.Ctx, t id.Thread) error {
 	if none {
 		runs = nil
 	}
-	return h.sendList(c, each(runs, func(ctx context.Context, dst []byte, x *run.Run) (_ []byte, err error) {
+	return h.SendList(c, web.Each(runs, func(ctx context.Context, dst []byte, x *run.Run) (_ []byte, err error) {
 		if x.Left {
 			if x, err = h.runs.Get(ctx, t, x.ID); err != nil {
-				return nil, passOver(err)
+				return nil, web.PassOver(err)
 			}
 		}
 		return compat.AppendRun(slices.Grow(dst, len(x.Kwargs.Input)+1024), x, cols), nil
@@ -263,55 +258,55 @@ func (h *runHandlers) listRuns(c *fiber.Ctx, t id.Thread) error {
 
 // recentRuns lists the runs of all threads, newest first.
 func (h *runHandlers) recentRuns(c *fiber.Ctx) error {
-	q, err := compat.RecentQuery(func(name string) []string { return queries(c, name) })
+	q, err := compat.RecentQuery(func(name string) []string { return web.Queries(c, name) })
 	if err != nil {
 		return err
 	}
 	var next id.Run
-	page, err := reading(c, func(ctx context.Context) (page []*run.Run, err error) {
+	page, err := web.Reading(c, func(ctx context.Context) (page []*run.Run, err error) {
 		page, next, err = h.runs.Recent(ctx, q)
 		return page, err
 	})
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendRecent(nil, page, next))
+	return web.SendJSON(c, compat.AppendRecent(nil, page, next))
 }
 
 // joinRun answers with the result of a run once it is over. An unknown run is reported in the result.
 func (h *runHandlers) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
-	if err := h.slot(); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, err := h.runs.Join(c.UserContext(), t, r)
 	if err != nil && (h.guarded || !fault.Is(err, fault.NotFound)) { // with authentication the thread is looked for first
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return err
 	}
 	locate(c, runPath(t, r), "/join")
 	if err != nil {
-		requestOf(c).miss(c)
-		h.slots.give(1)
-		return sendJSON(c, compat.AppendError(nil, compat.HTTPError(404, "Run not found")))
+		web.Of(c).Miss(c)
+		h.Slots.Give(1)
+		return web.SendJSON(c, compat.AppendError(nil, compat.HTTPError(404, "Run not found")))
 	}
-	return h.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), h.canceller(c.UserContext(), t, r)}, compat.AppendResult)
+	return h.WaitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), h.canceller(c.UserContext(), t, r)}, compat.AppendResult)
 }
 
 // joinStream streams the records of a run. An unknown run is reported as an event.
 func (h *runHandlers) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
-	if err := h.slot(); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
-	f, err := h.runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(queries(c, "stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
+	f, err := h.runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(web.Queries(c, "stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
 	if f, err = orAbsent(f, err); err != nil {
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return err
 	}
 	if _, none := f.(*absent); none {
-		requestOf(c).miss(c)
+		web.Of(c).Miss(c)
 	}
 	locate(c, runPath(t, r), "/stream")
-	return h.streamEvents(c, f, kept)
+	return h.StreamEvents(c, f, kept)
 }
 
 // errNoThreadHere is the error for a run that is joined through a thread that the caller does not have.
@@ -373,13 +368,13 @@ func (l leaver) Close(left bool) {
 
 // canceller returns a function that interrupts a run if it has not ended, on behalf of the actor of ctx.
 func (h *runHandlers) canceller(ctx context.Context, t id.Thread, r id.Run) func() {
-	ctx = access.With(h.requests, access.From(ctx)) // the request has ended by then
+	ctx = access.With(h.Requests, access.From(ctx)) // the request has ended by then
 	return func() {
 		if t == "" {
 			return
 		}
 		if err := h.runs.Cancel(ctx, t, []id.Run{r}, run.CancelInterrupt, false); err != nil && !fault.Is(err, fault.NotFound) {
-			h.log.Error("cancel after disconnect failed", "thread_id", t, "run_id", r, "error", err)
+			h.Log.Error("cancel after disconnect failed", "thread_id", t, "run_id", r, "error", err)
 		}
 	}
 }
@@ -394,11 +389,11 @@ func (h *runHandlers) cancelRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		return nil
 	}
 	locate(c, runPath(t, r), "/join")
-	return sendJSON(c, []byte("{}"))
+	return web.SendJSON(c, []byte("{}"))
 }
 
 func (h *runHandlers) cancelRuns(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		x, err := compat.CancelRuns(body)
 		if err != nil {
 			return err
@@ -412,6 +407,6 @@ func (h *runHandlers) cancelRuns(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return sendNothing(c)
+		return web.SendNothing(c)
 	})
 }

@@ -6,12 +6,13 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"
+	"understudy/server/internal/web"
 	"understudy/thread/search"
 )
 
 // searchHandlers serve the search for messages.
 type searchHandlers struct {
-	*transport
+	*web.Transport
 	search Search
 }
 
@@ -20,17 +21,17 @@ func (h *searchHandlers) routes(route register) {
 }
 
 func (h *searchHandlers) find(c *fiber.Ctx) error {
-	q, limit, err := compat.SearchQuery(func(name string) []string { return queries(c, name) })
+	q, limit, err := compat.SearchQuery(func(name string) []string { return web.Queries(c, name) })
 	if err != nil {
 		return err
 	}
 	var next search.Place
-	page, err := reading(c, func(ctx context.Context) (page []search.Result, err error) {
+	page, err := web.Reading(c, func(ctx context.Context) (page []search.Result, err error) {
 		page, next, err = h.search.Search(ctx, q, limit)
 		return page, err
 	})
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendResults(nil, page, next, q.Thread))
+	return web.SendJSON(c, compat.AppendResults(nil, page, next, q.Thread))
 }

@@ -12,22 +12,22 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"understudy/id"
 	"understudy/internal/framing"
 	"understudy/internal/logctx"
 	"understudy/internal/room"
 	"understudy/internal/site"
 	"understudy/server/a2a/tasks"
 	"understudy/server/internal/connection"
+	"understudy/server/internal/web"
 )
 
 // ErrShutdown is the cause of streams and requests that end because Serve does.
-var ErrShutdown = errors.New("the server shuts down")
+var ErrShutdown = web.ErrShutdown
 
 // Server serves the API. Create it with New and call Serve once.
 type Server struct {
-	*transport
-	*completer
+	*web.Transport
+	*web.Completer
 	opts    Options
 	app     *fiber.App
 	openapi []byte
@@ -49,7 +49,11 @@ var routePrefixes = []string{"", "/api/langgraph"}
 // New returns a Server without opening anything.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{transport: newTransport(o), completer: newCompleter(o), opts: o, doors: newDoors()}
+	s := &Server{Transport: web.New(web.Config{
+		Logger: o.Logger, LogReasons: o.LogReasons, Registry: o.Registry, Tracer: o.Tracer, Audit: o.Audit,
+		MaxBody: o.MaxBody, MaxBodies: o.MaxBodies, MaxReads: o.MaxReads, MaxStreams: o.MaxStreams,
+		Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, WriteTimeout: o.WriteTimeout,
+	}), Completer: web.NewCompleter(o.Logger, o.Configurable, !o.Disable.Webhooks, o.CheckWebhook), opts: o, doors: newDoors()}
 	s.app = fiber.New(fiber.Config{
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
@@ -70,8 +74,8 @@ func New(o Options) *Server {
 	f := s.app.Server()
 	f.NoDefaultContentType = true
 	f.CloseOnShutdown = true
-	f.HeaderReceived = s.received
-	f.Logger = quiet{s.log}
+	f.HeaderReceived = s.Received
+	f.Logger = quiet{s.Log}
 	s.app.Use(s.enter)
 	s.routes()
 	s.openapi = withAuth(s.describe(), o.AuthOpenAPI)
@@ -87,43 +91,43 @@ func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ende
 // Serve answers requests on ln until ctx ends. Then it drains, stops accepting, ends open streams so that their readers reconnect, and waits for
 // the rest, at most ShutdownTimeout; for answers of temporary runs until Grace is over. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	connections := connection.NewEnding(withDoors(framing.RefuseTLS(connection.NewPatient(ln, s.log), s.log), s.doors))
+	connections := connection.NewEnding(withDoors(framing.RefuseTLS(connection.NewPatient(ln, s.Log), s.Log), s.doors))
 	ln = connections
-	defer s.lingering.Close()
+	defer s.Lingering.Close()
 	done := make(chan error, 1)
 	go func() { done <- s.app.Listener(ln) }()
 	select {
 	case err := <-done:
-		s.endStreams(ErrShutdown)
-		s.endRequest(ErrShutdown)
-		s.endTemporary(ErrShutdown)
+		s.EndStreams(ErrShutdown)
+		s.EndRequest(ErrShutdown)
+		s.EndTemporary(ErrShutdown)
 		return err
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
 	if s.opts.Drain > 0 {
-		s.log.Info("draining", "for", s.opts.Drain.String())
+		s.Log.Info("draining", "for", s.opts.Drain.String())
 		select {
 		case err := <-done:
 			done <- err // found below
 		case <-time.After(s.opts.Drain):
 		}
 	}
-	s.endStreams(ErrShutdown)
-	s.outlets.Hurry()
+	s.EndStreams(ErrShutdown)
+	s.Outlets.Hurry()
 	connections.Hurry(connection.HurryTime, false)
 	// After half of the time requests are canceled too, also those that have not arrived completely, which leaves them the other half to end.
 	timer := time.AfterFunc(s.opts.ShutdownTimeout/2, func() {
-		s.endRequest(ErrShutdown)
+		s.EndRequest(ErrShutdown)
 		connections.Hurry(0, true)
 	})
 	grace := max(0, s.opts.Grace-s.opts.Drain)
-	last := time.AfterFunc(grace, func() { s.endTemporary(ErrShutdown) })
+	last := time.AfterFunc(grace, func() { s.EndTemporary(ErrShutdown) })
 	err := s.app.ShutdownWithTimeout(max(s.opts.ShutdownTimeout, grace+s.opts.ShutdownTimeout/2))
 	timer.Stop()
 	last.Stop()
-	s.endRequest(ErrShutdown)
-	s.endTemporary(ErrShutdown)
+	s.EndRequest(ErrShutdown)
+	s.EndTemporary(ErrShutdown)
 	_ = ln.Close() // a shutdown before fasthttp has the listener does not close it
 	if e := <-done; e != nil && !errors.Is(e, net.ErrClosed) && err == nil {
 		err = e
@@ -164,12 +168,12 @@ func (s *Server) Routes() []string {
 func (s *Server) routeUnder(prefixes []string, method, path string, h fiber.Handler) {
 	deletes := method == fiber.MethodDelete || path == "/threads/prune"
 	handler := func(c *fiber.Ctx) error {
-		r := requestOf(c)
-		r.route = path
-		if r.thread, r.run = idIn(c, "thread_id"), idIn(c, "run_id"); r.thread != "" {
-			about := []slog.Attr{slog.String("thread_id", r.thread)}
-			if r.run != "" {
-				about = append(about, slog.String("run_id", r.run))
+		r := web.Of(c)
+		r.Route = path
+		if r.Thread, r.Run = web.PathID(c, "thread_id"), web.PathID(c, "run_id"); r.Thread != "" {
+			about := []slog.Attr{slog.String("thread_id", r.Thread)}
+			if r.Run != "" {
+				about = append(about, slog.String("run_id", r.Run))
 			}
 			c.SetUserContext(logctx.With(c.UserContext(), about...))
 		}
@@ -191,9 +195,6 @@ func (s *Server) routeUnder(prefixes []string, method, path string, h fiber.Hand
 		s.patterns = append(s.patterns, patternOf(method, p+path))
 	}
 }
-
-// idIn returns an id in the path if it is valid, so that arbitrary text from clients does not get into logs.
-func idIn(c *fiber.Ctx, name string) string { return id.Canonical(c.Params(name)) }
 
 // pattern is a route: its method, and its path by segment.
 type pattern struct {
@@ -228,34 +229,34 @@ func (s *Server) routes() {
 		s.route("POST", "/internal/truncate", s.truncate)
 	}
 	if !d.Assistants {
-		(&assistantHandlers{s.transport, s.opts.Assistants, s.tools.change}).routes(s.route)
+		(&assistantHandlers{s.Transport, s.opts.Assistants, s.tools.change}).routes(s.route)
 	}
 	if !d.Threads {
-		(&threadHandlers{s.transport, s.opts.Threads, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
-		(&eventHandlers{s.transport, s.opts.Events, !d.Runs}).routes(s.route)
+		(&threadHandlers{s.Transport, s.opts.Threads, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
+		(&eventHandlers{s.Transport, s.opts.Events, !d.Runs}).routes(s.route)
 	}
 	if !d.Runs {
-		(&cronHandlers{s.transport, s.completer, s.opts.Crons}).routes(s.route)
-		(&runHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
+		(&cronHandlers{s.Transport, s.Completer, s.opts.Crons}).routes(s.route)
+		(&runHandlers{s.Transport, s.Completer, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
 		(&spanHandlers{s.opts.Runs}).routes(s.route)
 	}
 	if !d.Threads && !d.Runs && s.opts.Events != nil {
-		(&commandHandlers{s.transport, s.completer, s.opts.Threads, s.opts.Runs, s.opts.Assistants}).routes(s.route)
+		(&commandHandlers{s.Transport, s.Completer, s.opts.Threads, s.opts.Runs, s.opts.Assistants}).routes(s.route)
 	}
 	if !d.Threads && !d.Runs && !d.EventStreaming {
-		(&protocolHandlers{s.transport, s.completer, s.opts.Runs, s.opts.Threads, s.opts.Assistants, s.allows}).routes(s.route)
+		(&protocolHandlers{s.Transport, s.Completer, s.opts.Runs, s.opts.Threads, s.opts.Assistants, s.allows}).routes(s.route)
 	}
 	if s.opts.Changes != nil && !d.Threads && !d.Runs {
-		(&changeHandlers{s.transport, s.opts.Changes}).routes(s.route)
+		(&changeHandlers{s.Transport, s.opts.Changes}).routes(s.route)
 	}
 	if s.opts.Search != nil && !d.Threads {
-		(&searchHandlers{s.transport, s.opts.Search}).routes(s.route)
+		(&searchHandlers{s.Transport, s.opts.Search}).routes(s.route)
 	}
 	if s.opts.Usage != nil && !d.Runs {
 		(&usageHandlers{s.opts.Usage}).routes(s.route)
 	}
 	if s.opts.Fleet != nil {
-		(&fleetHandlers{s.transport, s.opts.Fleet}).routes(s.route)
+		(&fleetHandlers{s.Transport, s.opts.Fleet}).routes(s.route)
 	}
 	if s.opts.Studio && !d.UI {
 		s.studioRoutes()
@@ -264,27 +265,27 @@ func (s *Server) routes() {
 		s.signInRoutes()
 	}
 	if !d.Store {
-		(&itemHandlers{s.transport, s.opts.Items}).routes(s.route)
+		(&itemHandlers{s.Transport, s.opts.Items}).routes(s.route)
 	}
 	if !d.UI {
 		s.uiRoutes()
 	}
 	if !d.MCP {
 		(&mcpHandlers{
-			transport: s.transport, completer: s.completer, assistants: s.opts.Assistants, runs: s.opts.Runs, threads: s.opts.Threads,
+			Transport: s.Transport, Completer: s.Completer, assistants: s.opts.Assistants, runs: s.opts.Runs, threads: s.opts.Threads,
 			tools: &s.tools, version: s.opts.APIVersion, fail: s.fail,
 		}).routes(s.route)
 	}
 	if !d.OpenAI {
-		(&openaiHandlers{s.transport, s.completer, s.opts.Assistants, s.opts.Runs, s.opts.Threads, s.opts.Events}).routes(s.route)
+		(&openaiHandlers{s.Transport, s.Completer, s.opts.Assistants, s.opts.Runs, s.opts.Threads, s.opts.Events}).routes(s.route)
 	}
 	if !d.A2A && s.opts.Events != nil {
 		(&a2aHandlers{
-			transport: s.transport, completer: s.completer, assistants: s.opts.Assistants, runs: s.opts.Runs, threads: s.opts.Threads,
+			Transport: s.Transport, Completer: s.Completer, assistants: s.opts.Assistants, runs: s.opts.Runs, threads: s.opts.Threads,
 			tasks: tasks.Reader{Runs: s.opts.Runs, Threads: s.opts.Threads, Events: s.opts.Events}, version: s.opts.APIVersion, tls: s.opts.TLS,
 		}).routes(s.route)
 	}
 	if s.opts.DeerFlow != nil {
-		gateway{s}.routes() // last: it answers all that is left below its prefixes
+		s.gatewayRoutes()
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/header"
 	"understudy/run"
+	"understudy/server/internal/web"
 	"understudy/thread"
 )
 
@@ -49,7 +50,7 @@ func TestErrors(t *testing.T) {
 		{ErrShutdown, 503, "The server is shutting down", false},
 		{fiber.ErrMethodNotAllowed, 405, "Method Not Allowed", false},
 	} {
-		status, text, worth := explain(c.err)
+		status, text, worth := web.Explain(c.err)
 		require.Equal(t, []any{c.status, c.text, c.worth}, []any{status, text, worth}, c.err.Error())
 	}
 }
@@ -325,7 +326,7 @@ func TestServiceErrors(t *testing.T) {
 		res, _ = w.ask(t, "POST", "/threads/"+someThread+"/runs"+suffix, `{"assistant_id":"a"}`)
 		require.Equal(t, 409, res.StatusCode)
 	}
-	require.Zero(t, w.s.slots.inUse())
+	require.Zero(t, w.s.Slots.InUse())
 }
 
 func TestPanicInAHandler(t *testing.T) {

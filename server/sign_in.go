@@ -18,6 +18,7 @@ import (
 	"understudy/auth"
 	"understudy/auth/signin"
 	"understudy/internal/fault"
+	"understudy/server/internal/web"
 )
 
 // SignIn is how people may authenticate in a browser.
@@ -76,7 +77,7 @@ func (s *Server) sendPrivate(c *fiber.Ctx, v any) error {
 	}
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	return sendJSON(c, body)
+	return web.SendJSON(c, body)
 }
 
 // afterSignIn is where a browser goes that names no other place.
@@ -161,7 +162,7 @@ func (s *Server) signOut(c *fiber.Ctx) error {
 	}
 	s.endCookie(c, s.named(c, auth.SessionCookie))
 	s.endCookie(c, auth.CSRFCookie)
-	return sendNothing(c)
+	return web.SendNothing(c)
 }
 
 // sessionCookies sets the cookies of a session: its secret, and what a script of our pages sends with requests that change something.
@@ -195,15 +196,15 @@ var failedPage = template.Must(template.New("").Parse(`<!doctype html><html lang
 
 // signInFailed shows why a sign-in failed, as a page. Details are in the log and the audit log only.
 func (s *Server) signInFailed(c *fiber.Ctx, err error) error {
-	status, text, worth := explain(err)
-	r := requestOf(c)
-	r.reason = bounded(text, maxReason)
+	status, text, worth := web.Explain(err)
+	r := web.Of(c)
+	r.Reason = web.Bounded(text, web.MaxReason)
 	cause := errors.Unwrap(err)
 	if worth || status == http.StatusUnauthorized {
-		s.log.Warn("sign-in failed", "request_id", r.id, "reason", text, "cause", cause)
+		s.Log.Warn("sign-in failed", "request_id", r.ID, "reason", text, "cause", cause)
 	}
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		s.audit.Add(audit.Entry{Event: audit.SignInFailed, Source: host(s.client(c)), Resource: "GET " + SignInPath + "/callback", Outcome: strconv.Itoa(status), Detail: text})
+		s.Audit.Add(audit.Entry{Event: audit.SignInFailed, Source: host(s.client(c)), Resource: "GET " + SignInPath + "/callback", Outcome: strconv.Itoa(status), Detail: text})
 	}
 	var page bytes.Buffer
 	if err := failedPage.Execute(&page, struct{ Text, Again, Home string }{text, s.opts.MountPrefix + SignInPath + "/login", s.afterSignIn()}); err != nil {

@@ -25,6 +25,7 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/run/protocol"
+	"understudy/server/internal/web"
 )
 
 // maxSubscriptions bounds the subscriptions of a socket: each event is compared with all of them.
@@ -36,13 +37,13 @@ const maxSubscriptions = 64
 // them does what the first one asks it to. Nothing is queued for a slow client: when it does not read, the follower is not read either, and the bridge bounds
 // what waits there.
 type socket struct {
-	*websocket
+	*web.Websocket
 	server *protocolHandlers
 	ctx    context.Context //nolint:containedctx // of the request, with its user: it lives as long as the socket
 	cancel context.CancelCauseFunc
 	thread id.Thread
 	by     caller
-	req    *request
+	req    *web.Request
 	bound  bool // a run was made here; used by the reader
 
 	asked chan func()   // for the goroutine that sends
@@ -69,25 +70,25 @@ var errAsked = errors.New("asked by the reader")
 
 // socket opens a WebSocket for a thread.
 func (h *protocolHandlers) socket(c *fiber.Ctx) error {
-	if err := handshake(c, h.allows); err != nil {
+	if err := web.Handshake(c, h.allows); err != nil {
 		return err
 	}
-	t, err := compat.ThreadID(param(c, "thread_id"))
+	t, err := compat.ThreadID(web.Param(c, "thread_id"))
 	if err != nil {
 		return err
 	}
-	if !h.slots.has(1) { // serve takes it
-		return errManyStreams
+	if !h.Slots.Has(1) { // serve takes it
+		return web.ErrManyStreams
 	}
-	req, ctx := requestOf(c), c.UserContext()
-	req.streamed = true
-	k := &socket{server: h, thread: t, req: req, by: caller{string(t), req.id, h.configurable(c), req.made}, asked: make(chan func(), 1), over: make(chan struct{})}
-	h.upgrade(c, func(w *websocket, err error) {
+	req, ctx := web.Of(c), c.UserContext()
+	req.Streamed = true
+	k := &socket{server: h, thread: t, req: req, by: caller{string(t), req.ID, h.Configurable(c), req.Made}, asked: make(chan func(), 1), over: make(chan struct{})}
+	h.Upgrade(c, func(w *web.Websocket, err error) {
 		if err != nil {
-			h.done(req, http.StatusSwitchingProtocols, ended(err))
+			h.Done(req, http.StatusSwitchingProtocols, web.Ended(err))
 			return
 		}
-		k.websocket = w
+		k.Websocket = w
 		k.ctx, k.cancel = context.WithCancelCause(ctx)
 		k.serve()
 	})
@@ -96,32 +97,32 @@ func (h *protocolHandlers) socket(c *fiber.Ctx) error {
 
 // serve serves the socket to its end.
 func (k *socket) serve() {
-	s := k.s
+	s := k.Transport
 	var err error
 	defer k.cancel(nil)
-	if !s.slots.take(1) { // taken since the handshake
-		k.close(&closeError{statusTryAgainLater, errManyStreams.Error()})
-		k.await()
-		s.done(k.req, http.StatusSwitchingProtocols, ended(errManyStreams))
+	if !s.Slots.Take(1) { // taken since the handshake
+		k.Close(&web.CloseError{Code: web.StatusTryAgainLater, Text: web.ErrManyStreams.Error()})
+		k.Await()
+		s.Done(k.req, http.StatusSwitchingProtocols, web.Ended(web.ErrManyStreams))
 		return
 	}
-	s.metrics.streams.Inc()
+	s.Metrics.Streams.Inc()
 	defer func() {
-		s.metrics.streams.Dec()
-		s.slots.give(1)
-		why := ended(err)
-		s.metrics.ended.WithLabelValues(why).Inc()
-		s.metrics.events.Add(float64(k.events))
-		s.done(k.req, http.StatusSwitchingProtocols, why)
+		s.Metrics.Streams.Dec()
+		s.Slots.Give(1)
+		why := web.Ended(err)
+		s.Metrics.Ended.WithLabelValues(why).Inc()
+		s.Metrics.Events.Add(float64(k.events))
+		s.Done(k.req, http.StatusSwitchingProtocols, why)
 	}()
-	if !s.lingering.Enter() { // the server does not wait for connections that fasthttp has handed over
+	if !s.Lingering.Enter() { // the server does not wait for connections that fasthttp has handed over
 		err = ErrShutdown
 		return
 	}
-	defer s.lingering.Leave()
-	defer context.AfterFunc(s.streaming, func() {
-		k.cancel(context.Cause(s.streaming))
-		k.interrupt()
+	defer s.Lingering.Leave()
+	defer context.AfterFunc(s.Streaming, func() {
+		k.cancel(context.Cause(s.Streaming))
+		k.Interrupt()
 	})()
 	sent := make(chan error, 1)
 	go func() { sent <- k.guard("send", k.follow) }()
@@ -132,8 +133,8 @@ func (k *socket) serve() {
 		k.follower.Close()
 	}
 	if why := k.farewell(err); why != nil {
-		k.close(why)
-		k.await()
+		k.Close(why)
+		k.Await()
 	}
 }
 
@@ -141,44 +142,44 @@ func (k *socket) serve() {
 func (k *socket) guard(what string, do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			k.s.log.Error("panic in a WebSocket", "request_id", k.req.id, "goroutine", what, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: %v", errPanic, p)
+			k.Transport.Log.Error("panic in a WebSocket", "request_id", k.req.ID, "goroutine", what, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", web.ErrPanic, p)
 			k.cancel(err)
-			k.interrupt()
+			k.Interrupt()
 		}
 	}()
 	return do()
 }
 
 // farewell returns what a client learns of the end of its socket; nil: it has left.
-func (k *socket) farewell(err error) *closeError {
-	var known *closeError
+func (k *socket) farewell(err error) *web.CloseError {
+	var known *web.CloseError
 	switch {
 	case errors.As(err, &known):
 		return known
-	case errors.Is(err, errLeft), errors.Is(err, errStuck):
+	case errors.Is(err, web.ErrLeft), errors.Is(err, web.ErrStuck):
 		return nil
 	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
-		return &closeError{statusServiceRestart, "the server shuts down; connect again"}
+		return &web.CloseError{Code: web.StatusServiceRestart, Text: "the server shuts down; connect again"}
 	case errors.Is(err, io.EOF):
-		return &closeError{ws.StatusInternalServerError, "thread stream ended: the thread was deleted"}
+		return &web.CloseError{Code: ws.StatusInternalServerError, Text: "thread stream ended: the thread was deleted"}
 	case errors.Is(err, bridge.ErrInterrupted):
 		// Clients read an error without an id as one of the connection.
 		at := strconv.FormatInt(k.sent, 10)
 		refused := &compat.CommandError{Code: compat.UnknownError, Message: "Events came faster than they were read, or their stream was interrupted. " +
 			"Connect again, and send subscription.reconnect with since " + at + "."}
-		_ = k.text(compat.AppendCommandErrorSeen(nil, &compat.Command{}, refused, k.sent))
-		return &closeError{statusTryAgainLater, "interrupted; reconnect with since " + at}
-	case !errors.Is(err, errPanic):
-		k.s.log.Error("stream failed", "request_id", k.req.id, "route", k.req.route, "error", err)
+		_ = k.Text(compat.AppendCommandErrorSeen(nil, &compat.Command{}, refused, k.sent))
+		return &web.CloseError{Code: web.StatusTryAgainLater, Text: "interrupted; reconnect with since " + at}
+	case !errors.Is(err, web.ErrPanic):
+		k.Transport.Log.Error("stream failed", "request_id", k.req.ID, "route", k.req.Route, "error", err)
 	}
-	return &closeError{ws.StatusInternalServerError, "Internal Server Error"}
+	return &web.CloseError{Code: ws.StatusInternalServerError, Text: "Internal Server Error"}
 }
 
 // receive reads commands until the client leaves.
 func (k *socket) receive() error {
 	for {
-		message, release, err := k.read()
+		message, release, err := k.Read()
 		if err != nil {
 			return err
 		}
@@ -198,7 +199,7 @@ func (k *socket) command(message []byte) error {
 	if err != nil {
 		refused := errNoJSON
 		_ = errors.As(err, &refused)
-		return k.text(compat.AppendCommandError(nil, &cmd, refused))
+		return k.Text(compat.AppendCommandError(nil, &cmd, refused))
 	}
 	switch cmd.Method {
 	case "subscription.subscribe", "subscription.reconnect":
@@ -209,7 +210,7 @@ func (k *socket) command(message []byte) error {
 		return k.ask(func() error { return k.tree(&cmd) })
 	case "input.respond":
 		if refused := k.misplaced(&cmd); refused != nil {
-			return k.text(compat.AppendCommandError(nil, &cmd, refused))
+			return k.Text(compat.AppendCommandError(nil, &cmd, refused))
 		}
 	}
 	// Clients take events up to this seq for history: it is of the time before the run, which may have sent some when the answer goes out.
@@ -219,10 +220,10 @@ func (k *socket) command(message []byte) error {
 	}
 	result, err := k.server.execute(k.ctx, k.by, &cmd)
 	if err != nil {
-		return k.text(compat.AppendCommandError(nil, &cmd, k.refusal(err)))
+		return k.Text(compat.AppendCommandError(nil, &cmd, k.refusal(err)))
 	}
 	k.bound = true
-	return k.text(compat.AppendCommandSuccess(nil, &cmd, result, seen))
+	return k.Text(compat.AppendCommandSuccess(nil, &cmd, result, seen))
 }
 
 // refusal returns an error as the client sees it. On a socket that includes those of the server, which have a status over HTTP.
@@ -230,9 +231,9 @@ func (k *socket) refusal(err error) *compat.CommandError {
 	if refused := commandError(err); refused != nil {
 		return refused
 	}
-	status, text, worth := explain(err)
+	status, text, worth := web.Explain(err)
 	if worth && k.ctx.Err() == nil {
-		k.s.log.Error("command failed", "request_id", k.req.id, "route", k.req.route, "error", err)
+		k.Transport.Log.Error("command failed", "request_id", k.req.ID, "route", k.req.Route, "error", err)
 	}
 	return &compat.CommandError{Code: compat.UnknownError, Message: strconv.Itoa(status) + ": " + text}
 }
@@ -283,18 +284,18 @@ func (k *socket) follow() error {
 	defer close(k.over)
 	err := k.sendEvents()
 	k.cancel(err)
-	k.interrupt()
+	k.Interrupt()
 	return err
 }
 
 func (k *socket) sendEvents() error {
-	every := pingBeats * k.s.heartbeat
+	every := web.PingBeats * k.Transport.Heartbeat
 	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
 		err := k.sendUntil(beat)
-		if !errors.Is(err, errBeat) {
+		if !errors.Is(err, web.ErrBeat) {
 			return err
 		}
-		if err := k.frame(ws.OpPing, nil); err != nil {
+		if err := k.Frame(ws.OpPing, nil); err != nil {
 			return err
 		}
 	}
@@ -304,7 +305,7 @@ func (k *socket) sendEvents() error {
 func (k *socket) sendUntil(beat time.Time) error {
 	for {
 		wait, cancel := context.WithCancelCause(k.ctx)
-		period, stop := context.WithDeadlineCause(wait, beat, errBeat)
+		period, stop := context.WithDeadlineCause(wait, beat, web.ErrBeat)
 		k.mu.Lock()
 		k.poke = cancel
 		k.mu.Unlock()
@@ -350,7 +351,7 @@ func (k *socket) show(events []protocol.Event) error {
 		return nil
 	}
 	k.events += len(events)
-	err := k.send(func(text func([]byte)) {
+	err := k.Send(func(text func([]byte)) {
 		for i := range events {
 			text(events[i].Data)
 		}
@@ -389,7 +390,7 @@ func (k *socket) subscribe(cmd *compat.Command) error {
 	k.follower.Select(k.filters()...)
 	result := jsonobj.AppendText([]byte(`{"subscription_id":`), name)
 	result = strconv.AppendInt(append(result, `,"replayed_events":`...), int64(replayed), 10)
-	return k.text(compat.AppendCommandSuccess(nil, cmd, append(result, '}'), seen))
+	return k.Text(compat.AppendCommandSuccess(nil, cmd, append(result, '}'), seen))
 }
 
 var errManySubscriptions = &compat.CommandError{
@@ -466,10 +467,10 @@ func (k *socket) drop(name string) bool {
 func (k *socket) unsubscribe(cmd *compat.Command) error {
 	name := cmd.Subscription()
 	if !k.drop(name) {
-		return k.refuse(cmd, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + bounded(name, maxReason)}, k.sent)
+		return k.refuse(cmd, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + web.Bounded(name, web.MaxReason)}, k.sent)
 	}
 	k.follower.Select(k.filters()...)
-	return k.text(compat.AppendCommandSuccess(nil, cmd, json.RawMessage(`{}`), k.sent))
+	return k.Text(compat.AppendCommandSuccess(nil, cmd, json.RawMessage(`{}`), k.sent))
 }
 
 // tree answers with the graphs of the current run.
@@ -487,7 +488,7 @@ func (k *socket) tree(cmd *compat.Command) error {
 	if tree == nil {
 		return k.refuse(cmd, errNoActiveRun, seen)
 	}
-	return k.text(compat.AppendCommandSuccess(nil, cmd, append(append([]byte(`{"tree":`), tree...), '}'), seen))
+	return k.Text(compat.AppendCommandSuccess(nil, cmd, append(append([]byte(`{"tree":`), tree...), '}'), seen))
 }
 
 // refuse answers that a command of the connection is refused.
@@ -497,7 +498,7 @@ func (k *socket) refuse(cmd *compat.Command, err error, seen int64) error {
 	}
 	refused := k.refusal(err)
 	if seen == 0 { // no run is followed
-		return k.text(compat.AppendCommandError(nil, cmd, refused))
+		return k.Text(compat.AppendCommandError(nil, cmd, refused))
 	}
-	return k.text(compat.AppendCommandErrorSeen(nil, cmd, refused, seen))
+	return k.Text(compat.AppendCommandErrorSeen(nil, cmd, refused, seen))
 }

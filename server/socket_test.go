@@ -24,6 +24,7 @@ import (
 	"understudy/bridge"
 	"understudy/internal/logtest"
 	"understudy/run/protocol"
+	"understudy/server/internal/web"
 )
 
 // eventScript is a thread whose events are of the channel custom, and come when a test says so.
@@ -204,9 +205,9 @@ func TestSocketBadMessages(t *testing.T) {
 	}{
 		{"binary", func(c *socketClient) { c.send(ws.OpBinary, "{}") }, ws.StatusUnsupportedData},
 		{"not UTF-8", func(c *socketClient) { c.send(ws.OpText, "\xff\xfe") }, ws.StatusInvalidFramePayloadData},
-		{"too large", func(c *socketClient) { _, _ = c.conn.Write(masked(ws.OpText, true, maxMessage+1)) }, ws.StatusMessageTooBig},
+		{"too large", func(c *socketClient) { _, _ = c.conn.Write(masked(ws.OpText, true, web.MaxMessage+1)) }, ws.StatusMessageTooBig},
 		{"too large in pieces", func(c *socketClient) {
-			_, _ = c.conn.Write(masked(ws.OpText, false, maxMessage-1))
+			_, _ = c.conn.Write(masked(ws.OpText, false, web.MaxMessage-1))
 			_, _ = c.conn.Write(masked(ws.OpContinuation, true, 2))
 		}, ws.StatusMessageTooBig},
 		{"announces more than memory", func(c *socketClient) {
@@ -223,7 +224,7 @@ func TestSocketBadMessages(t *testing.T) {
 		{"closes with a code that is none", func(c *socketClient) { c.send(ws.OpClose, "\x00\x01") }, ws.StatusProtocolError},
 		{"closes without a code", func(c *socketClient) { c.send(ws.OpClose, "") }, ws.StatusNormalClosure},
 		{"closes with its own code", func(c *socketClient) { c.send(ws.OpClose, "\x0f\xa0") }, 4000},
-		{"closes with a newer code", func(c *socketClient) { c.send(ws.OpClose, "\x03\xf4") }, statusServiceRestart},
+		{"closes with a newer code", func(c *socketClient) { c.send(ws.OpClose, "\x03\xf4") }, web.StatusServiceRestart},
 		{"closes", func(c *socketClient) { c.send(ws.OpClose, "\x03\xe8bye") }, ws.StatusNormalClosure},
 	} {
 		c := dialSocket(t, w, newEventScript())
@@ -232,7 +233,7 @@ func TestSocketBadMessages(t *testing.T) {
 		require.Equal(t, tt.want, code, "%s: %s", tt.name, reason)
 	}
 	c := dialSocket(t, w, newEventScript())
-	for _, message := range []string{"{nope", "[]", "null", "7", `{"id":"x","method":"y"}`, strings.Repeat("[", maxMessage)} {
+	for _, message := range []string{"{nope", "[]", "null", "7", `{"id":"x","method":"y"}`, strings.Repeat("[", web.MaxMessage)} {
 		c.send(ws.OpText, message)
 		require.Contains(t, c.text(), `"error":"invalid_argument"`, message[:1])
 	}
@@ -304,8 +305,8 @@ func TestSocketEnds(t *testing.T) {
 		want ws.StatusCode
 		text string
 	}{
-		{fmt.Errorf("%w: slow", bridge.ErrInterrupted), statusTryAgainLater, "since 7"},
-		{bridge.ErrClosed, statusServiceRestart, "connect again"},
+		{fmt.Errorf("%w: slow", bridge.ErrInterrupted), web.StatusTryAgainLater, "since 7"},
+		{bridge.ErrClosed, web.StatusServiceRestart, "connect again"},
 		{io.EOF, ws.StatusInternalServerError, "deleted"},
 		{io.ErrNoProgress, ws.StatusInternalServerError, "Internal Server Error"},
 	} {
@@ -316,7 +317,7 @@ func TestSocketEnds(t *testing.T) {
 		s.events <- []protocol.Event{eventOf(7, "a")}
 		require.Contains(t, c.text(), `"a"`)
 		s.fail(tt.err)
-		if tt.want == statusTryAgainLater {
+		if tt.want == web.StatusTryAgainLater {
 			require.Contains(t, c.text(), `"meta":{"applied_through_seq":7}`)
 		}
 		code, reason := c.end()
@@ -347,13 +348,13 @@ func TestSocketAskAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	k := &socket{asked: make(chan func(), 1), over: make(chan struct{})}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
-	k.cancel(errLeft)
+	k.cancel(web.ErrLeft)
 	close(k.over)
 	done := make(chan error, 1)
 	go func() {
 		for range 10 {
-			if err := k.ask(func() error { return nil }); !errors.Is(err, errLeft) {
-				done <- fmt.Errorf("not %w: %w", errLeft, err)
+			if err := k.ask(func() error { return nil }); !errors.Is(err, web.ErrLeft) {
+				done <- fmt.Errorf("not %w: %w", web.ErrLeft, err)
 				return
 			}
 		}
@@ -376,7 +377,7 @@ func TestSocketShutdown(t *testing.T) {
 	go func() { stopped <- w.stop() }()
 	for _, c := range []*socketClient{idle, following} {
 		code, _ := c.end()
-		require.Equal(t, statusServiceRestart, code)
+		require.Equal(t, web.StatusServiceRestart, code)
 		c.conn.Close()
 	}
 	require.NoError(t, <-stopped)
@@ -425,8 +426,8 @@ func TestSocketPongsKeepClients(t *testing.T) {
 		in.Write(masked(ws.OpPong, true, 4))
 	}
 	conn := &heardConn{}
-	_, _, err := New(options(&services{})).newWebsocket(conn, &in).read()
-	require.ErrorIs(t, err, errLeft)
+	_, _, err := New(options(&services{})).NewWebsocket(conn, &in).Read()
+	require.ErrorIs(t, err, web.ErrLeft)
 	require.Equal(t, 4, conn.deadlines)
 }
 
@@ -463,7 +464,7 @@ func TestSocketLeavesBeforeTheAnswer(t *testing.T) {
 	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	_, err = io.Copy(io.Discard, conn) // to its end
 	require.NoError(t, err)
-	require.Zero(t, s.slots.inUse())
+	require.Zero(t, s.Slots.InUse())
 	cancel()
 	require.NoError(t, <-done)
 	require.Regexp(t, `msg=request .*route=/threads/\{thread_id\}/stream/events status=101 .*ended=left`, log.String())
@@ -479,31 +480,31 @@ func TestSocketsHalfOpen(t *testing.T) {
 	}
 	alive := dialSocket(t, w, newEventScript())
 	pings := 0
-	for opened := false; !opened || w.s.slots.inUse() > 1; {
+	for opened := false; !opened || w.s.Slots.InUse() > 1; {
 		f := alive.frame() // one for each ping
 		require.Equal(t, ws.OpPing, f.Header.OpCode)
 		alive.send(ws.OpPong, "")
-		opened = opened || w.s.slots.inUse() > 1
+		opened = opened || w.s.Slots.InUse() > 1
 		pings++
 	}
-	require.GreaterOrEqual(t, pings, silentBeats/pingBeats)
+	require.GreaterOrEqual(t, pings, web.SilentBeats/web.PingBeats)
 	alive.subscribe()
 }
 
 // Messages that are being sent in pieces take of the budget for bodies.
 func TestSocketMessagesTakeOfTheBudget(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(o *Options) { o.MaxBodies = bodyCopies * maxMessage })
+	w := setup(t, func(o *Options) { o.MaxBodies = web.BodyCopies * web.MaxMessage })
 	first, second := dialSocket(t, w, newEventScript()), dialSocket(t, w, newEventScript())
 	_, err := first.conn.Write(masked(ws.OpText, false, 10))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return !w.s.bodies.has(1) }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !w.s.Bodies.Has(1) }, 30*time.Second, time.Millisecond)
 	_, err = second.conn.Write(masked(ws.OpText, false, 10))
 	require.NoError(t, err)
 	code, _ := second.end()
-	require.Equal(t, statusTryAgainLater, code)
+	require.Equal(t, web.StatusTryAgainLater, code)
 	first.conn.Close()
-	require.Eventually(t, func() bool { return w.s.bodies.has(bodyCopies * maxMessage) }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Bodies.Has(web.BodyCopies * web.MaxMessage) }, 30*time.Second, time.Millisecond)
 }
 
 // A command is answered while events wait, in the order in which commands came.

@@ -8,6 +8,7 @@ import (
 	"understudy/compat"
 	"understudy/run"
 	"understudy/run/spans"
+	"understudy/server/internal/web"
 )
 
 // spanHandlers serve the spans of runs.
@@ -19,21 +20,21 @@ func (h *spanHandlers) routes(route register) {
 
 // list answers with a page of the spans of a run, and the run.
 func (h *spanHandlers) list(c *fiber.Ctx) error {
-	r, err := compat.RunID(param(c, "run_id"))
+	r, err := compat.RunID(web.Param(c, "run_id"))
 	if err != nil {
 		return err
 	}
-	q, err := compat.NewSpanQuery(func(name string) []string { return queries(c, name) })
+	q, err := compat.NewSpanQuery(func(name string) []string { return web.Queries(c, name) })
 	if err != nil {
 		return err
 	}
 	var of *run.Run
-	list, err := reading(c, func(ctx context.Context) (list []spans.Span, err error) {
+	list, err := web.Reading(c, func(ctx context.Context) (list []spans.Span, err error) {
 		of, list, err = h.runs.Spans(ctx, r)
 		return list, err
 	})
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, q.Append(nil, of, list))
+	return web.SendJSON(c, q.Append(nil, of, list))
 }

@@ -11,6 +11,7 @@ import (
 	"understudy/compat"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/server/internal/web"
 	"understudy/thread"
 )
 
@@ -21,7 +22,7 @@ func (h *threadHandlers) stateRoutes(route register) {
 	route("POST", "/threads/{thread_id}/state", withThread(h.updateState))
 	route("POST", "/threads/{thread_id}/state/checkpoint", withThread(h.stateAt))
 	route("GET", "/threads/{thread_id}/state/{checkpoint_id}", withThread(func(c *fiber.Ctx, t id.Thread) error {
-		at := checkpointer.Key{Thread: t, ID: id.Checkpoint(param(c, "checkpoint_id"))}
+		at := checkpointer.Key{Thread: t, ID: id.Checkpoint(web.Param(c, "checkpoint_id"))}
 		return h.sendState(c, at, compat.True(c.Query("subgraphs")), true)
 	}))
 	route("GET", "/threads/{thread_id}/history", withThread(h.getHistory))
@@ -33,11 +34,11 @@ func (h *threadHandlers) sendState(c *fiber.Ctx, at checkpointer.Key, subgraphs,
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendState(nil, snap, compat.StateParts{Asked: at, NoNS: noNS}))
+	return web.SendJSON(c, compat.AppendState(nil, snap, compat.StateParts{Asked: at, NoNS: noNS}))
 }
 
 func (h *threadHandlers) stateAt(c *fiber.Ctx, t id.Thread) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		at, subgraphs, noNS, err := compat.StateAt(t, body)
 		if err != nil {
 			return err
@@ -47,7 +48,7 @@ func (h *threadHandlers) stateAt(c *fiber.Ctx, t id.Thread) error {
 }
 
 func (h *threadHandlers) updateState(c *fiber.Ctx, t id.Thread) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		at, updates, err := compat.UpdateState(t, body)
 		if err != nil {
 			return err
@@ -56,12 +57,12 @@ func (h *threadHandlers) updateState(c *fiber.Ctx, t id.Thread) error {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, compat.AppendUpdated(nil, k))
+		return web.SendJSON(c, compat.AppendUpdated(nil, k))
 	})
 }
 
 func (h *threadHandlers) getHistory(c *fiber.Ctx, t id.Thread) error {
-	q, err := compat.HistoryFrom(t, given(c, "limit"), c.Query("before"))
+	q, err := compat.HistoryFrom(t, web.Given(c, "limit"), c.Query("before"))
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (h *threadHandlers) getHistory(c *fiber.Ctx, t id.Thread) error {
 }
 
 func (h *threadHandlers) searchHistory(c *fiber.Ctx, t id.Thread) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, err := compat.History(t, body)
 		if err != nil {
 			return err
@@ -80,17 +81,17 @@ func (h *threadHandlers) searchHistory(c *fiber.Ctx, t id.Thread) error {
 
 func (h *threadHandlers) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
 	if q.Limit == 0 { // services take 0 as no limit
-		return sendJSON(c, []byte("[]"))
+		return web.SendJSON(c, []byte("[]"))
 	}
 	q.Metadata = slices.Clone(q.Metadata) // it is read after the body was released
-	room := &reads{budget: &h.reads}
+	room := &web.Reads{Budget: &h.Reads}
 	q.Room = room
-	entries, err := reading(c, func(ctx context.Context) (thread.Entries, error) { return h.threads.ReadHistory(ctx, q) })
+	entries, err := web.Reading(c, func(ctx context.Context) (thread.Entries, error) { return h.threads.ReadHistory(ctx, q) })
 	if err != nil {
 		return err
 	}
-	return h.sendList(c, &list{
-		next: func(ctx context.Context, dst []byte) ([]byte, error) {
+	return h.SendList(c, &web.List{
+		Next: func(ctx context.Context, dst []byte) ([]byte, error) {
 			snap, err := entries.Next(ctx)
 			if err != nil {
 				return dst, err
@@ -98,7 +99,7 @@ func (h *threadHandlers) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error 
 			dst = slices.Grow(dst, len(snap.Values)+len(snap.Metadata)+2048)
 			return compat.AppendState(dst, snap, compat.StateParts{}), nil
 		},
-		head: func(ctx context.Context) (bool, error) {
+		Head: func(ctx context.Context) (bool, error) {
 			whole, partial, known, err := entries.Partial(ctx)
 			if err != nil {
 				return false, fmt.Errorf("values of thread %s: %w", q.Thread, err)
@@ -108,6 +109,6 @@ func (h *threadHandlers) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error 
 			}
 			return known, nil
 		},
-		close: entries.Close, room: true, reads: room, loads: func() bool { return entries.Loaded() == 0 },
+		Close: entries.Close, Room: true, Reads: room, Loads: func() bool { return entries.Loaded() == 0 },
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/server/internal/connection"
+	"understudy/server/internal/web"
 )
 
 const runsPath = "/threads/" + someThread + "/runs"
@@ -66,7 +67,7 @@ func TestStream(t *testing.T) {
 	}
 	require.Equal(t, []string{"chunked"}, res.TransferEncoding)
 	require.False(t, <-l.closed)
-	require.Zero(t, w.s.slots.inUse())
+	require.Zero(t, w.s.Slots.InUse())
 }
 
 // After a stream and a wait the connection is as good as new.
@@ -219,7 +220,7 @@ func TestUnknownRuns(t *testing.T) {
 	res, body = w.ask(t, "GET", runsPath+"/"+someRun+"/stream", "", "Last-Event-ID", "nonsense")
 	require.Equal(t, []any{200, "event: error\r\ndata: {\"error\":\"HTTPException\",\"message\":\"404: Run not found\"}\r\n\r\n"}, []any{res.StatusCode, body})
 	require.Equal(t, "text/event-stream; charset=utf-8", res.Header.Get("Content-Type"))
-	require.Zero(t, w.s.slots.inUse())
+	require.Zero(t, w.s.Slots.InUse())
 }
 
 func TestJoinArguments(t *testing.T) {
@@ -272,7 +273,7 @@ func TestLeaving(t *testing.T) {
 			t.Fatal("nobody noticed")
 		}
 	}
-	require.Eventually(t, func() bool { return w.s.slots.inUse() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Slots.InUse() == 0 }, time.Minute, time.Millisecond)
 }
 
 func TestLeavingAJoinThatCancels(t *testing.T) {
@@ -324,17 +325,17 @@ func TestSlowReader(t *testing.T) {
 	}
 	all, _ := io.ReadAll(r)
 	require.False(t, bytes.HasSuffix(all, []byte("\r\n0\r\n\r\n")))
-	require.Zero(t, w.s.slots.inUse())
+	require.Zero(t, w.s.Slots.InUse())
 }
 
 // A client that reads a few bytes a minute is not stuck; one that reads nothing for a minute is.
 func TestVerySlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, client := net.Pipe()
-		o := &open{Outlet: (&connection.Outlets{WriteTimeout: time.Minute}).Of(conn)}
+		o := &web.Open{Outlet: (&connection.Outlets{WriteTimeout: time.Minute}).Of(conn)}
 		wrote := make(chan error, 1)
 		write := func() {
-			wrote <- o.write(func(dst []byte) []byte { return append(dst, strings.Repeat("x", 100)...) })
+			wrote <- o.Write(func(dst []byte) []byte { return append(dst, strings.Repeat("x", 100)...) })
 		}
 		const chunk = "00000064\r\n"
 		for range 2 {
@@ -351,7 +352,7 @@ func TestVerySlowReader(t *testing.T) {
 		}
 		began := time.Now()
 		go write()
-		require.ErrorIs(t, <-wrote, errStuck)
+		require.ErrorIs(t, <-wrote, web.ErrStuck)
 		require.GreaterOrEqual(t, time.Since(began), time.Minute)
 		require.Less(t, time.Since(began), 2*time.Minute)
 		require.NoError(t, conn.Close())
@@ -414,7 +415,7 @@ func TestHead(t *testing.T) {
 	res, _ := w.ask(t, "HEAD", "/threads/"+someThread+"/stream", "")
 	require.Equal(t, []any{200, "text/event-stream; charset=utf-8"}, []any{res.StatusCode, res.Header.Get("Content-Type")})
 	<-l.closed
-	require.Eventually(t, func() bool { return w.s.slots.inUse() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.s.Slots.InUse() == 0 }, time.Minute, time.Millisecond)
 }
 
 // When the server goes, open responses are cut short: readers come back with the last id that they saw.
@@ -567,7 +568,7 @@ func BenchmarkIdleStreams(b *testing.B) {
 		for _, c := range conns {
 			c.Close()
 		}
-		for w.s.slots.inUse() > 0 {
+		for w.s.Slots.InUse() > 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}

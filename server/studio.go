@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/internal/fault"
+	"understudy/server/internal/web"
 	"understudy/studio"
 )
 
@@ -18,7 +19,7 @@ func (s *Server) studioRoutes() {
 	base := s.opts.MountPrefix + StudioPath + "/"
 	document := sync.OnceValues(func() ([]byte, error) { return studio.Document(base) })
 	page := func(c *fiber.Ctx) error {
-		requestOf(c).route = StudioPath
+		web.Of(c).Route = StudioPath
 		return sendStudio(c, document)
 	}
 	under := []string{s.opts.MountPrefix}
@@ -33,7 +34,7 @@ func (s *Server) home(c *fiber.Ctx) error {
 		c.Vary(fiber.HeaderAccept)
 		return c.Redirect(s.opts.MountPrefix+StudioPath+"/", fiber.StatusTemporaryRedirect)
 	}
-	return sendJSON(c, []byte(`{"ok":true}`))
+	return web.SendJSON(c, []byte(`{"ok":true}`))
 }
 
 // sendStudio answers with a part of the pages, or with the document that they share.

@@ -6,6 +6,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/internal/jsonobj"
+	"understudy/server/internal/web"
 )
 
 // systemRoutes are health and discovery. Health remains when the others are disabled, because monitoring needs it.
@@ -48,5 +49,5 @@ func (s *Server) info(c *fiber.Ctx) error {
 	b = strconv.AppendBool(append(b, `,"crons":`...), !s.opts.Disable.Runs && s.opts.Crons != nil)
 	b = append(b, `,"langsmith":false,"langsmith_tracing_replicas":false,"langsmith_tracing_session_on_runs":false}`...)
 	b = append(b, `,"host":{"kind":"self-hosted","project_id":null,"host_revision_id":null,"revision_id":null,"tenant_id":null}}`...)
-	return sendJSON(c, b)
+	return web.SendJSON(c, b)
 }

@@ -14,12 +14,13 @@ import (
 	"understudy/compat"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/server/internal/web"
 	"understudy/thread"
 )
 
 // threadHandlers serve threads and their states.
 type threadHandlers struct {
-	*transport
+	*web.Transport
 	threads Threads
 	runs    Runs // nil: runs cannot be followed
 	guarded bool // threads that a caller may not see are answered as absent
@@ -36,7 +37,7 @@ func (h *threadHandlers) routes(route register) {
 		if err := h.threads.Delete(c.UserContext(), t); err != nil {
 			return err
 		}
-		return sendNothing(c)
+		return web.SendNothing(c)
 	}))
 	route("POST", "/threads/{thread_id}/copy", h.copyThread)
 	route("GET", "/threads/{thread_id}/storage", withThread(h.threadStorage))
@@ -49,7 +50,7 @@ func (h *threadHandlers) routes(route register) {
 
 func withThread(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		t, err := compat.ThreadID(param(c, "thread_id"))
+		t, err := compat.ThreadID(web.Param(c, "thread_id"))
 		if err != nil {
 			return err
 		}
@@ -63,12 +64,12 @@ func oneThread(c *fiber.Ctx, parts compat.ThreadParts) func(*thread.View, error)
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, compat.AppendThread(nil, v, nil, parts))
+		return web.SendJSON(c, compat.AppendThread(nil, v, nil, parts))
 	}
 }
 
 func (h *threadHandlers) createThread(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		n, err := compat.NewThread(body)
 		if err != nil {
 			return err
@@ -78,8 +79,8 @@ func (h *threadHandlers) createThread(c *fiber.Ctx) error {
 		}
 		v, err := h.threads.Create(c.UserContext(), n)
 		if made := (*thread.NotUpdated)(nil); errors.As(err, &made) {
-			_, text, _ := explain(made.Err)
-			return sendJSON(c.Status(http.StatusCreated), compat.AppendDetail(nil,
+			_, text, _ := web.Explain(made.Err)
+			return web.SendJSON(c.Status(http.StatusCreated), compat.AppendDetail(nil,
 				"Thread "+string(made.Thread)+" was created, but there were problems updating the state: "+text))
 		}
 		repeated(c, n.Key)
@@ -89,29 +90,29 @@ func (h *threadHandlers) createThread(c *fiber.Ctx) error {
 
 func (h *threadHandlers) getThread(c *fiber.Ctx, t id.Thread) error {
 	ttl := false
-	for _, v := range queries(c, "include") {
+	for _, v := range web.Queries(c, "include") {
 		ttl = ttl || slices.Contains(strings.Split(v, ","), "ttl")
 	}
 	return oneThread(c, compat.ThreadParts{TTL: ttl})(h.threads.Get(c.UserContext(), t))
 }
 
 func (h *threadHandlers) threadStorage(c *fiber.Ctx, t id.Thread) error {
-	u, err := reading(c, func(ctx context.Context) (thread.Usage, error) { return h.threads.Usage(ctx, t) })
+	u, err := web.Reading(c, func(ctx context.Context) (thread.Usage, error) { return h.threads.Usage(ctx, t) })
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendUsage(nil, t, u))
+	return web.SendJSON(c, compat.AppendUsage(nil, t, u))
 }
 
 func (h *threadHandlers) patchThread(c *fiber.Ctx, t id.Thread) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		p, err := compat.PatchThread(body)
 		if err != nil {
 			return err
 		}
 		v, err := h.threads.Patch(c.UserContext(), t, p)
 		if err == nil && strings.Contains(c.Get("Prefer"), "return=minimal") {
-			return sendNothing(c)
+			return web.SendNothing(c)
 		}
 		return oneThread(c, compat.ThreadParts{})(v, err)
 	})
@@ -119,7 +120,7 @@ func (h *threadHandlers) patchThread(c *fiber.Ctx, t id.Thread) error {
 
 // copyThread answers 409 when there is no such thread, as LangGraph Server does.
 func (h *threadHandlers) copyThread(c *fiber.Ctx) error {
-	t, err := compat.PlainThreadID(param(c, "thread_id"))
+	t, err := compat.PlainThreadID(web.Param(c, "thread_id"))
 	if err != nil {
 		return err
 	}
@@ -131,14 +132,14 @@ func (h *threadHandlers) copyThread(c *fiber.Ctx) error {
 }
 
 func (h *threadHandlers) searchThreads(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, cols, err := compat.SearchThreads(body)
 		if err != nil {
 			return err
 		}
 		more := false
-		q.Bytes = wholeBytes
-		page, err := reading(c, func(ctx context.Context) (page []*thread.View, err error) {
+		q.Bytes = web.WholeBytes
+		page, err := web.Reading(c, func(ctx context.Context) (page []*thread.View, err error) {
 			page, more, err = h.threads.Search(ctx, q)
 			return page, err
 		})
@@ -146,9 +147,9 @@ func (h *threadHandlers) searchThreads(c *fiber.Ctx) error {
 			return err
 		}
 		paginate(c, q.Limit, q.Offset, len(page), more)
-		return h.sendList(c, each(page, func(ctx context.Context, dst []byte, v *thread.View) ([]byte, error) {
+		return h.SendList(c, web.Each(page, func(ctx context.Context, dst []byte, v *thread.View) ([]byte, error) {
 			if err := h.threads.Show(ctx, q, v); err != nil {
-				return nil, passOver(err)
+				return nil, web.PassOver(err)
 			}
 			dst = slices.Grow(dst, len(v.Values)+len(v.Metadata)+1024)
 			return compat.AppendThread(dst, v, cols, compat.ThreadParts{}), nil
@@ -157,17 +158,17 @@ func (h *threadHandlers) searchThreads(c *fiber.Ctx) error {
 }
 
 func (h *threadHandlers) countThreads(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		q, err := compat.CountThreads(body)
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(reading(c, func(ctx context.Context) (int, error) { return h.threads.Count(ctx, q) }))
+		return sendCount(c)(web.Reading(c, func(ctx context.Context) (int, error) { return h.threads.Count(ctx, q) }))
 	})
 }
 
 func (h *threadHandlers) pruneThreads(c *fiber.Ctx) error {
-	return h.withBody(c, func(body []byte) error {
+	return h.WithBody(c, func(body []byte) error {
 		ids, strategy, err := compat.PruneThreads(body)
 		if err != nil {
 			return err
@@ -176,13 +177,13 @@ func (h *threadHandlers) pruneThreads(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return sendJSON(c, append(strconv.AppendInt([]byte(`{"pruned_count":`), int64(n), 10), '}'))
+		return web.SendJSON(c, append(strconv.AppendInt([]byte(`{"pruned_count":`), int64(n), 10), '}'))
 	})
 }
 
 // followThread streams the events of a thread, run after run, until the client leaves. Every event has its id.
 func (h *threadHandlers) followThread(c *fiber.Ctx, t id.Thread) error {
-	modes, err := compat.ThreadModes(queries(c, "stream_modes"))
+	modes, err := compat.ThreadModes(web.Queries(c, "stream_modes"))
 	if err != nil {
 		return err
 	}
@@ -190,7 +191,7 @@ func (h *threadHandlers) followThread(c *fiber.Ctx, t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	if err := h.slot(); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, err := h.runs.StreamThread(c.UserContext(), t, after, modes)
@@ -198,8 +199,8 @@ func (h *threadHandlers) followThread(c *fiber.Ctx, t id.Thread) error {
 		f, err = orAbsent(f, err)
 	}
 	if err != nil {
-		h.slots.give(1)
+		h.Slots.Give(1)
 		return err
 	}
-	return h.streamEvents(c, f, func(*bridge.Record) bool { return true })
+	return h.StreamEvents(c, f, func(*bridge.Record) bool { return true })
 }

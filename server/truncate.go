@@ -8,6 +8,7 @@ import (
 
 	"understudy/internal/config"
 	"understudy/internal/fault"
+	"understudy/server/internal/web"
 )
 
 // truncate empties a development server. Only programs on the same machine may call it: a browser page counts only if it was served from there.
@@ -19,7 +20,7 @@ func (s *Server) truncate(c *fiber.Ctx) error {
 	if err := s.opts.Truncate(c.UserContext()); err != nil {
 		return err
 	}
-	return sendJSON(c, []byte(`{"ok":true}`))
+	return web.SendJSON(c, []byte(`{"ok":true}`))
 }
 
 // isLocal reports whether an origin is on this machine. A request without one is not from a page.

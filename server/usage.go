@@ -7,6 +7,7 @@ import (
 
 	"understudy/compat"
 	"understudy/run/usage"
+	"understudy/server/internal/web"
 )
 
 // usageHandlers serve what runs used.
@@ -17,13 +18,13 @@ func (h *usageHandlers) routes(route register) {
 }
 
 func (h *usageHandlers) report(c *fiber.Ctx) error {
-	q, err := compat.UsageQuery(func(name string) []string { return queries(c, name) })
+	q, err := compat.UsageQuery(func(name string) []string { return web.Queries(c, name) })
 	if err != nil {
 		return err
 	}
-	report, err := reading(c, func(ctx context.Context) (*usage.Report, error) { return h.usage.Report(ctx, q) })
+	report, err := web.Reading(c, func(ctx context.Context) (*usage.Report, error) { return h.usage.Report(ctx, q) })
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendUsed(nil, report))
+	return web.SendJSON(c, compat.AppendUsed(nil, report))
 }

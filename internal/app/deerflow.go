@@ -20,13 +20,13 @@ import (
 	"understudy/id"
 	"understudy/internal/address"
 	"understudy/internal/config"
-	"understudy/server"
+	"understudy/server/deerflow/gateway"
 )
 
 // openDeerFlow opens the DeerFlow installation whose Gateway API is served; nil when there is none.
 //
 // program converts documents, as understudy does; "": they are not converted.
-func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
+func (s *Server) openDeerFlow(program string) (*gateway.Installation, error) {
 	cfg := s.cfg
 	if cfg.DeerFlow == "" || cfg.Mode == config.Worker {
 		return nil, nil
@@ -49,7 +49,7 @@ func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
 	} else {
 		s.graphs.Put(lead.Name, "DeerFlow's agent", journal.Of(s.lead, d.Home.ThreadDir))
 	}
-	out := &server.DeerFlow{DeerFlow: d, Condense: s.condense(s.lead)}
+	out := &gateway.Installation{DeerFlow: d, Condense: s.condense(s.lead)}
 	if out.Trusted, err = address.Networks(env("AUTH_TRUSTED_PROXIES")); err != nil {
 		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"understudy/run"
 	"understudy/server"
 	"understudy/server/deerflow"
+	"understudy/server/deerflow/gateway"
 	"understudy/server/guard"
 )
 
@@ -100,7 +101,7 @@ func (s *Server) nativeAuth() (Auth, error) {
 
 // accounts are those of DeerFlow, each with what it owns.
 type accounts struct {
-	*server.DeerFlow
+	*gateway.Installation
 	access.Owner
 }
 

@@ -43,6 +43,7 @@ import (
 	"understudy/run/service"
 	"understudy/run/usage"
 	"understudy/server"
+	"understudy/server/deerflow/gateway"
 	"understudy/server/guard"
 	"understudy/store"
 	"understudy/thread"
@@ -117,11 +118,11 @@ type Server struct {
 	events     *thread.Log
 	runs       *service.Service
 	items      *store.Service
-	deerflow   *server.DeerFlow // nil when its API is not served
-	sandbox    *sandbox.Local   // of DeerFlow's agent; nil: none
-	lead       *lead.Graph      // DeerFlow's agent; nil: its API is not served
-	learner    *memory.Learner  // of DeerFlow's agent; nil: none
-	http       *server.Server   // nil without a listener
+	deerflow   *gateway.Installation // nil when its API is not served
+	sandbox    *sandbox.Local        // of DeerFlow's agent; nil: none
+	lead       *lead.Graph           // DeerFlow's agent; nil: its API is not served
+	learner    *memory.Learner       // of DeerFlow's agent; nil: none
+	http       *server.Server        // nil without a listener
 }
 
 // startingAfter is how long a start may take before the port answers health and 503 on its own.

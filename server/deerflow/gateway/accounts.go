@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"bytes"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/deerflow/account"
+	"understudy/internal/fault"
+	"understudy/server/deerflow"
+	"understudy/server/internal/web"
+)
+
+func (s gateway) accountRoutes() {
+	const auth = "/v1/auth"
+	s.handle("POST", auth+"/register", anybody, s.signUp(func(c *fiber.Ctx, n account.New) (*account.User, error) {
+		return s.DeerFlow.Accounts.Register(c.UserContext(), n)
+	}))
+	s.handle("POST", auth+"/initialize", anybody, s.signUp(func(c *fiber.Ctx, n account.New) (*account.User, error) {
+		return s.DeerFlow.Accounts.Initialize(c.UserContext(), n)
+	}))
+	s.handle("POST", auth+"/login/local", anybody, s.signIn)
+	s.handle("POST", auth+"/logout", anybody, func(c *fiber.Ctx, _ *caller) error {
+		if err := s.DeerFlow.sameSite(c.Get(fiber.HeaderOrigin), c.Get(fiber.HeaderHost), c.Get(fiber.HeaderXForwardedHost)); err != nil {
+			return err
+		}
+		closeSession(c)
+		return web.SendJSON(c, deerflow.Message("Successfully logged out"))
+	})
+	s.handle("POST", auth+"/change-password", members, s.changePassword)
+	s.handle("GET", auth+"/me", members, func(c *fiber.Ctx, who *caller) error { return web.SendJSON(c, deerflow.User(who.User)) })
+	s.handle("GET", auth+"/setup-status", anybody, s.setupStatus)
+}
+
+const maxText = 64 << 10 // characters of fields that have no limit of their own
+
+// signUp makes an account and opens a session of it.
+func (s gateway) signUp(register func(*fiber.Ctx, account.New) (*account.User, error)) handler {
+	return func(c *fiber.Ctx, _ *caller) error {
+		if err := s.DeerFlow.sameSite(c.Get(fiber.HeaderOrigin), c.Get(fiber.HeaderHost), c.Get(fiber.HeaderXForwardedHost)); err != nil {
+			return err
+		}
+		return s.form(c, func(f *deerflow.Form) error {
+			n := account.New{Email: f.Required("email", 1, maxText), Password: f.Required("password", 0, maxText)}
+			remember := f.Bool("remember_me", true)
+			if err := f.Err(); err != nil {
+				return err
+			}
+			if err := account.CheckPassword(n.Password); err != nil {
+				f.Fail("password", "value_error", "Value error, "+err.Error())
+				return f.Err()
+			}
+			u, err := register(c, n)
+			if fault.Is(err, fault.Unprocessable) {
+				f.Fail("email", "value_error", err.Error())
+				return f.Err()
+			} else if err != nil {
+				return err
+			}
+			if err := s.openSession(c, u, remember); err != nil {
+				return err
+			}
+			return web.SendJSON(c.Status(http.StatusCreated), deerflow.User(u))
+		})
+	}
+}
+
+// signIn reads a form, as OAuth's password grant has it.
+func (s gateway) signIn(c *fiber.Ctx, _ *caller) error {
+	if err := s.DeerFlow.sameSite(c.Get(fiber.HeaderOrigin), c.Get(fiber.HeaderHost), c.Get(fiber.HeaderXForwardedHost)); err != nil {
+		return err
+	}
+	return s.WithBody(c, func(body []byte) error {
+		get, err := formValues(c, body)
+		if err != nil {
+			return err
+		}
+		f := deerflow.Query(get, "username", "password", "remember_me")
+		email, password, remember := f.Required("username", 0, maxText), f.Required("password", 0, maxText), f.Bool("remember_me", true)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		u, err := s.DeerFlow.Accounts.Login(c.UserContext(), email, password, s.address(c))
+		if err != nil {
+			return err
+		}
+		if err := s.openSession(c, u, remember); err != nil {
+			return err
+		}
+		return web.SendJSON(c, deerflow.Login(u))
+	})
+}
+
+func (s gateway) changePassword(c *fiber.Ctx, who *caller) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		change := account.Change{Current: f.Required("current_password", 0, maxText), Password: f.Required("new_password", 0, maxText)}
+		if email := f.Text("new_email", 1, maxText); email != nil {
+			change.Email = *email
+		}
+		remember := f.Bool("remember_me", c.Cookies(persistentCookie) != "0")
+		if err := f.Err(); err != nil {
+			return err
+		}
+		if err := account.CheckPassword(change.Password); err != nil {
+			f.Fail("new_password", "value_error", "Value error, "+err.Error())
+			return f.Err()
+		}
+		u, err := s.DeerFlow.Accounts.Change(c.UserContext(), who.User, change)
+		if fault.Is(err, fault.Unprocessable) {
+			f.Fail("new_email", "value_error", err.Error())
+			return f.Err()
+		} else if err != nil {
+			return err
+		}
+		if err := s.openSession(c, u, remember); err != nil {
+			return err
+		}
+		return web.SendJSON(c, deerflow.Message("Password changed successfully"))
+	})
+}
+
+func (s gateway) setupStatus(c *fiber.Ctx, _ *caller) error {
+	has, err := s.DeerFlow.Accounts.Store.HasAdmin(c.UserContext())
+	if err != nil {
+		return err
+	}
+	open := s.DeerFlow.Accounts.Open
+	return web.SendJSON(c, deerflow.Of(struct {
+		Setup        bool `json:"needs_setup"`
+		Registration bool `json:"registration_enabled"`
+	}{!has, open == nil || open()}))
+}
+
+// formValues reads a form, of either encoding.
+func formValues(c *fiber.Ctx, body []byte) (get func(name string) (string, bool), err error) {
+	values := url.Values{}
+	kind, params, _ := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
+	switch kind {
+	case "application/x-www-form-urlencoded":
+		values, err = url.ParseQuery(string(body))
+	case "multipart/form-data":
+		var form *multipart.Form
+		if form, err = multipart.NewReader(bytes.NewReader(body), params["boundary"]).ReadForm(maxForm); err == nil {
+			values = form.Value
+			defer func() { _ = form.RemoveAll() }()
+		}
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, "There was an error parsing the body", err)
+	}
+	return func(name string) (string, bool) { return values.Get(name), values.Has(name) }, nil
+}

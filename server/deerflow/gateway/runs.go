@@ -1,0 +1,279 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/bridge"
+	"understudy/compat"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/server/deerflow"
+	"understudy/server/internal/web"
+	"understudy/thread"
+)
+
+func (s gateway) runRoutes() {
+	const runs = "/threads/{thread_id}/runs"
+	s.handle("POST", runs, members, s.onThread(s.withRun(s.backgroundRun)))
+	s.handle("POST", runs+"/stream", members, s.onThread(s.withRun(s.streamRun)))
+	s.handle("POST", runs+"/wait", members, s.onThread(s.withRun(s.waitRun)))
+	s.handle("POST", "/runs/stream", members, s.withRun(s.streamRun))
+	s.handle("POST", "/runs/wait", members, s.withRun(s.waitRun))
+	s.handle("GET", runs, members, s.ownThread(s.listRuns))
+	s.handle("GET", runs+"/{run_id}", members, s.ownRun(func(c *fiber.Ctx, _ *caller, x *run.Run) error {
+		return s.sendRun(c, x)
+	}))
+	s.handle("POST", runs+"/{run_id}/cancel", members, s.ownRun(s.cancelRun))
+	s.handle("GET", runs+"/{run_id}/join", members, s.ownRun(s.joinRun))
+	s.handle("GET", runs+"/{run_id}/stream", members, s.ownRun(s.joinRun))
+	s.handle("POST", runs+"/{run_id}/stream", members, s.ownRun(func(c *fiber.Ctx, who *caller, x *run.Run) error {
+		if c.Query("action") != "" && !x.Status.Over() {
+			if err := s.cancelOwn(c, x, false); err != nil {
+				return err
+			}
+		}
+		return s.joinRun(c, who, x)
+	}))
+}
+
+// onThread reads the thread of the path before the body, and refuses another user's.
+func (s gateway) onThread(h handler) handler {
+	return s.ownThread(func(c *fiber.Ctx, who *caller, _ string) error { return h(c, who) })
+}
+
+// newRun is a run to be created.
+type newRun struct {
+	thread *thread.View
+	req    run.Request
+}
+
+// withRun reads a request for a run, and makes its thread when it is missing.
+func (s gateway) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
+	return func(c *fiber.Ctx, who *caller) error {
+		set, err := s.DeerFlow.Settings()
+		if err != nil {
+			return err
+		}
+		return s.WithBody(c, func(body []byte) error {
+			b, err := deerflow.ReadRun(body, set, who.id)
+			if err != nil {
+				return err
+			}
+			req, err := compat.NewRun(b.LangGraph, compat.RunForm{Followed: true})
+			if err != nil {
+				return err
+			}
+			req.KeepUndone = true
+			if err := s.Complete(c, &req); err != nil {
+				return err
+			}
+			t := web.Param(c, "thread_id")
+			if t == "" {
+				if t = b.Thread; t == "" {
+					t = string(id.NewThread())
+				} else if !deerflow.ThreadPattern.MatchString(t) {
+					return deerflow.Problems{deerflow.Mismatch(deerflow.ThreadPattern, "body", "thread_id", t)}
+				}
+			}
+			v, err := s.ensure(c, who, id.Thread(t), nil)
+			if err != nil {
+				return err
+			}
+			return h(c, &newRun{v, req})
+		})
+	}
+}
+
+// runPath is where a run is found.
+func runPath(x *run.Run) string {
+	return "/api/threads/" + string(x.Thread) + "/runs/" + string(x.ID)
+}
+
+// busyText explains a refusal as the Gateway does.
+func busyText(err error) error {
+	if fault.Is(err, fault.Conflict) {
+		return fault.Wrap(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose another multitask strategy.", err)
+	}
+	return err
+}
+
+func (s gateway) backgroundRun(c *fiber.Ctx, n *newRun) error {
+	x, err := s.Runs.Create(c.UserContext(), n.thread.ID, n.req)
+	if err != nil {
+		return busyText(err)
+	}
+	web.Of(c).Made(x)
+	c.Set("Content-Location", runPath(x))
+	return s.sendRun(c, x)
+}
+
+func (s gateway) streamRun(c *fiber.Ctx, n *newRun) error {
+	if err := s.Slot(); err != nil {
+		return err
+	}
+	x, f, err := s.Runs.Begin(c.UserContext(), n.thread.ID, n.req)
+	if err != nil {
+		s.Slots.Give(1)
+		return busyText(err)
+	}
+	web.Of(c).Made(x)
+	if err := f.Settle(c.UserContext()); err != nil {
+		f.Close(false)
+		s.Slots.Give(1)
+		return err
+	}
+	c.Set("Content-Location", runPath(x))
+	return s.StreamForm(c, f, &deerflow.Stream{Run: x})
+}
+
+// waitRun answers with the values at the end, of a run that failed too: the error is in the run.
+func (s gateway) waitRun(c *fiber.Ctx, n *newRun) error {
+	if err := s.Slot(); err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	x, f, err := s.Runs.BeginWait(ctx, n.thread.ID, n.req)
+	if err != nil {
+		s.Slots.Give(1)
+		return busyText(err)
+	}
+	web.Of(c).Made(x)
+	c.Set("Content-Location", runPath(x))
+	return s.WaitResult(c, f, func(dst []byte, res run.Result) []byte {
+		if len(res.Error) == 0 {
+			return compat.AppendResult(dst, res)
+		}
+		v, err := s.Threads.Get(ctx, x.Thread)
+		if err == nil && len(v.Values) > 0 && v.Values[0] == '{' {
+			return append(dst, v.Values...)
+		}
+		o := &jsonobj.Object{}
+		o.SetText("status", string(run.Error))
+		o.Set("error", res.Error)
+		return append(dst, o.JSON()...)
+	})
+}
+
+// ownRun lets a handler see a run of the caller's thread.
+func (s gateway) ownRun(h func(c *fiber.Ctx, who *caller, x *run.Run) error) handler {
+	return s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
+		x, err := s.findRun(c, t, web.Param(c, "run_id"))
+		if err != nil {
+			return err
+		}
+		return h(c, who, x)
+	})
+}
+
+// findRun returns a run of a thread.
+func (s gateway) findRun(c *fiber.Ctx, t, r string) (*run.Run, error) {
+	if id.Canonical(r) != r {
+		return nil, deerflow.NoRun(r)
+	}
+	x, err := s.Runs.Get(c.UserContext(), id.Thread(t), id.Run(r))
+	if fault.Is(err, fault.NotFound) {
+		return nil, deerflow.NoRun(r)
+	}
+	return x, err
+}
+
+func (s gateway) sendRun(c *fiber.Ctx, x *run.Run) error {
+	done, err := s.Runs.Completions(c.UserContext(), x)
+	if err != nil {
+		return err
+	}
+	return web.SendJSON(c, deerflow.Run(x, done[x.ID]))
+}
+
+const maxRuns = 100
+
+func (s gateway) listRuns(c *fiber.Ctx, _ *caller, t string) error {
+	list, err := s.Runs.List(c.UserContext(), id.Thread(t), run.Query{Limit: maxRuns})
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	out, err := s.runForms(c, list)
+	if err != nil {
+		return err
+	}
+	return web.SendJSON(c, deerflow.Of(out))
+}
+
+// runForms returns runs as the Gateway shows them.
+func (s gateway) runForms(c *fiber.Ctx, list []*run.Run) ([]json.RawMessage, error) {
+	done, err := s.Runs.Completions(c.UserContext(), list...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]json.RawMessage, len(list))
+	for i, x := range list {
+		out[i] = deerflow.Run(x, done[x.ID])
+	}
+	return out, nil
+}
+
+func (s gateway) cancelRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
+	f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "wait", "action")
+	wait := f.Bool("wait", false)
+	if a := c.Query("action", "interrupt"); a != "interrupt" && a != "rollback" {
+		f.Fail("action", "literal_error", "Input should be 'interrupt' or 'rollback'")
+	}
+	if err := f.Err(); err != nil {
+		return err
+	}
+	if x.Status.Over() {
+		return deerflow.NotCancellable(x)
+	}
+	if err := s.cancelOwn(c, x, wait); err != nil {
+		return err
+	}
+	if wait {
+		return web.SendNothing(c)
+	}
+	c.Status(http.StatusAccepted).Response().ResetBody()
+	return nil
+}
+
+func value(v *string) string {
+	if v == nil {
+		return ""
+	}
+	return *v
+}
+
+// cancelOwn cancels a run. One that has ended meanwhile is refused.
+func (s gateway) cancelOwn(c *fiber.Ctx, x *run.Run, wait bool) error {
+	err := s.Runs.Cancel(c.UserContext(), x.Thread, []id.Run{x.ID}, compat.CancelAction(c.Query("action")), wait)
+	if fault.Is(err, fault.NotFound) {
+		now, err := s.findRun(c, string(x.Thread), string(x.ID))
+		if err != nil {
+			return err
+		}
+		return deerflow.NotCancellable(now)
+	}
+	return err
+}
+
+// joinRun streams a run from its first kept record, or behind the one that the client has.
+func (s gateway) joinRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
+	if err := s.Slot(); err != nil {
+		return err
+	}
+	after := compat.RunOffset(c.Get("Last-Event-Id"))
+	if after == nil {
+		after = &bridge.Offset{}
+	}
+	cancel := compat.True(c.Query("cancel_on_disconnect"))
+	f, err := s.Runs.JoinStream(c.UserContext(), x.Thread, x.ID, after, compat.JoinModes(web.Queries(c, "stream_mode")), cancel)
+	if err != nil {
+		s.Slots.Give(1)
+		return err
+	}
+	c.Set("Content-Location", runPath(x))
+	return s.StreamForm(c, f, &deerflow.Stream{Run: x})
+}

@@ -1,0 +1,314 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/server/deerflow"
+	"understudy/server/internal/web"
+	"understudy/thread"
+)
+
+func (s gateway) threadRoutes() {
+	s.handle("POST", "/threads", members, s.createThread)
+	s.handle("POST", "/threads/search", members, s.searchThreads)
+	s.handle("GET", "/threads/{thread_id}", members, s.existing(func(c *fiber.Ctx, _ *caller, v *thread.View) error {
+		v, err := s.Threads.Get(c.UserContext(), v.ID)
+		if fault.Is(err, fault.NotFound) { // it was deleted meanwhile
+			return deerflow.NoThread(web.Param(c, "thread_id"))
+		} else if err != nil {
+			return err
+		}
+		return web.SendJSON(c, deerflow.Thread(v, true))
+	}))
+	s.handle("PATCH", "/threads/{thread_id}", members, s.existing(s.patchThread))
+	s.handle("DELETE", "/threads/{thread_id}", members, s.deleteThread)
+	s.handle("GET", "/threads/{thread_id}/state", members, s.existing(func(c *fiber.Ctx, _ *caller, v *thread.View) error {
+		return s.sendState(c, v.ID, "")
+	}))
+	s.handle("POST", "/threads/{thread_id}/state", members, s.existing(s.updateState))
+	s.handle("POST", "/threads/{thread_id}/history", members, s.existing(s.history))
+}
+
+// lead is the graph of DeerFlow's agent.
+const lead = "lead_agent"
+
+// existing lets a handler see a thread that exists and is the caller's. All others are not found, in the same words.
+func (s gateway) existing(h func(c *fiber.Ctx, who *caller, v *thread.View) error) handler {
+	return func(c *fiber.Ctx, who *caller) error {
+		t, err := threadOf(c)
+		if err != nil {
+			return err
+		}
+		v, err := s.owned(c, who, t)
+		if err != nil {
+			return err
+		}
+		return h(c, who, v)
+	}
+}
+
+// owned returns a thread of the caller, without its values.
+func (s gateway) owned(c *fiber.Ctx, who *caller, t string) (*thread.View, error) {
+	v, err := s.bare(c.UserContext(), id.Thread(t))
+	if fault.Is(err, fault.NotFound) || err == nil && !owns(who, v) {
+		return nil, deerflow.NoThread(t)
+	}
+	return v, err
+}
+
+// bare returns a thread without its values, which may be large.
+func (s gateway) bare(ctx context.Context, t id.Thread) (*thread.View, error) {
+	page, _, err := s.Threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t}, Limit: 1}, NoValues: true})
+	if err == nil && len(page) == 0 {
+		err = fault.New(fault.NotFound, "Thread not found")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return page[0], nil
+}
+
+func owns(who *caller, v *thread.View) bool {
+	return gjson.GetBytes(v.Metadata, deerflow.OwnerKey).String() == who.id
+}
+
+// stamped returns metadata of a client with the owner in it, and without what the server alone may say.
+func stamped(metadata json.RawMessage, owner string) json.RawMessage {
+	o := jsonobj.Of(metadata)
+	for _, key := range deerflow.ReservedKeys {
+		o.Delete(key)
+	}
+	if owner != "" {
+		o.SetText(deerflow.OwnerKey, owner)
+	}
+	return o.JSON()
+}
+
+// ensure returns the caller's thread with an id, made if there is none. made: it was.
+func (s gateway) ensure(c *fiber.Ctx, who *caller, t id.Thread, metadata json.RawMessage) (v *thread.View, err error) {
+	if v, err = s.Threads.Create(c.UserContext(), thread.New{ID: t, Metadata: stamped(metadata, who.id), IfExists: "do_nothing", NoValues: true}); err != nil {
+		return nil, err
+	}
+	if !owns(who, v) {
+		return nil, deerflow.NoThread(string(t))
+	}
+	return v, nil
+}
+
+func (s gateway) createThread(c *fiber.Ctx, who *caller) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		t := f.Text("thread_id", 1, 64)
+		metadata := f.Object("metadata")
+		f.Text("assistant_id", 0, maxText)
+		if t != nil && f.Err() == nil {
+			f.Pattern("thread_id", deerflow.ThreadPattern)
+		}
+		if err := f.Err(); err != nil {
+			return err
+		}
+		key := id.NewThread()
+		if t != nil {
+			key = id.Thread(*t)
+		}
+		v, err := s.ensure(c, who, key, metadata)
+		if err != nil {
+			return err
+		}
+		web.Of(c).Thread = string(v.ID)
+		return web.SendJSON(c, deerflow.Thread(v, false))
+	})
+}
+
+func (s gateway) searchThreads(c *fiber.Ctx, who *caller) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		q := thread.Search{Query: thread.Query{SortBy: "updated_at", Limit: f.Int("limit", 100, 1, 1000), Offset: f.Int("offset", 0, 0, 1<<30)}, NoValues: true}
+		metadata := f.Object("metadata")
+		if status := f.Text("status", 0, 100); status != nil {
+			q.Status = thread.Status(*status)
+		}
+		gjson.ParseBytes(metadata).ForEach(func(_, v gjson.Result) bool {
+			if v.IsObject() || v.IsArray() {
+				f.Fail("metadata", "value_error", "Value error, a filter compares with a text, a number, a boolean or null")
+				return false
+			}
+			return true
+		})
+		if err := f.Err(); err != nil {
+			return err
+		}
+		q.Metadata = stamped(metadata, who.id)
+		page, _, err := s.Threads.Search(c.UserContext(), q)
+		if err != nil {
+			return err
+		}
+		q.NoValues, q.Extract = true, map[string]string{"title": "values.title"}
+		out := make([]json.RawMessage, len(page))
+		for i, v := range page {
+			if err := s.Threads.Show(c.UserContext(), q, v); err != nil {
+				return err
+			}
+			out[i] = deerflow.ThreadRow(v)
+		}
+		return web.SendJSON(c, deerflow.Of(out))
+	})
+}
+
+func (s gateway) patchThread(c *fiber.Ctx, _ *caller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		metadata := f.Object("metadata")
+		if err := f.Err(); err != nil {
+			return err
+		}
+		p := thread.Patch{Metadata: stamped(metadata, ""), Quiet: onlyPin(metadata)}
+		next, err := s.Threads.Patch(c.UserContext(), v.ID, p)
+		if err != nil {
+			return err
+		}
+		return web.SendJSON(c, deerflow.Thread(next, false))
+	})
+}
+
+// onlyPin reports whether a patch pins a thread and does nothing else: its place among the others stays.
+func onlyPin(metadata json.RawMessage) bool {
+	keys := jsonobj.Of(metadata).Keys()
+	return len(keys) == 1 && keys[0] == "deerflow_pinned"
+}
+
+func (s gateway) deleteThread(c *fiber.Ctx, who *caller) error {
+	t := web.Param(c, "thread_id")
+	v, err := s.owned(c, who, t)
+	if err != nil {
+		return err
+	}
+	if busy, err := s.busy(c, t); err != nil {
+		return err
+	} else if busy {
+		return fault.New(fault.Conflict, "Thread has work in flight. Delete it after the work finishes.")
+	}
+	if err := s.Threads.Delete(c.UserContext(), v.ID); err != nil {
+		return err
+	}
+	// The files go last: without their thread they cannot be reached, and another attempt is a 404.
+	had, err := s.DeerFlow.Home.Remove(who.id, t)
+	if err != nil {
+		return err
+	}
+	text := "Deleted local thread data for " + t
+	if !had {
+		text = "No local data for " + t
+	}
+	return web.SendJSON(c, deerflow.Success(text))
+}
+
+// busy reports whether a run of a thread is pending or running.
+func (s gateway) busy(c *fiber.Ctx, t string) (bool, error) {
+	for _, status := range []run.Status{run.Running, run.Pending} {
+		list, err := s.Runs.List(c.UserContext(), id.Thread(t), run.Query{Status: status, Limit: 1, Bytes: 1})
+		if fault.Is(err, fault.NotFound) {
+			return false, nil
+		} else if err != nil || len(list) > 0 {
+			return len(list) > 0, err
+		}
+	}
+	return false, nil
+}
+
+func (s gateway) sendState(c *fiber.Ctx, t id.Thread, at id.Checkpoint) error {
+	snapshot, err := s.Threads.State(c.UserContext(), checkpointer.Key{Thread: t, ID: at}, false)
+	if err != nil {
+		return err
+	}
+	return web.SendJSON(c, deerflow.State(snapshot))
+}
+
+// updateState writes values into the state, such as another title.
+func (s gateway) updateState(c *fiber.Ctx, _ *caller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		values, node, at := f.Object("values"), f.Text("as_node", 0, 1000), f.Text("checkpoint_id", 0, 100)
+		if raw := f.Object("checkpoint"); raw != nil {
+			given := gjson.GetBytes(raw, "checkpoint_id").String()
+			at = &given
+		}
+		if err := f.Err(); err != nil {
+			return err
+		}
+		if unknown := deerflow.UnknownFields(values); unknown != "" {
+			return fault.New(fault.Unprocessable, "Unknown thread-state field(s): "+unknown)
+		}
+		if busy, err := s.busy(c, string(v.ID)); err != nil {
+			return err
+		} else if busy {
+			return fault.New(fault.Conflict, "Thread has a run in flight. Update state after the run finishes.")
+		}
+		place := thread.Place{Key: checkpointer.Key{Thread: v.ID}}
+		if at != nil {
+			place.ID = id.Checkpoint(*at)
+		}
+		update := graph.StateUpdate{Values: values}
+		if node != nil {
+			update.AsNode = *node
+		}
+		if err := s.attach(c, v); err != nil {
+			return err
+		}
+		next, err := s.Threads.UpdateState(c.UserContext(), place, [][]graph.StateUpdate{{update}})
+		if fault.Is(err, fault.NotFound) {
+			return deerflow.Fail(http.StatusNotFound, "Checkpoint not found")
+		} else if err != nil {
+			return err
+		}
+		return s.sendState(c, v.ID, next.ID)
+	})
+}
+
+// attach makes a thread one of the lead agent, as a run would: a title may be set before the first one.
+func (s gateway) attach(c *fiber.Ctx, v *thread.View) error {
+	if gjson.GetBytes(v.Metadata, "graph_id").Exists() {
+		return nil
+	}
+	o := &jsonobj.Object{}
+	o.SetText("graph_id", lead)
+	o.SetText("assistant_id", string(id.DefaultAssistant(lead)))
+	_, err := s.Threads.Patch(c.UserContext(), v.ID, thread.Patch{Metadata: o.JSON()})
+	return err
+}
+
+func (s gateway) history(c *fiber.Ctx, _ *caller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		q := thread.HistoryQuery{Thread: v.ID, Limit: f.Int("limit", 10, 1, 100)}
+		if before := f.Text("before", 0, 100); before != nil {
+			q.Before = id.Checkpoint(*before)
+		}
+		if err := f.Err(); err != nil {
+			return err
+		}
+		entries, err := s.Threads.ReadHistory(c.UserContext(), q)
+		if err != nil {
+			return err
+		}
+		defer entries.Close()
+		out := []json.RawMessage{}
+		for {
+			e, err := entries.Next(c.UserContext())
+			if errors.Is(err, io.EOF) {
+				return web.SendJSON(c, deerflow.Of(out))
+			} else if err != nil {
+				return err
+			}
+			out = append(out, deerflow.HistoryEntry(e, len(out) == 0 && q.Before == ""))
+		}
+	})
+}

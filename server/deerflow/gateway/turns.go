@@ -1,0 +1,305 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+	domain "understudy/deerflow"
+	"understudy/eventstore"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/server/deerflow"
+	"understudy/server/internal/web"
+	"understudy/thread"
+)
+
+// turnRoutes serve what the web UI does with single turns: answer again, edit, branch.
+func (s gateway) turnRoutes() {
+	s.handle("POST", "/threads/{thread_id}/runs/regenerate/prepare", members, s.existing(s.prepareRegenerate))
+	s.handle("POST", "/threads/{thread_id}/runs/edit-regenerate/prepare", members, s.existing(s.prepareEdit))
+	s.handle("POST", "/threads/{thread_id}/compact", members, s.existing(s.compact))
+}
+
+// turn is a question, its answers and the run that gave them.
+type turn struct {
+	question *eventstore.Event
+	answers  []*eventstore.Event
+	run      id.Run
+	last     bool // of the thread
+}
+
+// errTurn: no message of the transcript has the id, or its turn has no question of a person.
+var errTurn = fault.New(fault.NotFound, "Message not found")
+
+// turnOf finds the turn of a message, from the end of the transcript on.
+func (s gateway) turnOf(c *fiber.Ctx, t id.Thread, message string) (*turn, error) {
+	var later []*eventstore.Event // of the turn, newest first
+	last, found := true, false
+	for before := eventstore.Seq(0); ; {
+		page, more, err := s.messages(c.UserContext(), eventstore.PageQuery{Thread: t, Before: before, Backward: true}, 200)
+		if err != nil {
+			return nil, err
+		}
+		for i := len(page) - 1; i >= 0; i-- {
+			e := page[i]
+			content := gjson.ParseBytes(e.Content)
+			found = found || content.Get("id").String() == message
+			if e.Type != eventstore.TypeHuman || content.Get("additional_kwargs.hide_from_ui").Bool() {
+				later = append(later, e)
+				continue
+			}
+			if found {
+				out := &turn{question: e, run: e.Run, last: last}
+				for j := len(later) - 1; j >= 0; j-- {
+					out.answers = append(out.answers, later[j])
+				}
+				return out, nil
+			}
+			later, last = nil, false
+		}
+		if !more || len(page) == 0 {
+			return nil, errTurn
+		}
+		before = page[0].Seq
+	}
+}
+
+// checkpointOf returns the newest checkpoint of a run with this source; "": of any.
+func (s gateway) checkpointOf(c *fiber.Ctx, t id.Thread, r id.Run, source string) (*checkpointer.Snapshot, error) {
+	where := &jsonobj.Object{}
+	where.SetText("run_id", string(r))
+	if source != "" {
+		where.SetText("source", source)
+	}
+	entries, err := s.Threads.ReadHistory(c.UserContext(), thread.HistoryQuery{Thread: t, Metadata: where.JSON(), Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer entries.Close()
+	at, err := entries.Next(c.UserContext())
+	if errors.Is(err, io.EOF) {
+		return nil, fault.New(fault.Conflict, "This turn has no checkpoint any more.")
+	}
+	return at, err
+}
+
+// serverKwargs are additional_kwargs of a message that its next run writes again.
+var serverKwargs = []string{"run_id", "timestamp"}
+
+// again returns the question of a turn as the input of another run. It gets an ID of its own: it belongs to that run, not to the one before.
+func again(content json.RawMessage) *jsonobj.Object {
+	m := jsonobj.Of(content)
+	extra := jsonobj.Of(m.Get("additional_kwargs"))
+	for _, key := range serverKwargs {
+		extra.Delete(key)
+	}
+	m.Set("additional_kwargs", extra.JSON())
+	m.Delete("response_metadata")
+	m.SetText("id", uuid.NewString())
+	return m
+}
+
+// replay is what a client sends to let a turn run again: from the checkpoint before its question.
+func (s gateway) replay(c *fiber.Ctx, t id.Thread, of *turn, message string, question json.RawMessage, more map[string]string) (*jsonobj.Object, error) {
+	at, err := s.checkpointOf(c, t, of.run, "input")
+	if err != nil {
+		return nil, err
+	}
+	input, checkpoint, metadata, out := &jsonobj.Object{}, &jsonobj.Object{}, &jsonobj.Object{}, &jsonobj.Object{}
+	input.Set("messages", append(append(json.RawMessage("["), question...), ']'))
+	checkpoint.SetText("checkpoint_ns", "")
+	checkpoint.SetText("checkpoint_id", string(at.ID))
+	checkpoint.Set("checkpoint_map", json.RawMessage("{}"))
+	metadata.SetText("regenerate_from_message_id", message)
+	metadata.SetText("regenerate_from_run_id", string(of.run))
+	metadata.SetText("regenerate_checkpoint_id", string(at.ID))
+	for key, value := range more {
+		metadata.SetText(key, value)
+	}
+	out.Set("input", input.JSON())
+	out.Set("checkpoint", checkpoint.JSON())
+	out.Set("metadata", metadata.JSON())
+	out.SetText("target_run_id", string(of.run))
+	return out, nil
+}
+
+func (s gateway) prepareRegenerate(c *fiber.Ctx, _ *caller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		message := f.Required("message_id", 1, 1000)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		of, err := s.idleTurn(c, v, message)
+		if err != nil {
+			return err
+		}
+		out, err := s.replay(c, v.ID, of, message, again(json.RawMessage(of.question.Content)).JSON(), nil)
+		if err != nil {
+			return err
+		}
+		return web.SendJSON(c, out.JSON())
+	})
+}
+
+// idleTurn is turnOf for a thread on which no run is in flight.
+func (s gateway) idleTurn(c *fiber.Ctx, v *thread.View, message string) (*turn, error) {
+	if busy, err := s.busy(c, string(v.ID)); err != nil {
+		return nil, err
+	} else if busy {
+		return nil, fault.New(fault.Conflict, "Thread has a run in flight. Try again after the run finishes.")
+	}
+	return s.turnOf(c, v.ID, message)
+}
+
+// prepareEdit is prepareRegenerate with another question.
+func (s gateway) prepareEdit(c *fiber.Ctx, _ *caller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		message, text := f.Required("human_message_id", 1, 1000), f.Required("replacement_text", 1, maxText)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		of, err := s.idleTurn(c, v, message)
+		if err != nil {
+			return err
+		}
+		if gjson.GetBytes(of.question.Content, "id").String() != message {
+			return errTurn
+		}
+		question := again(json.RawMessage(of.question.Content))
+		question.SetText("content", text)
+		next := question.Text("id")
+		out, err := s.replay(c, v.ID, of, message, question.JSON(), map[string]string{"replay_kind": "edit", "edit_source_message_id": message})
+		if err != nil {
+			return err
+		}
+		sources := []string{message}
+		for _, a := range of.answers {
+			sources = append(sources, gjson.GetBytes(a.Content, "id").String())
+		}
+		list, err := json.Marshal(sources)
+		if err != nil {
+			return err
+		}
+		out.SetText("replacement_human_message_id", next)
+		out.Set("source_message_ids", list)
+		return web.SendJSON(c, out.JSON())
+	})
+}
+
+// compact replaces the older part of a conversation by a summary, for the model: people see all of it as before.
+func (s gateway) compact(c *fiber.Ctx, _ *caller, v *thread.View) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		how := domain.Condensing{Force: f.Bool("force", true), Keep: f.Amount("keep")}
+		if name := f.Text("model_name", 0, 200); name != nil {
+			how.Model = *name
+		}
+		f.Text("agent_name", 0, 200) // the summary is written by the same model for every agent
+		if err := f.Err(); err != nil {
+			return err
+		}
+		if busy, err := s.busy(c, string(v.ID)); err != nil {
+			return err
+		} else if busy {
+			return fault.New(fault.Conflict, "Thread has a run in flight. Compact the context after the run finishes.")
+		} else if len(jsonobj.Of(v.Interrupts).Keys()) > 0 { // an update would take the question back
+			return fault.New(fault.Conflict, "Thread waits for an answer. Compact the context after it.")
+		}
+		if err := s.attach(c, v); err != nil {
+			return err
+		}
+		done, err := s.DeerFlow.Condense(c.UserContext(), v.ID, how)
+		if err != nil {
+			return err
+		}
+		return web.SendJSON(c, deerflow.Compacted(v.ID, done))
+	})
+}
+
+// goalRoutes serve what a thread works towards.
+func (s gateway) goalRoutes() {
+	const goal = "/threads/{thread_id}/goal"
+	show := func(c *fiber.Ctx, v json.RawMessage) error {
+		o := &jsonobj.Object{}
+		o.Set("goal", v)
+		return web.SendJSON(c, o.JSON())
+	}
+	none := json.RawMessage("null")
+	s.handle("GET", goal, members, s.ownThread(func(c *fiber.Ctx, _ *caller, t string) error {
+		v, err := s.goalOf(c, id.Thread(t))
+		if err != nil {
+			return err
+		}
+		return show(c, v)
+	}))
+	s.handle("PUT", goal, members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
+		return s.form(c, func(f *deerflow.Form) error {
+			objective, most := f.Required("objective", 1, 4000), f.Int("max_continuations", 8, 0, 8)
+			if err := f.Err(); err != nil {
+				return err
+			}
+			v, err := s.ensure(c, who, id.Thread(t), nil)
+			if err != nil {
+				return err
+			}
+			now := time.Now().UTC().Format(time.RFC3339Nano)
+			goal, err := json.Marshal(map[string]any{
+				"objective": objective, "status": "active", "max_continuations": most, "continuation_count": 0, "created_at": now, "updated_at": now,
+			})
+			if err != nil {
+				return err
+			}
+			if err := s.setGoal(c, v, goal); err != nil {
+				return err
+			}
+			return show(c, goal)
+		})
+	}))
+	s.handle("DELETE", goal, members, s.existing(func(c *fiber.Ctx, _ *caller, v *thread.View) error {
+		have, err := s.goalOf(c, v.ID)
+		if err == nil && string(have) != string(none) {
+			err = s.setGoal(c, v, none)
+		}
+		if err != nil {
+			return err
+		}
+		return show(c, none)
+	}))
+}
+
+// goalOf returns the goal of a thread; null when it has none.
+func (s gateway) goalOf(c *fiber.Ctx, t id.Thread) (json.RawMessage, error) {
+	at, err := s.Threads.State(c.UserContext(), checkpointer.Key{Thread: t}, false)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	if err == nil {
+		if goal := jsonobj.Of(at.Values).Get("goal"); goal != nil {
+			return goal, nil
+		}
+	}
+	return json.RawMessage("null"), nil
+}
+
+func (s gateway) setGoal(c *fiber.Ctx, v *thread.View, goal json.RawMessage) error {
+	if busy, err := s.busy(c, string(v.ID)); err != nil {
+		return err
+	} else if busy {
+		return fault.New(fault.Conflict, "Thread has a run in flight. Update state after the run finishes.")
+	}
+	if err := s.attach(c, v); err != nil {
+		return err
+	}
+	values := &jsonobj.Object{}
+	values.Set("goal", goal)
+	_, err := s.Threads.UpdateState(c.UserContext(), thread.Place{Key: checkpointer.Key{Thread: v.ID}}, [][]graph.StateUpdate{{{Values: values.JSON()}}})
+	return err
+}

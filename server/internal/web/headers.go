@@ -1,0 +1,32 @@
+package web
+
+import (
+	"log/slog"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/internal/header"
+)
+
+// logged returns the headers that http.logging_headers adds to the log line of a request.
+func logged(c *fiber.Ctx, f header.Filter) []slog.Attr {
+	var attrs []slog.Attr
+	for name, value := range selected(c, f) {
+		attrs = append(attrs, slog.String(name, value))
+	}
+	return attrs
+}
+
+func selected(c *fiber.Ctx, f header.Filter) map[string]string {
+	if len(f.Includes) == 0 {
+		return nil
+	}
+	headers := map[string]string{}
+	c.Request().Header.VisitAll(func(k, v []byte) {
+		if f.Selects(string(k)) {
+			headers[strings.ToLower(string(k))] = strings.ToValidUTF8(string(v), "\ufffd")
+		}
+	})
+	return headers
+}
