@@ -126,6 +126,8 @@ type Streams struct {
 	// Records and Bytes are how much per thread, the tokens leaving first; 0: 10,000 and 64 MiB.
 	Records int
 	Bytes   int64
+	// Memory is how many bytes of all threads together; 0: 256 MiB, or an eighth of Go's memory limit. The database has what does not fit.
+	Memory int64
 }
 
 // Python says how Python graphs of File are executed: in worker processes.
@@ -213,6 +215,7 @@ func (c Config) flags() (given map[string]string, mistake error) {
 	f.duration("resumable-ttl", c.Streams.TTL)
 	f.number("stream-records", int64(c.Streams.Records))
 	f.number("stream-bytes", c.Streams.Bytes)
+	f.number("stream-memory", c.Streams.Memory)
 	f.text("python", c.Python.Interpreter)
 	f.number("workers", int64(c.Python.Workers))
 	f.number("jobs-per-worker", int64(c.Python.RunsPerWorker))

@@ -25,7 +25,7 @@ func full() Config {
 		Redis:   Redis{URL: "rediss://h", CA: "/ca.pem", Prefix: "p"},
 		HTTP:    HTTP{Cert: "c.pem", Key: "k.pem", ClientCA: "a.pem", Prefix: "/p", MaxBody: 1 << 20, MaxBodies: 1 << 30, DeerFlow: "conformance/deerflow/kit/config.yaml", IgnoreAuth: true, NoAuth: true, Studio: true, TrustedProxies: "10.0.0.0/8"},
 		Runs:    Runs{Concurrency: 3, ByGraph: map[string]int{"a": 1, "b": 0}, Timeout: time.Hour, Grace: time.Second, Drain: time.Second, Lease: time.Minute, Traces: "content"},
-		Streams: Streams{TTL: time.Minute, Records: 500, Bytes: 2 << 20},
+		Streams: Streams{TTL: time.Minute, Records: 500, Bytes: 2 << 20, Memory: 3 << 20},
 		Python:  Python{Interpreter: "/p", Workers: 2, RunsPerWorker: 4, MaxMemory: 1 << 30, MaxRuns: 9, GateTimeout: 7 * time.Second, AllowBroken: true},
 	}
 }
@@ -58,7 +58,7 @@ func TestConfigHasEverySetting(t *testing.T) {
 	for _, name := range []string{
 		"Host", "Port", "Data", "DatabaseURL", "DatabaseConnections", "DatabaseTimeout", "Lease", "RedisURL", "RedisCA", "RedisPrefix", "Python", "Workers", "JobsPerWorker",
 		"Concurrency", "WorkerMemory", "WorkerMaxRuns", "AllowBrokenGraphs", "Synchronous", "Grace", "Drain", "RunTimeout", "ResumableTTL", "SearchTimeout", "StreamRecords",
-		"StreamBytes", "MaxBody", "MaxBodies", "DeerFlow", "IgnoreAuth", "NoAuth", "Studio", "Traces", "GateTimeout", "TrustedProxies", "AuditRetention", "TLSCert", "TLSKey", "TLSClientCA",
+		"StreamBytes", "StreamMemory", "MaxBody", "MaxBodies", "DeerFlow", "IgnoreAuth", "NoAuth", "Studio", "Traces", "GateTimeout", "TrustedProxies", "AuditRetention", "TLSCert", "TLSKey", "TLSClientCA",
 	} {
 		if name == "Workers" && before.Workers == 2 {
 			continue // the number of cores

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"understudy/id"
+	"understudy/internal/memlimit"
 )
 
 // Offset is the position of a record in the stream of its thread. On the wire it is "<ms>-<n>". Offsets of a thread only
@@ -70,7 +71,7 @@ type Kind uint8
 
 const (
 	Data     Kind = iota // anything a client sees
-	Token                // a piece of a message: not stored in the database, and evicted first
+	Token                // a piece of a message: evicted first
 	Terminal             // the run has ended; its last record
 )
 
@@ -163,6 +164,8 @@ type Options struct {
 	// Records and Bytes limit the records kept for replay, per thread: 10,000 and 64 MiB.
 	Records int
 	Bytes   int64
+	// Total limits their bytes over all threads: 256 MiB, or an eighth of Go's memory limit.
+	Total int64
 	// TTL is how long kept records outlive the last kept run of their thread: 1 h.
 	TTL time.Duration
 	// LagBytes limits the memory of unread records of a thread: 64 MiB. Above a sixteenth of it the oldest records move to disk. The limit is
@@ -184,6 +187,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.Records = cmp.Or(o.Records, 10_000)
 	o.Bytes = cmp.Or(o.Bytes, 64<<20)
+	o.Total = cmp.Or(o.Total, memlimit.Share(8, 256<<20))
 	o.TTL = cmp.Or(o.TTL, time.Hour)
 	o.LagBytes = cmp.Or(o.LagBytes, 64<<20)
 	o.SpillBytes = cmp.Or(o.SpillBytes, 1<<30)

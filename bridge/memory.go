@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -21,6 +22,9 @@ type Memory struct {
 
 	spillers spillers
 	spilled  atomic.Int64 // bytes on disk, of all threads
+
+	kept     atomic.Int64 // bytes kept for replay, of all threads
+	evicting sync.Mutex   // held by the publisher that makes room
 
 	mu     sync.RWMutex // guards topics; taken before the lock of a topic
 	topics map[id.Thread]*topic
@@ -58,7 +62,54 @@ func (m *Memory) Publish(_ context.Context, t id.Thread, records []*Record) erro
 	p := m.locked(t)
 	p.publish(m.now(), records, &m.opts)
 	p.mu.Unlock()
+	if m.kept.Load() > m.opts.Total && m.evicting.TryLock() {
+		m.evict()
+		m.evicting.Unlock()
+	}
 	return nil
+}
+
+// evict drops kept records until an eighth of the limit of all threads is free again: all of threads on which no kept run goes, from the one that ended
+// first, and then half of the others, from the one that keeps most.
+func (m *Memory) evict() {
+	type keeper struct {
+		*topic
+		busy           bool
+		bytes, expires int64
+	}
+	var keepers []keeper
+	m.mu.RLock()
+	for _, p := range m.topics {
+		p.mu.Lock()
+		if p.keptBytes > 0 {
+			keepers = append(keepers, keeper{p, p.open > 0, p.keptBytes, p.expires})
+		}
+		p.mu.Unlock()
+	}
+	m.mu.RUnlock()
+	slices.SortFunc(keepers, func(a, b keeper) int {
+		switch {
+		case a.busy != b.busy && a.busy:
+			return 1
+		case a.busy != b.busy:
+			return -1
+		case a.busy:
+			return cmp.Compare(b.bytes, a.bytes)
+		}
+		return cmp.Compare(a.expires, b.expires)
+	})
+	for _, k := range keepers {
+		if m.kept.Load() <= m.opts.Total-m.opts.Total/8 {
+			return
+		}
+		k.mu.Lock()
+		if k.open == 0 {
+			k.shrink(0, 0)
+		} else {
+			k.shrink(len(k.kept)/2, k.keptBytes/2)
+		}
+		k.mu.Unlock()
+	}
 }
 
 // Deliver passes records of a stream that is stored elsewhere, with their offsets, to its subscribers. It does not keep them.

@@ -3,12 +3,14 @@ package bridge_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -148,4 +150,90 @@ func TestDeliver(t *testing.T) {
 		require.ErrorIs(t, err, bridge.ErrInterrupted, "nothing of it was kept for replay")
 		s.Close()
 	}
+}
+
+// However many threads keep records, all of them together keep no more than the limit, and whoever subscribes learns what is missing.
+func TestWhatAllThreadsKeepIsBounded(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		const total = 64 << 10
+		m := bridge.NewMemory(bridge.Options{Total: total})
+		random := rand.New(rand.NewPCG(seed, 0))
+		kept := map[id.Thread][]*bridge.Record{}
+		ended := map[id.Run]bool{}
+		for range 400 {
+			thread := id.Thread(fmt.Sprint(random.IntN(30)))
+			r := id.Run(fmt.Sprint(thread, "-", len(kept[thread])/40))
+			if random.IntN(20) == 0 {
+				require.NoError(t, m.Forget(t.Context(), thread, ""))
+				delete(kept, thread)
+				continue
+			}
+			if ended[r] {
+				continue
+			}
+			batch := make([]*bridge.Record, 1+random.IntN(8))
+			for i := range batch {
+				batch[i] = &bridge.Record{Run: r, Kept: true, Kind: bridge.Kind(random.IntN(2)), Data: make([]byte, random.IntN(2000))}
+			}
+			if random.IntN(10) == 0 {
+				batch[len(batch)-1].Kind, ended[r] = bridge.Terminal, true
+			}
+			require.NoError(t, m.Publish(t.Context(), thread, batch))
+			kept[thread] = append(kept[thread], batch...)
+			counted, held := bridge.Kept(m)
+			require.Equal(t, held, counted)
+			require.LessOrEqual(t, held, int64(total))
+
+			after := bridge.Offset{}
+			if n := random.IntN(len(kept[thread]) + 1); n > 0 {
+				after = kept[thread][n-1].Offset
+			}
+			sub, err := m.Subscribe(t.Context(), thread, &after)
+			require.NoError(t, err)
+			replay, err := sub.Replay(t.Context())
+			require.NoError(t, err)
+			want := bridge.NoGap
+			for _, rec := range kept[thread] {
+				switch {
+				case rec.Offset.Compare(after) <= 0:
+				case len(replay) > 0 && replay[0] == rec:
+					replay = replay[1:]
+				case rec.Kind == bridge.Token:
+					want = max(want, bridge.TokenGap)
+				default:
+					want = bridge.RecordGap
+				}
+			}
+			require.Empty(t, replay, "each once, in order")
+			require.Equal(t, want, sub.Gap(""))
+			sub.Close()
+		}
+		require.NoError(t, m.Close())
+	}
+}
+
+// Many publishers at once stay within the limit too, but for what each is publishing.
+func TestPublishersShareTheLimit(t *testing.T) {
+	t.Parallel()
+	const total, publishers, batch = 4 << 20, 8, 4 << 10
+	m := bridge.NewMemory(bridge.Options{Total: total})
+	var all sync.WaitGroup
+	for p := range publishers {
+		all.Go(func() {
+			for i := range 2000 {
+				r := &bridge.Record{Run: id.Run(fmt.Sprint(p, i/10)), Kept: true, Data: make([]byte, batch)}
+				if i%10 == 9 {
+					r.Kind = bridge.Terminal
+				}
+				assert.NoError(t, m.Publish(t.Context(), id.Thread(fmt.Sprint(p, i/100)), []*bridge.Record{r}))
+			}
+		})
+	}
+	all.Wait()
+	counted, held := bridge.Kept(m)
+	require.Equal(t, held, counted)
+	require.LessOrEqual(t, held, int64(total+publishers*2*batch))
+	require.Greater(t, held, int64(total/2), "no more is dropped than has to be")
+	require.NoError(t, m.Close())
 }

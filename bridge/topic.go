@@ -80,7 +80,7 @@ func (p *topic) publish(now int64, records []*Record, opts *Options) {
 		p.keep(r, now+opts.TTL.Milliseconds())
 	}
 	if len(p.kept) > opts.Records || p.keptBytes > opts.Bytes {
-		p.shrink(opts)
+		p.shrink(opts.Records-opts.Records/8, opts.Bytes-opts.Bytes/8)
 	}
 	p.deliver(records, opts)
 }
@@ -135,13 +135,18 @@ func (p *topic) keep(r *Record, expires int64) {
 		return
 	}
 	p.kept = append(p.kept, r)
-	p.keptBytes += size(r)
+	p.holds(p.keptBytes + size(r))
 }
 
-// shrink drops kept records until an eighth of the limits is free again. Dropping touches all kept records, so its cost is shared by
-// many records. Tokens go first, then the oldest records, and records of a running run only when nothing else is left.
-func (p *topic) shrink(opts *Options) {
-	records, bytes := opts.Records-opts.Records/8, opts.Bytes-opts.Bytes/8
+// holds notes how many bytes are kept now.
+func (p *topic) holds(bytes int64) {
+	p.owner.kept.Add(bytes - p.keptBytes)
+	p.keptBytes = bytes
+}
+
+// shrink drops kept records until no more than these are left. Dropping touches all kept records, so the callers drop many at a time. Tokens go
+// first, then the oldest records, and records of a running run only when nothing else is left.
+func (p *topic) shrink(records int, bytes int64) {
 	for _, may := range []func(*Record) bool{
 		func(r *Record) bool { return r.Kind == Token },
 		func(r *Record) bool { return p.runs[r.Run].ended },
@@ -166,21 +171,23 @@ func (p *topic) shrink(opts *Options) {
 
 // filter keeps only the records for which stays returns true.
 func (p *topic) filter(stays func(*Record) bool) {
-	kept := make([]*Record, 0, len(p.kept))
-	p.keptBytes = 0
+	var kept []*Record
+	bytes := int64(0)
 	for _, r := range p.kept {
 		if !stays(r) {
 			continue
 		}
 		kept = append(kept, r)
-		p.keptBytes += size(r)
+		bytes += size(r)
 	}
 	p.kept = kept
+	p.holds(bytes)
 }
 
 func (p *topic) forget(r id.Run, expires int64) {
 	if r == "" {
-		p.kept, p.keptBytes, p.runs, p.open, p.lost = nil, 0, nil, 0, loss{}
+		p.kept, p.runs, p.open, p.lost = nil, nil, 0, loss{}
+		p.holds(0)
 		return
 	}
 	run := p.runs[r]

@@ -41,7 +41,7 @@ var alerts = []alert{
 	{"RunsFail", `sum by (instance) (rate(understudy_runs_ended_total{status=~"error|timeout"}[10m])) / sum by (instance) (rate(understudy_runs_ended_total[10m])) > 0.05`, "15m", "warning", "graphs fail"},
 	{"SlowWrites", `histogram_quantile(0.99, rate(understudy_storage_seconds_bucket{op="write"}[5m])) > 0.5`, "10m", "warning", "slow disk, or lock contention"},
 	{"ConnectionsScarce", `rate(understudy_database_acquire_wait_seconds_total[5m]) > 1`, "10m", "warning", "raise `--database-connections`"},
-	{"ReplayGaps", `rate(understudy_replay_gaps_total{missing="records"}[10m]) > 0`, "10m", "warning", "raise `--resumable-ttl` or Redis memory"},
+	{"ReplayGaps", `rate(understudy_replay_gaps_total{missing="records"}[10m]) > 0`, "10m", "warning", "raise `--stream-memory`, `--resumable-ttl` or Redis memory"},
 	{"RedisBehind", `understudy_redis_queue_bytes > 16e6`, "1m", "warning", "Redis is slow or full; at 32 MiB graphs wait"},
 	{"StreamsLose", `rate(understudy_redis_records_dropped_total[5m]) > 0`, "1m", "critical", "streams have gaps"},
 }

@@ -130,6 +130,8 @@ type Config struct {
 	// StreamRecords and StreamBytes bound what is kept of a thread for replay.
 	StreamRecords int
 	StreamBytes   ByteSize
+	// StreamMemory bounds what is kept of all threads in memory; 0: 256 MiB, or an eighth of Go's memory limit.
+	StreamMemory ByteSize
 	// MaxBody bounds one request body, MaxBodies what all bodies in flight take together; 0: half
 	// of Go's memory limit, at most 1 GiB.
 	MaxBody, MaxBodies ByteSize
@@ -444,6 +446,9 @@ func (c *Config) validate() Mistakes {
 	}
 	if c.StreamBytes < MiB {
 		wrong("stream-bytes", c.StreamBytes, "write 1MiB or more")
+	}
+	if c.StreamMemory != 0 && c.StreamMemory < MiB {
+		wrong("stream-memory", c.StreamMemory, "write 1MiB or more")
 	}
 	if c.RedisPrefix == "" || strings.ContainsAny(c.RedisPrefix, "{}") {
 		wrong("redis-prefix", c.RedisPrefix, "write a name without braces")

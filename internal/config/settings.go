@@ -70,7 +70,7 @@ func (s Setting) Group() string {
 		return "Storage"
 	case "python", "workers", "jobs-per-worker", "concurrency", "graph-concurrency", "worker-memory", "worker-max-runs", "reload", "allow-broken-graphs", "run-timeout", "gate-timeout":
 		return "Workers"
-	case "redis-url", "redis-ca", "redis-prefix", "resumable-ttl", "stream-records", "stream-bytes":
+	case "redis-url", "redis-ca", "redis-prefix", "resumable-ttl", "stream-records", "stream-bytes", "stream-memory":
 		return "Streams"
 	case "log-level", "log-json":
 		return "Logging"
@@ -237,6 +237,10 @@ func Settings() []Setting {
 		{
 			Flag: "stream-bytes", Env: "UNDERSTUDY_STREAM_BYTES", Value: "SIZE", Default: "64MiB",
 			Help: "maximum bytes kept per thread for replay", set: size(func(c *Config) *ByteSize { return &c.StreamBytes }),
+		},
+		{
+			Flag: "stream-memory", Env: "UNDERSTUDY_STREAM_MEMORY", Value: "SIZE", Default: "256MiB, or an eighth of GOMEMLIMIT",
+			Help: "memory for the replay of all threads, without Redis; what does not fit is read from the database", set: size(func(c *Config) *ByteSize { return &c.StreamMemory }),
 		},
 		{
 			Flag: "max-body", In: api, Env: "UNDERSTUDY_MAX_BODY", Also: []string{"HTTP_MAX_REQUEST_BODY_BYTES"}, Value: "SIZE", Default: "300MiB",

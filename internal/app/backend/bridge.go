@@ -23,7 +23,7 @@ type Bridge interface {
 
 // StreamLimits are the options that all live streams have in common.
 func StreamLimits(cfg *config.Config, log *slog.Logger, registry prometheus.Registerer) bridge.Options {
-	limits := bridge.Options{Records: cfg.StreamRecords, Bytes: int64(cfg.StreamBytes), TTL: cfg.ResumableTTL, Metrics: bridge.NewMetrics(registry), Log: log}
+	limits := bridge.Options{Records: cfg.StreamRecords, Bytes: int64(cfg.StreamBytes), Total: int64(cfg.StreamMemory), TTL: cfg.ResumableTTL, Metrics: bridge.NewMetrics(registry), Log: log}
 	if cfg.DatabaseURL == "" && cfg.Data != sqlite.InMemory {
 		limits.Dir = cfg.Data
 	}
