@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
@@ -167,7 +168,7 @@ func reservedMetadata(key string) bool {
 // accepts some __pregel_ names; they are handles of a running graph, which JSON cannot hold.
 func reservedConfigurable(key string) bool {
 	switch key {
-	case "langgraph_request_id", "__after_seconds__", "__request_start_time_ms__", "__otel_traceparent__", "__otel_tracestate__":
+	case "langgraph_request_id", "__after_seconds__", "__request_start_time_ms__", "__otel_traceparent__", "__otel_tracestate__", encryption.Key:
 		return true
 	}
 	return strings.HasPrefix(key, "langgraph_auth_") || strings.HasPrefix(key, "__pregel_") || strings.HasPrefix(key, "__langsmith_")

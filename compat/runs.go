@@ -7,6 +7,7 @@ import (
 
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/run"
 )
@@ -267,7 +268,7 @@ func appendKwargs(dst []byte, k *run.Arguments) []byte {
 	r := newRow(dst, nil)
 	r.raw("input", k.Input)
 	r.raw("command", k.Command)
-	r.object("config", k.Config)
+	r.object("config", encryption.Hide(k.Config))
 	r.raw("context", k.Context)
 	r.key("stream_mode")
 	r.dst = appendTexts(r.dst, k.Modes)

@@ -107,6 +107,7 @@ type answer struct {
 	Decisions []decisionForm `json:"decisions"`
 	Vectors   [][]float32    `json:"vectors"`
 	Refusal   *refusalForm   `json:"refusal"`
+	encryptionAnswer
 }
 
 type actorForm struct {
@@ -267,7 +268,7 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 		case errors.Is(err, errSlow):
 			g.metrics.refused.WithLabelValues("slow").Inc()
 			g.opts.Logger.Error("a handler did not answer in time: the request is refused with 503", "question", do, "limit", limit.String(),
-				"fix", "look for calls without a timeout in the handlers of auth, or raise --gate-timeout")
+				"fix", "look for calls without a timeout in the handlers, or raise --gate-timeout")
 		case errors.Is(err, errDown):
 			g.metrics.refused.WithLabelValues("down").Inc()
 		}

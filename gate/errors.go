@@ -9,7 +9,7 @@ import (
 
 // StartError is why the Python parts do not load, as an operator reads it.
 type StartError struct {
-	Part        string // auth.path, http.app or store.index.embed; "" when the process did not get that far
+	Part        string // auth.path, http.app, store.index.embed or encryption.path; "" when the process did not get that far
 	Spec        string // what the part names
 	Reason      string // one line
 	Place       string // file:line; "" unknown
@@ -50,6 +50,8 @@ func (p *problem) explain(o *Options) *StartError {
 		e.Part, e.Spec = "http.app", o.App
 	case "embed":
 		e.Part, e.Spec = "store.index.embed", o.Embed
+	case "encryption":
+		e.Part, e.Spec = "encryption.path", o.Encryption
 	}
 	e.Fix = python.FixFailure(o.Python, p.Trace)
 	if e.Fix == "" && (p.Type == "TypeError" || p.Type == "ValueError") && e.Place == "" {

@@ -1,7 +1,7 @@
-// Package gate runs the Python parts of a deployment that are not graphs: the handlers of auth.path, the application of http.app, and the
-// function of store.index.embed.
+// Package gate runs the Python parts of a deployment that are not graphs: the handlers of auth.path, the application of http.app, the
+// function of store.index.embed, and the handlers of encryption.path.
 //
-// They run in one process of their own, so that a busy graph does not hold up logins. The process is supervised like a worker of graphs: it is started
+// They run in one process of their own, those of encryption in a second one, so that a busy graph does not hold up logins. The process is supervised like a worker of graphs: it is started
 // again when it ends or does not answer, and replaced when its files change. Whatever is wrong, no request is let in: a handler that takes too long, a full
 // queue and a process that is not there are 503. The Python half is in python/understudy_gate, embedded and sent over the socket.
 //
@@ -33,6 +33,8 @@ type Options struct {
 	Auth  string // "./auth.py:auth"; "": none
 	App   string // "./app.py:app"; "": none
 	Embed string // "./embed.py:embed" or "provider:model"; "": none
+	// Encryption is "./encryption.py:encryption", for StartEncryption; "": none.
+	Encryption string
 
 	// Studio lets requests of LangGraph Studio from this machine pass authenticate as StudioUser. Handlers are asked all the same.
 	Studio bool
@@ -70,7 +72,9 @@ func (o Options) withDefaults() Options {
 }
 
 // None reports whether nothing needs a gate.
-func (o Options) None() bool { return o.Auth == "" && o.App == "" && o.Embed == "" }
+func (o Options) None() bool {
+	return o.Auth == "" && o.App == "" && o.Embed == "" && o.Encryption == ""
+}
 
 // Errors of a gate that cannot answer. The client sees their text.
 var (
@@ -158,7 +162,7 @@ func (g *Gate) Run(ctx context.Context) error {
 				return p.startErr
 			}
 			g.setWaiting(false)
-			g.opts.Logger.Error("the process of auth, routes and embeddings does not start; requests that need it are refused with 503",
+			g.opts.Logger.Error("the process of Python handlers does not start; requests that need it are refused with 503",
 				"error", p.startErr, "again_in", backoff.String())
 			if !loop.Sleep(ctx, backoff) {
 				return nil
@@ -169,7 +173,7 @@ func (g *Gate) Run(ctx context.Context) error {
 				backoff = g.firstBackoff
 			}
 			g.metrics.restarts.Inc()
-			g.opts.Logger.Warn("the process of auth, routes and embeddings died and is started again", "pid", p.pid, "cause", p.cause)
+			g.opts.Logger.Warn("the process of Python handlers died and is started again", "pid", p.pid, "cause", p.cause)
 			if !loop.Sleep(ctx, backoff/10) {
 				return nil
 			}
@@ -312,7 +316,7 @@ func (g *Gate) Reload(ctx context.Context, o Options) error {
 	g.mu.Lock()
 	program := g.program
 	program.Python, program.Dir, program.Paths, program.Env = o.Python, o.Dir, o.Paths, o.Env
-	program.Auth, program.App, program.Embed = o.Auth, o.App, o.Embed
+	program.Auth, program.App, program.Embed, program.Encryption = o.Auth, o.App, o.Embed, o.Encryption
 	g.mu.Unlock()
 	p := g.newProcess()
 	p.program, p.reload = program, true

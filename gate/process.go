@@ -61,10 +61,12 @@ type process struct {
 
 // hello is what a process says when it has loaded the parts.
 type hello struct {
-	Python  string       `json:"python"`
-	Gaps    []string     `json:"gaps"`
-	App     *application `json:"app"`
-	Problem *problem     `json:"problem"`
+	Python string       `json:"python"`
+	Gaps   []string     `json:"gaps"`
+	App    *application `json:"app"`
+
+	Encryption *encryptionHandlers `json:"encryption"`
+	Problem    *problem            `json:"problem"`
 }
 
 func (g *Gate) newProcess() *process {
@@ -101,7 +103,7 @@ func (p *process) kill(why string) {
 func (p *process) setup(server *child.Address) string {
 	o := &p.program
 	text, err := json.Marshal(map[string]any{
-		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes},
+		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes},
 	})
 	if err != nil {
 		panic("gate: setup: " + err.Error()) // only texts
@@ -130,7 +132,7 @@ func (p *process) run(ctx context.Context) {
 	var pipes, wires sync.WaitGroup
 	print := func(stream string) func(string) {
 		return func(text string) {
-			p.gate.opts.Logger.Info("output of auth, routes or embeddings", "line", text, "source", stream, "pid", p.pid)
+			p.gate.opts.Logger.Info("output of Python handlers", "line", text, "source", stream, "pid", p.pid)
 		}
 	}
 	pipes.Go(func() { child.Lines(p.child.Stdout, p.said, nil, nil, print("stdout")) })
@@ -418,5 +420,5 @@ func (p *process) log(payload []byte) {
 	case line.Level < 40:
 		level = slog.LevelWarn
 	}
-	p.gate.opts.Logger.Log(context.Background(), level, "output of auth, routes or embeddings", "line", line.Text, "source", line.Logger, "pid", p.pid)
+	p.gate.opts.Logger.Log(context.Background(), level, "output of Python handlers", "line", line.Text, "source", line.Logger, "pid", p.pid)
 }

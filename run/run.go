@@ -10,6 +10,7 @@ import (
 	"understudy/access"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/idempotency"
 	"understudy/internal/jsonobj"
@@ -147,6 +148,9 @@ type Request struct {
 
 	// Actor is who the run acts as; nil without authentication.
 	Actor *access.Actor
+
+	// Encryption is the context that the run's content is encrypted in.
+	Encryption encryption.Context
 
 	// From the edge.
 	RequestID string            // x-request-id, or made up

@@ -11,6 +11,7 @@ import (
 
 	"understudy/access"
 	"understudy/access/audit"
+	"understudy/internal/encryption"
 	"understudy/internal/jsonobj"
 	"understudy/server/internal/web"
 )
@@ -91,6 +92,28 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	}
 	req.Actor = actor
 	return access.Enter(ctx, actor, req.Source), nil
+}
+
+// Encryption says in which context the content of a request is encrypted.
+type Encryption interface {
+	// Context returns the context of a request of an actor, nil without authentication, whose header says another one.
+	Context(ctx context.Context, said encryption.Context, actor *access.Actor) (encryption.Context, error)
+}
+
+// encrypt puts into the context of a request what its content is encrypted in.
+func (s *Server) encrypt(c *fiber.Ctx, ctx context.Context) (context.Context, error) { //nolint:revive // the context is that of the request
+	if s.opts.Encryption == nil || s.isOpen(c.Method(), c.Path()) {
+		return ctx, nil
+	}
+	said, err := encryption.ParseHeader(string(c.Request().Header.Peek(encryption.Header)))
+	if err != nil {
+		return nil, err
+	}
+	in, err := s.opts.Encryption.Context(ctx, said, access.From(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return encryption.With(ctx, in), nil
 }
 
 // patternFor names the route of a request as the API describes it, so that paths of clients, of which there are any number, are few in the audit log.

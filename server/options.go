@@ -35,6 +35,8 @@ type Options struct {
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator
+	// Encryption says in which context the content of requests is encrypted; nil: in none.
+	Encryption Encryption
 	// SignIn is how people may authenticate in a browser; nil: no routes.
 	SignIn *SignIn
 	// Audit gets sign-ins that fail, and requests for what belongs to others; nil: none.

@@ -97,6 +97,9 @@ func (s *Server) handle(c *fiber.Ctx) (err error) {
 	if ctx, err = s.authenticate(c, ctx); err != nil {
 		return err
 	}
+	if ctx, err = s.encrypt(c, ctx); err != nil {
+		return err
+	}
 	c.SetUserContext(ctx)
 	return c.Next()
 }

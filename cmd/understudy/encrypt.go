@@ -12,7 +12,8 @@ func newEncrypt() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "encrypt",
 		Short: "Encrypt a database, or change its key",
-		Long: `Encrypts the content of the data folder, or of the database of --database-url, with the first key in LANGGRAPH_AES_KEY: what was written before there
+		Long: `Encrypts the content of the data folder, or of the database of --database-url, by the handlers of encryption.path in langgraph.json, or
+with the first key in LANGGRAPH_AES_KEY: what was written before there
 was a key, and what has an older one. The data folder must have no server; on Postgres servers may run, with the same keys.
 
 To change the key, set LANGGRAPH_AES_KEY to "new,old" for all servers, run this command, and remove the old one. It may be interrupted,
@@ -29,6 +30,9 @@ and run again.`,
 		cfg, _, err := load()
 		if err != nil {
 			return err
+		}
+		if *rotate && cfg.Encrypts() {
+			return misused(cmd, "--rotate is for LANGGRAPH_AES_KEY; with encryption.path let the decrypt handler return a DecryptResult with the replacement, and restart the servers")
 		}
 		if *rotate && len(cfg.Keys) < 2 {
 			return misused(cmd, "--rotate needs two keys, the new one and the one from before: LANGGRAPH_AES_KEY=new,old")

@@ -15,7 +15,9 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/app/backend"
+	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/encryption"
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/run/service"
@@ -34,7 +36,13 @@ func (s *Server) assemble(c Config) error {
 	cfg := s.cfg
 	var err error
 	s.changes, s.indexer = changes.NewHub(s.log), search.NewIndexer(s.log)
-	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: s.followers.changed, Changes: s.changes, Saved: s.indexer.Saved}); err != nil {
+	var handlers encryption.Handlers
+	if s.encryption, err = graphs.StartEncryption(context.Background(), cfg, s.log); err != nil {
+		return err
+	} else if s.encryption != nil {
+		handlers = s.encryption
+	}
+	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Handlers: handlers, Log: s.log, Registry: s.registry, Now: s.now, Changed: s.followers.changed, Changes: s.changes, Saved: s.indexer.Saved}); err != nil {
 		return err
 	}
 	if err := backend.Saves(context.Background(), cfg, s.rows); err != nil {
@@ -156,6 +164,9 @@ func (s *Server) httpOptions(version string) server.Options {
 	}
 	if s.gate != nil && cfg.HTTP.App.IsSet() {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes
+	}
+	if s.encryption != nil {
+		o.Encryption = s.encryption
 	}
 	if s.guard != nil {
 		o.Authenticator, o.Inside, o.Audit, o.SignIn = s.auth, s.inside, s.audit, s.signIn

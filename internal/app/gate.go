@@ -32,6 +32,14 @@ func (s *Server) addGate() {
 
 // reloadGate replaces the Python parts that are not graphs by those of newly read settings.
 func (s *Server) reloadGate(ctx context.Context, settings *config.Config) error {
+	switch {
+	case (s.encryption != nil) != settings.Encrypts():
+		return fmt.Errorf("%w: encryption.path came or went", ErrCannotReload)
+	case s.encryption != nil:
+		if err := s.encryption.Reload(ctx, graphs.EncryptionOptions(settings)); err != nil {
+			return err
+		}
+	}
 	opts := graphs.GateOptions(settings)
 	switch {
 	case s.gate == nil && opts.None():

@@ -97,6 +97,9 @@ func (s *Server) checks() map[string]server.Check {
 	if s.gate != nil {
 		all["gate"] = func(context.Context) error { return s.gate.Up() }
 	}
+	if s.encryption != nil {
+		all["encryption"] = func(context.Context) error { return s.encryption.Up() }
+	}
 	return all
 }
 

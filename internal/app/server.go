@@ -79,35 +79,36 @@ const APIVersion = "0.16.7"
 
 // Server is a whole server: listening since New, working while Run.
 type Server struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	registry *prometheus.Registry
-	tracer   trace.Tracer // nil: there are no spans
-	listener net.Listener // nil for a worker without a port
-	certs    port
-	ran      atomic.Bool
-	graphs   *graph.Registry
-	pool     *python.Pool // nil when no graph needs one
-	gate     *gate.Gate   // nil when nothing needs one
-	auth     Auth
-	tokens   *auth.Tokens   // nil when none are accepted
-	sessions *auth.Sessions // of browsers; nil when none are accepted
-	signIn   *server.SignIn // nil unless the server authenticates by itself
-	guard    *guard.Guard   // nil without authentication
-	audit    *audit.Log     // nil without authentication
-	inside   *access.Inside
-	declared graphs.Declared
-	loaded   func(name string, err error, took time.Duration)
-	rows     backend.Database
-	changes  *changes.Hub
-	search   *search.Service
-	indexer  *search.Indexer // runs if searches
-	searches bool
-	usage    *usage.Service
-	fleet    *fleet.Keeper
-	lines    *logs.Ring     // the last ones of the log
-	mirror   *mirror.Mirror // nil when there is none
-	bridge   backend.Bridge
+	cfg        *config.Config
+	log        *slog.Logger
+	registry   *prometheus.Registry
+	tracer     trace.Tracer // nil: there are no spans
+	listener   net.Listener // nil for a worker without a port
+	certs      port
+	ran        atomic.Bool
+	graphs     *graph.Registry
+	pool       *python.Pool     // nil when no graph needs one
+	gate       *gate.Gate       // nil when nothing needs one
+	encryption *gate.Encryption // nil without encryption.path. The database closes it
+	auth       Auth
+	tokens     *auth.Tokens   // nil when none are accepted
+	sessions   *auth.Sessions // of browsers; nil when none are accepted
+	signIn     *server.SignIn // nil unless the server authenticates by itself
+	guard      *guard.Guard   // nil without authentication
+	audit      *audit.Log     // nil without authentication
+	inside     *access.Inside
+	declared   graphs.Declared
+	loaded     func(name string, err error, took time.Duration)
+	rows       backend.Database
+	changes    *changes.Hub
+	search     *search.Service
+	indexer    *search.Indexer // runs if searches
+	searches   bool
+	usage      *usage.Service
+	fleet      *fleet.Keeper
+	lines      *logs.Ring     // the last ones of the log
+	mirror     *mirror.Mirror // nil when there is none
+	bridge     backend.Bridge
 
 	followers followers // of logs: the mirror and observers
 	observers []*follow.Loop

@@ -281,5 +281,5 @@ func appendJSON(b []byte, v any) []byte {
 
 // needsGate reports whether Python runs something besides graphs.
 func (c *Config) needsGate() bool {
-	return c.Auth.Python.IsSet() && !c.IgnoreAuth || c.HTTP.App.IsSet() || c.StoreIndex != nil && c.StoreIndex.IsPython()
+	return c.Auth.Python.IsSet() && !c.IgnoreAuth || c.Encrypts() || c.HTTP.App.IsSet() || c.StoreIndex != nil && c.StoreIndex.IsPython()
 }

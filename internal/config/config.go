@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -199,12 +198,12 @@ type Config struct {
 	ItemTTL   ItemTTL
 	// StoreIndex is store.index; nil: there is none.
 	StoreIndex *StoreIndex
+	// Encryption are handlers in Python that encrypt the keys of the database's content, in place of Keys.
+	Encryption Object
 
 	// places maps a setting's flag to where it was set: "--port", "UNDERSTUDY_PORT",
 	// "UNDERSTUDY_PORT in env of langgraph.json".
 	places map[string]string
-	// asksEncryption says that the file has a non-empty section of that name.
-	asksEncryption bool
 	// dataOnly: what only requests need is not asked for.
 	dataOnly bool
 }
@@ -503,11 +502,8 @@ func (c *Config) refuseAuth() Mistakes {
 	case c.Mode == Serve && c.Host != "" && !IsLoopback(c.Host) && !c.Authenticates() && !c.NoAuth:
 		return Mistakes{{Text: fmt.Sprintf("%s: %q: nothing authenticates requests, so all who reach the port could read and change everything. Write {\"auth\": {\"api_keys\": true}} or an "+
 			"auth.path in langgraph.json (docs/auth.md), or start with --no-auth (UNDERSTUDY_NO_AUTH=true) where a firewall or another server protects the port", c.Where("host"), c.Host)}}
-	case c.IgnoreAuth && (c.Auth.Native() || c.Auth.Python.IsSet() || c.asksEncryption) && !IsLoopback(c.Host):
+	case c.IgnoreAuth && (c.Auth.Native() || c.Auth.Python.IsSet() || c.Encryption.IsSet()) && !IsLoopback(c.Host):
 		return Mistakes{{Text: fmt.Sprintf("%s: for a loopback address only, and %s is %q: write 127.0.0.1 there", c.Where("ignore-auth"), c.Where("host"), c.Host)}}
-	case c.asksEncryption && !c.IgnoreAuth:
-		return Mistakes{{File: filepath.Base(c.File), Text: "encryption: not supported by this version as handlers in Python; remove the section and set LANGGRAPH_AES_KEY, with which the " +
-			"server encrypts everything itself, or start with --ignore-auth to try your graphs on this machine alone"}}
 	}
 	return nil
 }

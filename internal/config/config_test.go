@@ -163,7 +163,8 @@ func TestMistakes(t *testing.T) {
 			name: "several at once", json: `{"graphs": 1, "python_version": 3.1, "env": [], "http": {"cors": {"allow_origin_regex": "("}, "mount_prefix": "x"}}`,
 			want: []string{"graphs: is a number", `python_version: is a number; write it in quotes: "3.1"`, "env: is a list", "allow_origin_regex: is not a regular expression", "a prefix starts with a slash"},
 		},
-		{name: "encryption", json: `{"graphs": {"a": "./agent.py:g"}, "encryption": {"path": "./a.py:e"}}`, want: []string{"langgraph.json: encryption: not supported"}},
+		{name: "encryption without a file", json: `{"graphs": {"a": "./agent.py:g"}, "encryption": {"path": "./a.py:e"}}`, want: []string{"encryption.path: there is no file"}},
+		{name: "encryption without a path", json: `{"graphs": {"a": "./agent.py:g"}, "encryption": {"paths": "./a.py:e"}}`, want: []string{"encryption: has no path"}},
 		{
 			name: "webhook header", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"headers": {"x": "${{ env.HOME }}", "y": "${{ env.LG_WEBHOOK_NONE }}", "z": "${{ secrets.A }}"}}}`,
 			want: []string{"HOME may not be sent", "LG_WEBHOOK_NONE is not set", "only variables"},

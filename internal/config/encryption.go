@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -22,6 +23,10 @@ func (src Source) encryption(c *Config) Mistakes {
 	if place == "" {
 		return nil
 	}
+	if c.Encrypts() && !c.dataOnly {
+		return Mistakes{{File: filepath.Base(c.File), Text: "encryption: has a path, and " + place + " is set; only one of the two encrypts. Run understudy encrypt with both to change over to " +
+			"the handlers, and then remove the variable; or remove the section"}}
+	}
 	sizes := []int{16, 24, 32}
 	if slices.Contains(sizes, len(text)) { // a key may have commas
 		c.Keys = [][]byte{[]byte(text)}
@@ -36,3 +41,17 @@ func (src Source) encryption(c *Config) Mistakes {
 	}
 	return nil
 }
+
+// encryption reads the handlers that encrypt the keys of the content.
+func (f *file) encryption(v value, key string) {
+	if v.empty() {
+		return
+	}
+	f.section(v, key, map[string]func(value, string){"path": f.object(&f.c.Encryption, "./encryption.py:encryption")})
+	if !f.c.Encryption.IsSet() && len(f.mistakes) == 0 {
+		f.wrong(v, key, `has no path; write {"path": "./encryption.py:encryption"}`)
+	}
+}
+
+// Encrypts reports whether handlers in Python encrypt the keys of the content.
+func (c *Config) Encrypts() bool { return c.Encryption.IsSet() && !c.IgnoreAuth }

@@ -69,7 +69,7 @@ func (f *file) root(v value) {
 		"history":        f.history,
 		"auth":           f.auth,
 		"limits":         f.limits,
-		"encryption":     func(v value, _ string) { f.c.asksEncryption = !v.empty() },
+		"encryption":     f.encryption,
 		"ui":             later("not in this version; the graphs are served without it"),
 		"ui_config":      later("not in this version; the graphs are served without it"),
 		"priority":       later("not in this version; runs are taken in order of creation"),

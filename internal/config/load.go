@@ -69,7 +69,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		}
 	}
 	mistakes = append(mistakes, src.encryption(c)...)
-	if len(mistakes) == 0 && !src.DataOnly && (slices.ContainsFunc(c.Graphs, Graph.IsPython) || c.needsGate()) {
+	if len(mistakes) == 0 && (!src.DataOnly && (slices.ContainsFunc(c.Graphs, Graph.IsPython) || c.needsGate()) || c.Encrypts()) {
 		python, err := FindPython(c.Python, c.Dir, src.Lookup)
 		switch {
 		case err == nil:

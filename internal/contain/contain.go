@@ -15,11 +15,14 @@ import (
 // Matcher is a query made ready to be held against many documents. It is immutable. The nil Matcher matches everything.
 type Matcher struct {
 	want   value
-	hidden []string // keys that no index has
+	hidden Hidden // keys that no index has
 }
 
+// Hidden reports whether no index has a key; nil hides none.
+type Hidden func(key string) bool
+
 // Hide makes the matcher aware of keys that no index has.
-func (m *Matcher) Hide(keys []string) {
+func (m *Matcher) Hide(keys Hidden) {
 	if m != nil {
 		m.hidden = keys
 	}

@@ -36,11 +36,11 @@ func Terms(doc []byte) []Term {
 }
 
 // Except returns the terms whose keys are not among some.
-func Except(terms []Term, keys []string) []Term {
-	if len(keys) == 0 {
+func Except(terms []Term, keys Hidden) []Term {
+	if keys == nil {
 		return terms
 	}
-	return slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return slices.Contains(keys, t.Key) })
+	return slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return keys(t.Key) })
 }
 
 // Terms returns those terms that every matching document has. all says that a document which has them matches: nothing else is asked.
@@ -52,7 +52,7 @@ func (m *Matcher) Terms() (terms []Term, all bool) {
 		return nil, false
 	}
 	for _, f := range m.want.fields {
-		if f.value.kind == scalar && indexable(f.key, f.value.text) && !slices.Contains(m.hidden, f.key) {
+		if f.value.kind == scalar && indexable(f.key, f.value.text) && !(m.hidden != nil && m.hidden(f.key)) {
 			terms = append(terms, Term{f.key, f.value.text})
 		}
 	}

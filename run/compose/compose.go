@@ -13,6 +13,7 @@ import (
 	"understudy/access"
 	"understudy/assistant"
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
@@ -126,6 +127,7 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 	configurable.SetText("thread_id", string(r.Thread))
 	configurable.SetText("graph_id", as.GraphID)
 	configurable.SetText("assistant_id", string(as.ID))
+	encryption.Write(configurable, req.Encryption)
 	config.Set("configurable", configurable.JSON())
 	config.Set("metadata", r.Metadata)
 
@@ -156,8 +158,11 @@ func orNull(v json.RawMessage) json.RawMessage {
 	return v
 }
 
-// CarryTrace puts the trace of ctx, if there is one, where those who execute the run find it.
-func CarryTrace(ctx context.Context, req *run.Request) {
+// Carry puts the trace and the encryption context of ctx, if there are any, where those who execute the run find them.
+func Carry(ctx context.Context, req *run.Request) {
+	if req.Encryption == "" {
+		req.Encryption = encryption.Of(ctx)
+	}
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return
 	}
@@ -166,7 +171,7 @@ func CarryTrace(ctx context.Context, req *run.Request) {
 	req.TraceParent, req.TraceState = headers["traceparent"], headers["tracestate"]
 }
 
-// writeTrace is the other half of CarryTrace.
+// writeTrace is the other half of Carry.
 func writeTrace(configurable *jsonobj.Object, req *run.Request) {
 	if req.TraceParent == "" {
 		return

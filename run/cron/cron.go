@@ -17,6 +17,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/cronexpr"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
@@ -146,7 +147,7 @@ func (s *Crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 			payload.Set(k, n.Payload[k])
 		}
 	}
-	c.Payload = withCronID(payload, c.ID)
+	c.Payload = withCronID(payload, c.ID, encryption.Of(ctx))
 	err = s.Store.Write(ctx, func(tx run.Tx) error {
 		if _, err := tx.Assistant(a); err != nil {
 			return fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
@@ -170,10 +171,12 @@ func (s *Crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 	return c, nil
 }
 
-func withCronID(payload *jsonobj.Object, c id.Cron) json.RawMessage {
+// withCronID writes what clients cannot into the configuration of the runs: which cron makes them, and the context that they are encrypted in.
+func withCronID(payload *jsonobj.Object, c id.Cron, in encryption.Context) json.RawMessage {
 	config := jsonobj.Of(payload.Get("config"))
 	configurable := jsonobj.Of(config.Get("configurable"))
 	configurable.SetText("cron_id", string(c))
+	encryption.Write(configurable, in)
 	config.Set("configurable", configurable.JSON())
 	payload.Set("config", config.JSON())
 	return payload.JSON()
@@ -229,7 +232,7 @@ func (s *Crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cr
 			for _, k := range slices.Sorted(maps.Keys(p.Payload)) {
 				payload.Set(k, p.Payload[k])
 			}
-			row.Payload = withCronID(payload, row.ID)
+			row.Payload = withCronID(payload, row.ID, encryption.OfRun(jsonobj.Of(row.Payload).Get("config")))
 		}
 		if row.Next, err = nextTime(row, now); err != nil {
 			return err
@@ -367,7 +370,7 @@ func (s *Crons) request(c *run.Cron) (*run.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.RequestID = string(id.NewRun())
+	req.RequestID, req.Encryption = string(id.NewRun()), encryption.OfRun(jsonobj.Of(c.Payload).Get("config"))
 	if c.Thread == "" {
 		req.OnCompletion = c.OnRunCompleted
 	}

@@ -25,6 +25,7 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/logctx"
@@ -442,7 +443,7 @@ func (x *Executor) Launch(r *run.Run) { x.launchWith(r, false, x.finish) }
 
 // launchWith is Launch, of a run that may not be written yet, and whose end finish writes.
 func (x *Executor) launchWith(r *run.Run, unwritten bool, finish func(context.Context, *Execution, outcome) error) *Execution {
-	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
+	ctx, cancel := context.WithCancelCause(encryption.With(about(context.Background(), r), encryption.OfRun(r.Kwargs.Config))) // outlives the request that made it; ended by cancel and by shutdown
 	ex := &Execution{Attempt: stream.NewAttempt(r), said: x.Settler.Tokens(r), done: make(chan struct{})}
 	ex.Cancel = func(cause error) {
 		cancel(cause)

@@ -59,7 +59,7 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 		if err := errors.Join(limits.Metadata(reqs[i].Metadata), limits.Metadata(jsonobj.Of(reqs[i].Config).Get("metadata"))); err != nil {
 			return nil, nil, err
 		}
-		compose.CarryTrace(ctx, &reqs[i])
+		compose.Carry(ctx, &reqs[i])
 	}
 	assistants := make([]id.Assistant, len(reqs))
 	for i, req := range reqs {

@@ -26,7 +26,7 @@ func (s *Service) mayDefer(t id.Thread, req *run.Request) bool {
 
 // startDeferred starts a run without writing it. ok is false when it cannot start at once and must be queued.
 func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.Run, f run.Follower, ok bool, err error) {
-	compose.CarryTrace(ctx, req)
+	compose.Carry(ctx, req)
 	a, err := s.ResolveAssistant(req.AssistantID)
 	if err != nil {
 		return nil, nil, false, err

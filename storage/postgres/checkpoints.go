@@ -168,7 +168,7 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.exec(putCheckpoint, p.Thread, p.NS, p.ID, orNull(p.Parent), tx.store.checkpointJSON(p.Data), tx.store.metadataJSON(metadata), p.Run, p.Shape, p.Tasks); err != nil {
+	if err := tx.exec(putCheckpoint, p.Thread, p.NS, p.ID, orNull(p.Parent), tx.checkpointJSON(p.Data), tx.metadataJSON(metadata), p.Run, p.Shape, p.Tasks); err != nil {
 		return err
 	}
 	for _, b := range p.Blobs {

@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"understudy/internal/encryption"
 	"understudy/storage/internal/rows"
 	"understudy/storage/internal/seal"
 )
 
-// useKeys checks the keys against the database, and returns a ring that encrypts; nil without keys. Only one that writes notes a new key.
-func (s *Store) useKeys(ctx context.Context, keys [][]byte, writes bool) (*seal.Ring, error) {
-	ring, err := seal.NewRing(keys)
+// useKeys checks the keys against the database, and returns the keyring that encrypts.
+func (s *Store) useKeys(ctx context.Context, opts Options) (*seal.Keyring, error) {
+	keys, err := seal.OpenKeyring(ctx, seal.Settings{Keys: opts.Keys, Handlers: opts.Handlers, Unindexed: opts.Unindexed, Log: s.log}, keyTable{s})
 	if err != nil {
 		return nil, err
 	}
@@ -22,24 +25,66 @@ func (s *Store) useKeys(ctx context.Context, keys [][]byte, writes bool) (*seal.
 	if err := s.pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", seal.MetaKey).Scan(&known); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
 	}
-	note, err := ring.Check(known)
-	if err != nil || note == known || !writes {
-		return ring, err
+	note, err := keys.Check(ctx, known)
+	if err != nil || note == known {
+		return keys, err
 	}
 	if known == "" {
-		s.log.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there. All servers of the database need the key", "key", ring.ID())
+		s.log.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there. All servers of the database need the key", "key", keys.ID())
 	}
 	_, err = s.pool.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", seal.MetaKey, note)
-	return ring, err
+	return keys, err
+}
+
+// keyTable implements seal.Table.
+type keyTable struct{ store *Store }
+
+// Rows implements seal.Table. It has a connection of its own: those of the pool may all be waiting for a data key.
+func (t keyTable) Rows(ctx context.Context, from, below string, fn func(key, value string) error) (err error) {
+	ctx, cancel := t.store.patient(ctx)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, t.store.pool.Config().ConnConfig)
+	if err != nil {
+		return classify(err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	found, err := conn.Query(ctx, `SELECT key, value FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2 ORDER BY key COLLATE "C"`, from, below)
+	if err != nil {
+		return classify(err)
+	}
+	var key, value string
+	_, err = pgx.ForEachRow(found, []any{&key, &value}, func() error { return fn(key, value) })
+	return classify(err)
+}
+
+// UseHandlers makes what handlers have encrypted readable. It does not keep them.
+func (d *Database) UseHandlers(ctx context.Context, h encryption.Handlers) error {
+	return seal.LoadDataKeys(ctx, h, keyTable{d.store})
+}
+
+// Put implements seal.Table.
+func (t keyTable) Put(ctx context.Context, rows map[string]string, replace bool) error {
+	text := "INSERT INTO meta (key, value) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT (key) DO NOTHING"
+	if replace {
+		text = "INSERT INTO meta (key, value) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+	}
+	var keys, values []string
+	for _, key := range slices.Sorted(maps.Keys(rows)) { // in one order, so that servers do not wait for each other
+		keys, values = append(keys, key), append(values, rows[key])
+	}
+	ctx, cancel := t.store.patient(ctx)
+	defer cancel()
+	_, err := t.store.pool.Exec(ctx, text, keys, values)
+	return classify(err)
 }
 
 // checkpointJSON and metadataJSON prepare a checkpoint for its columns: what the database looks at is readable.
-func (s *Store) checkpointJSON(data []byte) string {
-	return string(s.ring.JSON(rows.JSON(data), seal.Deep, seal.CheckpointMembers...))
+func (tx *Tx) checkpointJSON(data []byte) string {
+	return string(tx.ring.JSON(rows.JSON(data), seal.Deep, seal.CheckpointMembers...))
 }
 
-func (s *Store) metadataJSON(data []byte) string {
-	return string(s.ring.JSON(rows.JSON(data), "", seal.MetadataMembers...))
+func (tx *Tx) metadataJSON(data []byte) string {
+	return string(tx.ring.JSON(rows.JSON(data), "", seal.MetadataMembers...))
 }
 
 // Encrypt encrypts a database with the first of the keys: also what is not encrypted, or has an older key. It returns the number of changed
@@ -50,7 +95,7 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if s.ring == nil {
+	if !s.keys.Encrypts() {
 		return 0, seal.ErrNoKey
 	}
 	if err := s.clearSearch(ctx); err != nil {
@@ -82,10 +127,28 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 			}
 		}
 	}
-	if len(opts.Unindexed) > 0 {
-		err = s.write(ctx, func(tx *Tx) error { return tx.exec("DELETE FROM thread_metadata WHERE key = ANY($1)", opts.Unindexed) })
+	return changed, s.hideNames(ctx)
+}
+
+// hideNames removes what must not be readable from the index of threads.
+func (s *Store) hideNames(ctx context.Context) error {
+	hidden := s.keys.Hidden()
+	if hidden == nil {
+		return nil
 	}
-	return changed, err
+	found, err := s.pool.Query(ctx, "SELECT DISTINCT key FROM thread_metadata")
+	if err != nil {
+		return classify(err)
+	}
+	names, err := pgx.CollectRows(found, pgx.RowTo[string])
+	if err != nil {
+		return classify(err)
+	}
+	if err := s.keys.Learn(ctx, names); err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !hidden(name) })
+	return s.write(ctx, func(tx *Tx) error { return tx.exec("DELETE FROM thread_metadata WHERE key = ANY($1)", names) })
 }
 
 // secretTables are the tables with content.
@@ -110,11 +173,11 @@ func (tx *Tx) encrypt(c secret, after string) (changed int, last string, err err
 	var list []found
 	count := 0
 	column := pgx.Identifier{c.Column}.Sanitize()
-	deep, members, encode := "", seal.MetadataMembers, tx.store.metadataJSON
+	deep, members, encode := "", seal.MetadataMembers, tx.metadataJSON
 	if c.Column == "checkpoint" {
-		deep, members, encode = seal.Deep, seal.CheckpointMembers, tx.store.checkpointJSON
+		deep, members, encode = seal.Deep, seal.CheckpointMembers, tx.checkpointJSON
 	}
-	ring := tx.store.ring
+	ring := tx.ring
 	text := fmt.Sprintf("SELECT ctid::text, %s FROM %s WHERE ctid > $1::tid AND %s IS NOT NULL ORDER BY ctid LIMIT %d FOR UPDATE", column, c.Table, column, encryptBatch)
 	err = tx.query(text, func(r *row) error {
 		count++

@@ -128,7 +128,7 @@ func TestPlans(t *testing.T) {
 		for _, status := range []thread.Status{"", thread.Busy} {
 			for _, metadata := range []string{"", `{"owner": "u1"}`, `{"owner": "u1", "graph_id": "g"}`, `{"graph_id": "g"}`} {
 				require.NoError(t, s.snapshot(ctx, func(q *reader) error {
-					scan, err := relational.PlanThreads(q, thread.Query{SortBy: by, Status: status, Metadata: json.RawMessage(metadata)}, nil)
+					scan, err := relational.PlanThreads(q, thread.Query{SortBy: by, Status: status, Metadata: json.RawMessage(metadata)}, nil, nil)
 					if strings.Contains(scan.Text.Postgres, "m0.") && by != "" { // few, and sorted
 						sorted = append(sorted, scan.Text.Postgres)
 					} else {

@@ -48,10 +48,18 @@ type reader struct {
 	seen  bool // the caller has seen a row, so the read cannot be repeated
 }
 
+// open decrypts a value, also with a data key that another server made: then the handlers decrypt it first.
+func (r *reader) open(b []byte, open func([]byte) []byte) []byte {
+	if !r.store.keys.Asks() {
+		return open(b)
+	}
+	return r.store.keys.Open(r.ctx, b, open)
+}
+
 // ask implements querier.
 func (r *reader) ask(text string, fn func(*row) error, args ...any) {
 	r.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error {
-		return each(answer, func(row *row) error {
+		return each(answer, r.open, func(row *row) error {
 			r.seen = true
 			if fn == nil {
 				return nil
@@ -85,7 +93,7 @@ func (r *reader) query(text string, fn func(*row) error, args ...any) error {
 	if err != nil {
 		return err
 	}
-	return each(answer, func(row *row) error {
+	return each(answer, r.open, func(row *row) error {
 		r.seen = true
 		if fn == nil {
 			return nil

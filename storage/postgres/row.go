@@ -23,13 +23,14 @@ import (
 type row struct {
 	fields []pgconn.FieldDescription
 	values [][]byte
+	open   func(b []byte, open func([]byte) []byte) []byte // nil: open itself
 }
 
-// each calls fn for the rows of a result and closes it. errStop of fn ends it.
-func each(answer pgx.Rows, fn func(*row) error) (err error) {
+// each calls fn for the rows of a result and closes it. errStop of fn ends it. open decrypts values by a function of package seal; nil: as it is.
+func each(answer pgx.Rows, open func(b []byte, open func([]byte) []byte) []byte, fn func(*row) error) (err error) {
 	defer answer.Close()
 	defer seal.Recovered(&err)
-	var r row
+	r := row{open: open}
 	for answer.Next() {
 		if fn == nil {
 			continue
@@ -65,15 +66,22 @@ func (r *row) Bytes(col int) []byte {
 	case f.DataTypeOID == pgtype.ByteaOID && f.Format == pgx.TextFormatCode:
 		out := make([]byte, hex.DecodedLen(max(0, len(v)-2)))
 		_, _ = hex.Decode(out, v[min(2, len(v)):]) // \x… from Postgres is always valid
-		return seal.Open(out)
+		return r.opened(out, seal.Open)
 	case f.DataTypeOID == pgtype.JSONBOID && f.Format == pgx.BinaryFormatCode:
 		v = v[1:] // the version byte of jsonb
 	}
 	out := append(make([]byte, 0, len(v)), v...)
 	if f.DataTypeOID == pgtype.JSONBOID {
-		return seal.OpenJSON(out)
+		return r.opened(out, seal.OpenJSON)
 	}
-	return seal.Open(out)
+	return r.opened(out, seal.Open)
+}
+
+func (r *row) opened(b []byte, open func([]byte) []byte) []byte {
+	if r.open == nil {
+		return open(b)
+	}
+	return r.open(b, open)
 }
 
 // Append copies binary bytea, or text, into buf.

@@ -26,7 +26,7 @@ const (
 
 // SetSearch implements search.Store.
 func (s *Store) SetSearch(ctx context.Context, on bool) error {
-	if on && s.ring == nil {
+	if on && !s.keys.Encrypts() {
 		s.indexing.Store(true)
 		return nil
 	}

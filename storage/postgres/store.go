@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
@@ -58,6 +59,8 @@ type Options struct {
 	Keys [][]byte
 	// Unindexed are keys of threads' metadata that are kept out of the index, whose text is not encrypted. Searches for them read all threads.
 	Unindexed []string
+	// Handlers encrypt the keys that encrypt the content; nil: Keys encrypt it. The store closes them, also when Open fails.
+	Handlers encryption.Handlers
 	// Schema holds the tables and is created if missing; "" is the first one of the search_path.
 	Schema string
 	// Now is the clock for expiry; nil means time.Now.
@@ -99,7 +102,7 @@ type Store struct {
 	patience time.Duration
 
 	vector atomic.Pointer[pgvector] // nil until UseVectors
-	ring   *seal.Ring               // encrypts; nil does not
+	keys   *seal.Keyring            // encrypts; nil does not
 
 	refusal  refusal
 	indexing atomic.Bool // messages are to be indexed
@@ -121,7 +124,14 @@ const grace = 5 * time.Second
 
 // Open connects to a database and migrates its schema. A database of LangGraph Server is refused.
 // Call Close after use.
-func Open(ctx context.Context, opts Options) (*Store, error) {
+func Open(ctx context.Context, opts Options) (_ *Store, err error) {
+	if opts.Handlers != nil {
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, opts.Handlers.Close())
+			}
+		}()
+	}
 	if opts.Heard == nil {
 		opts.Heard = func([]changes.Change) {}
 	}
@@ -156,10 +166,11 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	}
 	s := newStore(opts, pool, layout)
 	measure.Writable(opts.Registry, func() bool { return s.refusal.known() })
-	if s.ring, err = s.useKeys(ctx, opts.Keys, true); err != nil {
+	if s.keys, err = s.useKeys(ctx, opts); err != nil {
 		pool.Close()
 		return nil, fail(err)
 	}
+	s.Hidden = s.keys.Hidden()
 	return s, nil
 }
 
@@ -173,7 +184,6 @@ func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 		refusal: refusal{tryRoom: tryRoom, askAgain: askAgain}, patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}
 	s.Store = relational.NewStore(database{s}, opts.Now)
-	s.Unindexed = opts.Unindexed
 	return s
 }
 
@@ -302,5 +312,5 @@ func configure(opts *Options) (*pgxpool.Config, error) {
 // Close waits for reads and writes that have begun. Further calls do nothing.
 func (s *Store) Close() error {
 	s.pool.Close()
-	return nil
+	return s.keys.Close()
 }

@@ -8,11 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fleet"
 	"understudy/internal/postgrestest"
 	"understudy/proxy/record"
 	"understudy/storage/internal/seal"
 	"understudy/storage/storagetest"
+	"understudy/thread"
 )
 
 func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
@@ -39,6 +42,51 @@ func TestSuiteEncrypted(t *testing.T) {
 	storagetest.Run(t, open, storagetest.Loads)
 	storagetest.RunEvents(t, open)
 	storagetest.RunPages(t, open)
+}
+
+// With handlers it is so too, whichever names of metadata they leave readable.
+func TestSuiteHandlers(t *testing.T) {
+	open := func(t *testing.T) storagetest.Backend {
+		return backend(t, Options{URL: postgrestest.Database(t), Handlers: storagetest.Handlers{}})
+	}
+	storagetest.Run(t, open, storagetest.Loads)
+	storagetest.RunEvents(t, open)
+}
+
+// A transaction that reads what another server has encrypted with a new data key asks for the key, and runs again.
+func TestDataKeysOfOtherServers(t *testing.T) {
+	url := postgrestest.Database(t)
+	one := open(t, Options{URL: url, Handlers: storagetest.Handlers{}})
+	two := open(t, Options{URL: url, Handlers: storagetest.Handlers{}})
+	forget := func() {
+		var ids []string
+		require.NoError(t, keyTable{one}.Rows(t.Context(), "data_key:", "data_key;", func(key, _ string) error {
+			ids = append(ids, key[len(key)-16:])
+			return nil
+		}))
+		for _, id := range ids {
+			seal.Forget(id)
+		}
+	}
+	in := encryption.With(t.Context(), `{"tenant":"a"}`)
+	row := someThread(1)
+	row.Metadata = []byte(`{"secret":"x"}`)
+	require.NoError(t, one.write(in, func(tx *Tx) error { return tx.InsertThread(row) }))
+	runs := 0
+	forget()
+	require.NoError(t, two.write(t.Context(), func(tx *Tx) error {
+		runs++
+		was, err := tx.Thread(row.ID)
+		if err == nil {
+			require.JSONEq(t, `{"secret":"x"}`, string(was.Metadata))
+		}
+		return err
+	}))
+	require.Equal(t, 2, runs)
+	forget()
+	list, err := two.Threads().Threads(t.Context(), thread.Query{IDs: []id.Thread{row.ID}, Limit: 1})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"secret":"x"}`, string(list[0].Metadata))
 }
 
 func TestEvents(t *testing.T) {
@@ -94,7 +142,7 @@ func TestScanSuite(t *testing.T) {
 
 // overhead is what encryption adds to a value.
 func overhead(opts Options) int64 {
-	if opts.Keys == nil {
+	if opts.Keys == nil && opts.Handlers == nil {
 		return 0
 	}
 	return seal.Overhead

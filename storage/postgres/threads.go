@@ -90,7 +90,12 @@ const (
 
 // IndexThread implements relational.Writer.
 func (tx *Tx) IndexThread(t id.Thread, terms []contain.Term, updated int64) error {
-	return tx.terms(indexThread, t, contain.Except(terms, tx.store.Unindexed), updated)
+	terms, err := tx.store.keys.Index(terms)
+	if err != nil {
+		tx.undecided = err
+		return err
+	}
+	return tx.terms(indexThread, t, terms, updated)
 }
 
 // unindex deletes index rows by their full key.

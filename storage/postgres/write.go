@@ -18,6 +18,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/storage/internal/relational"
+	"understudy/storage/internal/seal"
 	"understudy/thread"
 )
 
@@ -40,6 +41,7 @@ type Tx struct {
 	relational.Tx
 	ctx   context.Context // of the write; a Tx does not outlive it
 	store *Store
+	ring  *seal.Ring // encrypts; nil does not
 	conn  *pgxpool.Conn
 	batch *pgx.Batch
 	err   error // the failure of a queued statement, if any
@@ -65,6 +67,8 @@ type Tx struct {
 	passed  id.Run                            // the last run that was marked as passed
 	ending  id.Run                            // the run that is being ended (see HasActiveRuns)
 	written int                               // number of writing statements
+
+	undecided error // why fn has to run again, which it may not see
 }
 
 // rowKey identifies a row of transcripts.
@@ -88,9 +92,15 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	}
 	defer s.metrics.Write(time.Now())
 	var err error
-	for n := range attempts {
+	for n, known := 0, 0; n < attempts; n++ {
 		var again bool
 		if again, err = s.writeOnce(ctx, fn); !again || ctx.Err() != nil {
+			if known++; known <= attempts {
+				if again, err = s.keys.Again(ctx, err); again {
+					n = -1
+					continue
+				}
+			}
 			s.note(err)
 			return classify(err)
 		}
@@ -110,13 +120,17 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 
 // writeOnce runs fn once; again says that it may be repeated.
 func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, err error) {
+	ring, err := s.keys.For(ctx)
+	if err != nil {
+		return false, err
+	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return false, ended(ctx, err)
 	}
 	defer conn.Release() // Release closes a broken connection
 	tx := &Tx{
-		ctx: ctx, store: s, conn: conn, batch: &pgx.Batch{}, locked: map[id.Thread]bool{}, threads: map[id.Thread]*thread.Thread{}, runs: map[id.Run]*runRow{},
+		ctx: ctx, store: s, ring: ring, conn: conn, batch: &pgx.Batch{}, locked: map[id.Thread]bool{}, threads: map[id.Thread]*thread.Thread{}, runs: map[id.Run]*runRow{},
 		seqs: map[id.Thread]eventstore.Seq{}, heads: map[id.Thread]bool{}, lists: map[id.Thread]*threadParts{}, rows: map[rowKey]*eventstore.Row{},
 		tips: map[id.Thread]*checkpointer.Tuple{}, idle: map[id.Thread]bool{},
 	}
@@ -179,7 +193,10 @@ func (tx *Tx) call(fn func(*Tx) error) (err error) {
 			err = fault.Newf(fault.Internal, "panic in a write: %v", p)
 		}
 	}()
-	return fn(tx)
+	if err = fn(tx); err == nil {
+		err = tx.undecided
+	}
+	return err
 }
 
 // rollback drops queued statements and rolls back. Possibly nothing was sent yet.
@@ -197,7 +214,7 @@ func (tx *Tx) exec(text string, args ...any) error {
 		return tx.err
 	}
 	tx.written++
-	tx.batch.Queue(text, bindWith(tx.store.ring, args)...)
+	tx.batch.Queue(text, bindWith(tx.ring, args)...)
 	if tx.batch.Len() >= queueLength {
 		return tx.send()
 	}
@@ -210,8 +227,8 @@ func (tx *Tx) affected(text string, args ...any) (n int64, err error) {
 		return 0, tx.err
 	}
 	tx.written++
-	tx.batch.Queue(text, bindWith(tx.store.ring, args)...).Query(func(answer pgx.Rows) error {
-		err := each(answer, nil)
+	tx.batch.Queue(text, bindWith(tx.ring, args)...).Query(func(answer pgx.Rows) error {
+		err := each(answer, nil, nil)
 		n = answer.CommandTag().RowsAffected()
 		return err
 	})
@@ -220,7 +237,7 @@ func (tx *Tx) affected(text string, args ...any) (n int64, err error) {
 
 // ask implements querier.
 func (tx *Tx) ask(text string, fn func(*row) error, args ...any) {
-	tx.batch.Queue(text, bindWith(tx.store.ring, args)...).Query(func(answer pgx.Rows) error { return each(answer, fn) })
+	tx.batch.Queue(text, bindWith(tx.ring, args)...).Query(func(answer pgx.Rows) error { return each(answer, nil, fn) })
 }
 
 // query implements querier.
@@ -229,8 +246,8 @@ func (tx *Tx) query(text string, fn func(*row) error, args ...any) error {
 		return tx.err
 	}
 	var own error
-	tx.batch.Queue(text, bindWith(tx.store.ring, args)...).Query(func(answer pgx.Rows) error {
-		return each(answer, func(r *row) error {
+	tx.batch.Queue(text, bindWith(tx.ring, args)...).Query(func(answer pgx.Rows) error {
+		return each(answer, nil, func(r *row) error {
 			if fn == nil || own != nil {
 				return nil
 			}

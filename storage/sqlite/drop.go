@@ -82,7 +82,10 @@ func (tx *Tx) planned(t id.Thread, r id.Run) (*dropPlan, error) {
 	return nil, &unplanned{t, r}
 }
 
-// write runs fn as writeOnce does, and makes the plans that it requests.
+// repeats bounds how often a write runs because of names or keys that were not known.
+const repeats = 8
+
+// write runs fn as writeOnce does, and makes the plans that it requests, and the keys.
 func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	reach := relational.ReachOf(ctx)
 	var plan *dropPlan
@@ -96,7 +99,10 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 		})
 		var asks *unplanned
 		if !errors.As(err, &asks) {
-			return err
+			if again, why := s.writer.keys.Again(ctx, err); !again || n >= repeats {
+				return why
+			}
+			continue
 		}
 		if plan, err = s.planDrop(ctx, asks); err != nil {
 			return err

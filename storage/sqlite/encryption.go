@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"understudy/internal/encryption"
 	"understudy/storage/internal/seal"
 )
 
-// useKeys checks the keys against the database, and returns a ring that encrypts; nil without keys.
-func useKeys(ctx context.Context, conn *sqlite.Conn, opts Options) (*seal.Ring, error) {
-	ring, err := seal.NewRing(opts.Keys)
+// useKeys checks the keys against the database, and returns the keyring that encrypts.
+func useKeys(ctx context.Context, conn *sqlite.Conn, opts Options) (*seal.Keyring, error) {
+	keys, err := seal.OpenKeyring(ctx, seal.Settings{Keys: opts.Keys, Handlers: opts.Handlers, Unindexed: opts.Unindexed, Log: opts.Logger}, keyTable{conn: conn})
 	if err != nil {
 		return nil, err
 	}
@@ -25,14 +27,58 @@ func useKeys(ctx context.Context, conn *sqlite.Conn, opts Options) (*seal.Ring, 
 	}, seal.MetaKey); err != nil {
 		return nil, err
 	}
-	note, err := ring.Check(known)
+	note, err := keys.Check(ctx, known)
 	if err != nil || note == known {
-		return ring, err
+		return keys, err
 	}
 	if known == "" {
-		opts.Logger.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there", "key", ring.ID())
+		opts.Logger.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there", "key", keys.ID())
 	}
-	return ring, exec(conn, "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", seal.MetaKey, note)
+	return keys, exec(conn, "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", seal.MetaKey, note)
+}
+
+// keyTable implements seal.Table: with a connection while the database is opened, then with the store.
+type keyTable struct {
+	conn  *sqlite.Conn
+	store *Store
+}
+
+// Rows implements seal.Table.
+func (t keyTable) Rows(ctx context.Context, from, below string, fn func(key, value string) error) error {
+	read := func(conn *sqlite.Conn) error {
+		return query(conn, "SELECT key, value FROM meta WHERE key >= ? AND key < ? ORDER BY key",
+			func(s *sqlite.Stmt) error { return fn(s.ColumnText(0), s.ColumnText(1)) }, from, below)
+	}
+	if t.store == nil {
+		return read(t.conn)
+	}
+	return t.store.read(ctx, read)
+}
+
+// UseHandlers makes what handlers have encrypted readable. It does not keep them.
+func (f *Folder) UseHandlers(ctx context.Context, h encryption.Handlers) error {
+	return seal.LoadDataKeys(ctx, h, keyTable{store: f.store})
+}
+
+// Put implements seal.Table.
+func (t keyTable) Put(ctx context.Context, rows map[string]string, replace bool) error {
+	text := "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING"
+	if replace {
+		text = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+	}
+	write := func(conn *sqlite.Conn) error {
+		for key, value := range rows {
+			if err := exec(conn, text, key, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if t.store == nil {
+		return write(t.conn)
+	}
+	// In the empty context, which has a data key already.
+	return t.store.writeOnce(encryption.With(ctx, ""), func(tx *Tx) error { return write(tx.conn) })
 }
 
 // Encrypt encrypts a database with the first of the keys: also what is not encrypted, or has an older key. It returns the number of changed
@@ -42,16 +88,14 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if s.writer.ring == nil {
+	if !s.writer.keys.Encrypts() {
 		return 0, errors.Join(seal.ErrNoKey, s.Close())
 	}
 	if err = s.clearSearch(ctx); err == nil {
 		changed, err = s.encrypt(ctx)
 	}
-	if err == nil && len(opts.Unindexed) > 0 {
-		err = s.write(ctx, func(tx *Tx) error {
-			return tx.exec("DELETE FROM thread_metadata WHERE key IN (SELECT value FROM json_each(?))", opts.Unindexed)
-		})
+	if err == nil {
+		err = s.hideNames(ctx)
 	}
 	path := s.path
 	if err = errors.Join(err, s.Close()); err != nil || opts.Dir == InMemory {
@@ -74,6 +118,30 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 		}
 	}
 	return changed, nil
+}
+
+// hideNames removes what must not be readable from the index of threads.
+func (s *Store) hideNames(ctx context.Context) error {
+	hidden := s.writer.keys.Hidden()
+	if hidden == nil {
+		return nil
+	}
+	var names []string
+	if err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, "SELECT DISTINCT key FROM thread_metadata", func(st *sqlite.Stmt) error {
+			names = append(names, st.ColumnText(0))
+			return nil
+		})
+	}); err != nil {
+		return err
+	}
+	if err := s.writer.keys.Learn(ctx, names); err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !hidden(name) })
+	return s.write(ctx, func(tx *Tx) error {
+		return tx.exec("DELETE FROM thread_metadata WHERE key IN (SELECT value FROM json_each(?))", names)
+	})
 }
 
 // secret is a column with bytes, and the key of its table.

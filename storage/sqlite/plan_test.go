@@ -45,7 +45,7 @@ func TestPlans(t *testing.T) {
 	}
 	for _, by := range []string{"", "thread_id", "status", "created_at", "updated_at", "state_updated_at"} {
 		for _, ascending := range []bool{true, false} {
-			plan, err := relational.PlanThreads(querier{}, thread.Query{SortBy: by, Ascending: ascending}, nil)
+			plan, err := relational.PlanThreads(querier{}, thread.Query{SortBy: by, Ascending: ascending}, nil, nil)
 			require.NoError(t, err)
 			ordered[plan.Text.SQLite] = plan.Text.SQLite
 		}
@@ -156,7 +156,7 @@ func TestPlansOfThreadSearches(t *testing.T) {
 		for _, status := range []thread.Status{"", thread.Idle} {
 			for _, by := range []string{"", "thread_id", "status", "created_at", "updated_at", "state_updated_at"} {
 				require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
-					p, err := relational.PlanThreads(querier{c}, thread.Query{Metadata: []byte(filter), Status: status, SortBy: by}, nil)
+					p, err := relational.PlanThreads(querier{c}, thread.Query{Metadata: []byte(filter), Status: status, SortBy: by}, nil, nil)
 					require.NoError(t, err)
 					if p.Terms != nil { // see Seeks in TestPlans
 						return nil

@@ -24,7 +24,7 @@ const (
 
 // SetSearch implements search.Store.
 func (s *Store) SetSearch(ctx context.Context, on bool) error {
-	if on && s.writer.ring == nil {
+	if on && !s.writer.keys.Encrypts() {
 		s.writer.indexing.Store(true)
 		return nil
 	}

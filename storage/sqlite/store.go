@@ -15,6 +15,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
@@ -49,6 +50,8 @@ type Options struct {
 	Keys [][]byte
 	// Unindexed are keys of threads' metadata that are kept out of the index, whose text is not encrypted. Searches for them read all threads.
 	Unindexed []string
+	// Handlers encrypt the keys that encrypt the content; nil: Keys encrypt it. The store closes them, also when Open fails.
+	Handlers encryption.Handlers
 	// Readers is the number of reading connections; 0 means 8. Scans use at most half of them.
 	Readers int
 	// SearchTimeout bounds a scan; 0 means 10 s.
@@ -100,7 +103,14 @@ type Store struct {
 
 // Open locks the data folder, opens its database and migrates the schema. If another server holds
 // the folder, the error names the process. Call Close after use.
-func Open(ctx context.Context, opts Options) (*Store, error) {
+func Open(ctx context.Context, opts Options) (_ *Store, err error) {
+	if opts.Handlers != nil {
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, opts.Handlers.Close())
+			}
+		}()
+	}
 	if opts.Dir == "" {
 		return nil, errors.New("open database: no data folder given")
 	}
@@ -181,7 +191,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err := newTx(conn, nil).abandonCopies(""); err != nil {
 		return errors.Join(classify(err), conn.Close())
 	}
-	ring, err := useKeys(ctx, conn, opts)
+	keys, err := useKeys(ctx, conn, opts)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -202,8 +212,9 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 		return errors.Join(err, s.folder.close(), s.readers.close(), conn.Close())
 	}
 	s.nearest = &nearest{log: s.log, limit: vectorMemory()}
-	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.nearest, ring, s.log, opts.Changed, opts.Touched, opts.Unindexed)
-	s.Unindexed = opts.Unindexed
+	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.nearest, keys, s.log, opts.Changed, opts.Touched)
+	s.Hidden = keys.Hidden()
+	keys.Use(keyTable{store: s})
 	return nil
 }
 
@@ -214,7 +225,7 @@ func (s *Store) Close() error {
 		// Readers close first: the last connection to close folds the log, and only the writer may
 		// do that.
 		err := errors.Join(s.readers.close(), s.folder.close())
-		s.closeErr = errors.Join(err, s.writer.close(), s.lock.Close())
+		s.closeErr = errors.Join(err, s.writer.close(), s.writer.keys.Close(), s.lock.Close())
 		if s.remove != "" {
 			s.closeErr = errors.Join(s.closeErr, os.RemoveAll(s.remove))
 		}

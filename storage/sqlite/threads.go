@@ -59,7 +59,12 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 
 // IndexThread implements relational.Writer.
 func (tx *Tx) IndexThread(t id.Thread, terms []contain.Term, updated int64) error {
-	for _, term := range contain.Except(terms, tx.unindexed) {
+	terms, err := tx.keys.Index(terms)
+	if err != nil {
+		tx.undecided = err
+		return err
+	}
+	for _, term := range terms {
 		if err := tx.exec("INSERT INTO thread_metadata (key, value, updated_at, thread_id) VALUES (?, ?, ?, ?)",
 			term.Key, term.Value, updated, t); err != nil {
 			return fmt.Errorf("index metadata of thread %s: %w", t, err)

@@ -37,10 +37,11 @@ type Tx struct {
 	relational.Tx
 	querier
 	lists     *lists
-	ring      *seal.Ring  // encrypts; nil does not
-	unindexed []string    // keys of metadata
-	indexing  bool        // messages are to be indexed
-	threads   []id.Thread // whose log the transaction changes
+	ring      *seal.Ring    // encrypts; nil does not
+	keys      *seal.Keyring // of the store
+	undecided error         // why fn has to run again, which it may not see
+	indexing  bool          // messages are to be indexed
+	threads   []id.Thread   // whose log the transaction changes
 	// assistants says that the transaction changes rows of assistants.
 	assistants bool
 
@@ -87,21 +88,20 @@ func (tx *Tx) one(text string, row func(*sqlite.Stmt) error, args ...any) (bool,
 // Requests that wait when one begins join its transaction, so under load one sync of the disk
 // serves many. Without waiting requests it commits at once: a single write never waits for others.
 type writer struct {
-	log       *slog.Logger
-	conn      *sqlite.Conn
-	lists     *lists
-	folder    *folder
-	disk      *disk
-	changed   func([]id.Thread)
-	touched   func([]changes.Change)
-	vectors   *nearest
-	ring      *seal.Ring
-	unindexed []string
-	indexing  atomic.Bool
-	queue     chan *request
-	stop      chan struct{} // closed by close: no more requests are accepted
-	stopped   chan struct{} // closed when the goroutine has ended
-	once      sync.Once
+	log      *slog.Logger
+	conn     *sqlite.Conn
+	lists    *lists
+	folder   *folder
+	disk     *disk
+	changed  func([]id.Thread)
+	touched  func([]changes.Change)
+	vectors  *nearest
+	keys     *seal.Keyring
+	indexing atomic.Bool
+	queue    chan *request
+	stop     chan struct{} // closed by close: no more requests are accepted
+	stopped  chan struct{} // closed when the goroutine has ended
+	once     sync.Once
 
 	assistants knownAssistants
 
@@ -115,6 +115,7 @@ type writer struct {
 type request struct {
 	ctx       context.Context
 	fn        func(*Tx) error
+	ring      *seal.Ring
 	makesRoom bool
 	state     atomic.Int32 // waiting, begun or abandoned
 	// threads are those whose log fn changed. Only the writer's goroutine uses it.
@@ -134,21 +135,20 @@ const (
 )
 
 // startWriter starts the writer's goroutine; close ends it.
-func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, ring *seal.Ring, log *slog.Logger, changed func([]id.Thread), touched func([]changes.Change), unindexed []string) *writer {
+func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, keys *seal.Keyring, log *slog.Logger, changed func([]id.Thread), touched func([]changes.Change)) *writer {
 	w := &writer{
-		log:       log,
-		conn:      conn,
-		lists:     l,
-		folder:    f,
-		disk:      d,
-		changed:   changed,
-		touched:   touched,
-		vectors:   n,
-		ring:      ring,
-		unindexed: unindexed,
-		queue:     make(chan *request, queueLength),
-		stop:      make(chan struct{}),
-		stopped:   make(chan struct{}),
+		log:     log,
+		conn:    conn,
+		lists:   l,
+		folder:  f,
+		disk:    d,
+		changed: changed,
+		touched: touched,
+		vectors: n,
+		keys:    keys,
+		queue:   make(chan *request, queueLength),
+		stop:    make(chan struct{}),
+		stopped: make(chan struct{}),
 	}
 	go w.run()
 	return w
@@ -170,8 +170,12 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	ring, err := s.writer.keys.For(ctx)
+	if err != nil {
+		return err
+	}
 	defer s.metrics.Write(time.Now())
-	r := &request{ctx: ctx, fn: fn, makesRoom: makesRoom, done: make(chan struct{})}
+	r := &request{ctx: ctx, fn: fn, ring: ring, makesRoom: makesRoom, done: make(chan struct{})}
 	select {
 	case <-s.writer.stop:
 		return errClosed
@@ -475,9 +479,11 @@ func (w *writer) call(r *request) (err error) {
 		}
 	}()
 	tx := newTx(w.conn, w.lists)
-	tx.ring, tx.unindexed, tx.indexing = w.ring, w.unindexed, w.indexing.Load()
+	tx.ring, tx.keys, tx.indexing = r.ring, w.keys, w.indexing.Load()
 	defer func() { tx.conn = nil }() // later use panics instead of writing in another transaction
-	err = r.fn(tx)
+	if err = r.fn(tx); err == nil {
+		err = tx.undecided
+	}
 	r.threads, r.assistants, r.vectors, r.touched = tx.threads, tx.assistants, tx.vectors, tx.Touched
 	return err
 }

@@ -78,6 +78,7 @@ class Gate:
         self.loading = ""
         self._handlers: Any = None
         self._embedding: Any = None
+        self._encryption: Any = None
         self._app: Any = None
         self._lifespan: Any = None
         self._api: Any = None
@@ -112,6 +113,12 @@ class Gate:
             self.loading = "embed"
             by_path = spec.rpartition(":")[0].endswith(".py") or "/" in spec
             self._embedding = embedding.Embedding(find(spec) if by_path else embedding.by_name(spec))
+        if spec := options.get("encryption"):
+            from .encryption import Encryption
+
+            self.loading = "encryption"
+            self._encryption = Encryption(find(spec))
+            hello["encryption"] = self._encryption.describe()
         if spec := options.get("app"):
             from .application import Application
             from .asgi import Lifespan
@@ -215,6 +222,9 @@ class Gate:
         do = call["do"]
         if do == "embed":
             answer["vectors"] = await self._embedding(call["texts"], call.get("query", False))
+            return
+        if do in ("wrap", "unwrap", "readable", "encryption_context"):
+            await self._encryption.answer(call, answer, self._user_of)
             return
         if do in ("authenticate", "admit"):
             user, answer["actor"] = await self._handlers.authenticate(call["request"])

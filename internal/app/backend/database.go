@@ -20,7 +20,9 @@ import (
 	"understudy/eventstore/mirror"
 	"understudy/id"
 	"understudy/internal/app/advice"
+	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/encryption"
 	"understudy/proxy/record"
 	"understudy/run"
 	"understudy/run/usage"
@@ -71,10 +73,11 @@ type Options struct {
 	Dir, Schema string
 	Log         *slog.Logger // required
 	Registry    prometheus.Registerer
-	Now         func() time.Time  // the time of leases; nil: time.Now
-	Changed     func([]id.Thread) // gets threads whose log changed here
-	Saved       func()            // is called after events were saved; nil: not called. It must not block
-	Changes     *changes.Hub      // gets what changes, here and on other servers; nil: nothing does
+	Now         func() time.Time    // the time of leases; nil: time.Now
+	Changed     func([]id.Thread)   // gets threads whose log changed here
+	Saved       func()              // is called after events were saved; nil: not called. It must not block
+	Handlers    encryption.Handlers // of encryption.path; nil: Open starts them. They are closed with the database
+	Changes     *changes.Hub        // gets what changes, here and on other servers; nil: nothing does
 }
 
 // quietFor is how long opening a database may take without a line in the log.
@@ -87,8 +90,15 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	if o.Changes != nil {
 		touched, heard = o.Changes.Add, o.Changes.Heard
 	}
+	if o.Handlers == nil && cfg.Encrypts() {
+		handlers, err := graphs.StartEncryption(ctx, cfg, o.Log)
+		if err != nil {
+			return nil, err
+		}
+		o.Handlers = handlers
+	}
 	if cfg.DatabaseURL == "" {
-		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.changed(), Touched: touched, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
+		rows, err := sqlite.Open(ctx, sqlite.Options{Handlers: o.Handlers, Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.changed(), Touched: touched, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
 		if err != nil {
 			return nil, explain(err, advice.Folder(cfg.Where("data"), cmp.Or(o.Dir, cfg.Data), err))
 		}
@@ -107,7 +117,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	})
 	defer slow.Stop()
 	rows, err := postgres.Open(ctx, postgres.Options{
-		URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys,
+		Handlers: o.Handlers, URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys,
 		Now:         o.Now,
 		Changed:     o.changed(),
 		Touched:     touched,

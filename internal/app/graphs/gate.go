@@ -1,6 +1,8 @@
 package graphs
 
 import (
+	"context"
+	"log/slog"
 	"os"
 
 	"understudy/gate"
@@ -24,6 +26,21 @@ func GateOptions(cfg *config.Config) gate.Options {
 		o.Embed = config.Object{Path: i.Path, Module: i.Module, Attr: i.Attr}.Spec()
 	}
 	return o
+}
+
+// StartEncryption starts the handlers of encryption.path; nil without them. The error is a *gate.StartError when they cannot be loaded. Call Close after use.
+func StartEncryption(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gate.Encryption, error) {
+	if !cfg.Encrypts() {
+		return nil, nil
+	}
+	o := EncryptionOptions(cfg)
+	o.Logger = log
+	return gate.StartEncryption(ctx, o)
+}
+
+// EncryptionOptions says what the process of encryption.path loads.
+func EncryptionOptions(cfg *config.Config) gate.Options {
+	return gate.Options{Python: cfg.Python, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: environment(cfg), Encryption: cfg.Encryption.Spec(), Timeout: cfg.GateTimeout}
 }
 
 // environment is the complete environment of Python processes.

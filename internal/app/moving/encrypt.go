@@ -5,20 +5,27 @@ import (
 	"errors"
 	"log/slog"
 
+	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/encryption"
 	"understudy/storage/postgres"
 	"understudy/storage/sqlite"
 )
 
-// Encrypt encrypts the data folder or database of cfg with the first of its keys, and returns the number of changed values. A folder must have no
+// Encrypt encrypts the data folder or database of cfg by the handlers of encryption.path, or without them by the first of its keys, and returns the number of changed values. A folder must have no
 // server; a database may.
 func Encrypt(ctx context.Context, cfg *config.Config, log *slog.Logger) (changed int, err error) {
-	if len(cfg.Keys) == 0 {
+	var handlers encryption.Handlers // closed by the storage
+	if cfg.Encrypts() {
+		if handlers, err = graphs.StartEncryption(ctx, cfg, log); err != nil {
+			return 0, err
+		}
+	} else if len(cfg.Keys) == 0 {
 		return 0, errors.New("there is no key; set LANGGRAPH_AES_KEY, such as to the output of: openssl rand -hex 16")
 	}
 	if cfg.DatabaseURL != "" {
-		changed, err = postgres.Encrypt(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: 2, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: log})
+		changed, err = postgres.Encrypt(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: 2, Handlers: handlers, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: log})
 		return changed, unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
 	}
-	return sqlite.Encrypt(ctx, sqlite.Options{Dir: cfg.Data, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: log})
+	return sqlite.Encrypt(ctx, sqlite.Options{Dir: cfg.Data, Handlers: handlers, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: log})
 }

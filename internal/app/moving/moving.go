@@ -19,7 +19,9 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/internal/app/advice"
 	"understudy/internal/app/backend"
+	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/encryption"
 	"understudy/storage/deerflow"
 	"understudy/storage/langgraph"
 	"understudy/storage/postgres"
@@ -130,7 +132,7 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 		if err != nil {
 			return nil, unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
 		}
-		return rows, nil
+		return rows, readable(ctx, cfg, rows)
 	}
 	folder, err := sqlite.OpenFolder(ctx, cfg.Data, cfg.Keys...)
 	if errors.Is(err, sqlite.ErrNoFolder) {
@@ -139,7 +141,25 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 	if err != nil {
 		return nil, err
 	}
-	return folder, nil
+	return folder, readable(ctx, cfg, folder)
+}
+
+// sealedSource is a source whose content handlers of encryption.path may have encrypted.
+type sealedSource interface {
+	transfer.Source
+	UseHandlers(ctx context.Context, h encryption.Handlers) error
+}
+
+// readable makes what handlers have encrypted readable. On an error it closes the source.
+func readable(ctx context.Context, cfg *config.Config, rows sealedSource) error {
+	handlers, err := graphs.StartEncryption(ctx, cfg, nil)
+	if err == nil && handlers != nil {
+		err = errors.Join(rows.UseHandlers(ctx, handlers), handlers.Close())
+	}
+	if err != nil {
+		err = errors.Join(err, rows.Close())
+	}
+	return err
 }
 
 // openData opens the database, or the data folder, to write into it.

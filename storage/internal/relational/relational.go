@@ -186,8 +186,8 @@ type DB interface {
 type Store struct {
 	db  DB
 	now func() time.Time
-	// Unindexed are keys of threads' metadata that are not in the index, because they are secret. It is set before the store is used.
-	Unindexed []string
+	// Hidden reports keys of threads' metadata that are not in the index, because they are secret; nil: all are in it. It is set before the store is used.
+	Hidden contain.Hidden
 }
 
 // NewStore returns a store on db; now is the clock for expiry.

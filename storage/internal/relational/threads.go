@@ -176,8 +176,8 @@ type ThreadSearch struct {
 	ascending bool
 }
 
-// PlanThreads chooses the index that a search reads, of the threads that reach selects. unindexed are keys that are not in it.
-func PlanThreads(q Querier, of thread.Query, reach *access.Filter, unindexed ...string) (ThreadSearch, error) {
+// PlanThreads chooses the index that a search reads, of the threads that reach selects. hidden are keys that are not in it.
+func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contain.Hidden) (ThreadSearch, error) {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return ThreadSearch{}, fault.Newf(fault.Invalid, "metadata: %w", err)
@@ -198,7 +198,7 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, unindexed ...
 	if len(of.IDs) > 0 {
 		return read(threadsOfIDs, of.IDs)
 	}
-	terms := termsOf(match, reach, unindexed)
+	terms := termsOf(match, reach, hidden)
 	found := func(all bool) { // whether the index has found what has all terms
 		if all && terms.matched {
 			plan.match = nil
@@ -257,12 +257,12 @@ type searchTerms struct {
 }
 
 // termsOf returns the terms of a search, except those with keys that are not in the index.
-func termsOf(match *contain.Matcher, reach *access.Filter, unindexed []string) (out searchTerms) {
-	match.Hide(unindexed)
+func termsOf(match *contain.Matcher, reach *access.Filter, hidden contain.Hidden) (out searchTerms) {
+	match.Hide(hidden)
 	out.all, out.matched = match.Terms()
 	alternatives, exact := reach.Terms()
-	if len(unindexed) > 0 {
-		alternatives, exact = indexedOf(alternatives, exact, unindexed)
+	if hidden != nil {
+		alternatives, exact = indexedOf(alternatives, exact, hidden)
 	}
 	switch {
 	case reach == nil:
@@ -285,10 +285,10 @@ func termsOf(match *contain.Matcher, reach *access.Filter, unindexed []string) (
 }
 
 // indexedOf removes terms that are not in the index. An alternative without other terms selects anything.
-func indexedOf(alternatives [][]contain.Term, exact bool, unindexed []string) ([][]contain.Term, bool) {
+func indexedOf(alternatives [][]contain.Term, exact bool, hidden contain.Hidden) ([][]contain.Term, bool) {
 	out := make([][]contain.Term, len(alternatives))
 	for i, a := range alternatives {
-		out[i] = contain.Except(a, unindexed)
+		out[i] = contain.Except(a, hidden)
 		exact = exact && len(out[i]) == len(a)
 		if len(out[i]) == 0 && len(alternatives) > 1 {
 			return nil, false
@@ -363,7 +363,7 @@ func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) er
 	}
 	reach := access.Reach(ctx, access.Threads)
 	search := func(q Querier) error {
-		plan, err := PlanThreads(q, of, reach, s.Unindexed...)
+		plan, err := PlanThreads(q, of, reach, s.Hidden)
 		if err != nil {
 			return err
 		}
@@ -391,7 +391,7 @@ func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) er
 		}
 		return q.Walk(expected(of.Limit, of.Offset), plan.Text, check, plan.args...)
 	}
-	if terms := termsOf(match, reach, s.Unindexed); terms.scans(of) {
+	if terms := termsOf(match, reach, s.Hidden); terms.scans(of) {
 		return s.db.Scan(ctx, rows.NarrowThreads, search)
 	}
 	return s.db.Snapshot(ctx, search)
@@ -467,7 +467,7 @@ func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err e
 	if err != nil {
 		return 0, fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
-	terms := termsOf(match, access.Reach(ctx, access.Threads), s.Unindexed)
+	terms := termsOf(match, access.Reach(ctx, access.Threads), s.Hidden)
 	exact := terms.matched && terms.reached
 	var text Statement
 	var args []any

@@ -17,10 +17,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/tidwall/gjson"
+
+	"understudy/internal/cache"
 )
 
 // A sealed value is the magic, the ID of its key, the salt of its ring, a counter, and the ciphertext with its tag. No JSON and no msgpack begins
@@ -46,15 +49,45 @@ func (f Failure) Unwrap() error { return f.error }
 var ErrUnknownKey = errors.New("encrypted with a key that this server does not have; add it to LANGGRAPH_AES_KEY, behind the current one and a comma")
 
 var (
-	masters sync.Map // by ID: the keys of all rings of the process
-	derived sync.Map // by ID and salt: cipher.AEAD
+	masters sync.Map                                     // by ID: the keys of all rings of the process
+	derived = cache.New[string, cipher.AEAD](maxDerived) // by ID and salt
 )
+
+// maxDerived bounds the keys in memory: each start of a server makes one for each context.
+const maxDerived = 16 << 10
+
+// UnknownKey is the ID of a key that is not there.
+type UnknownKey string
+
+func (id UnknownKey) Error() string {
+	return "key " + hex.EncodeToString([]byte(id)) + ": " + ErrUnknownKey.Error()
+}
+
+// Unwrap returns ErrUnknownKey.
+func (UnknownKey) Unwrap() error { return ErrUnknownKey }
+
+// Forget makes the key with an ID, in hex, unusable.
+func Forget(id string) {
+	raw, err := hex.DecodeString(id)
+	if err != nil {
+		return
+	}
+	masters.Delete(string(raw))
+	derived.DeleteFunc(func(k string) bool { return strings.HasPrefix(k, string(raw)) })
+}
+
+// usable reports whether the key with an ID is there.
+func usable(id string) bool {
+	_, ok := masters.Load(id)
+	return ok
+}
 
 // Ring encrypts. nil does not. It is safe for concurrent use.
 type Ring struct {
 	id      string
-	all     map[string]bool // IDs of all its keys
-	prefix  []byte          // magic, ID and salt
+	all     map[string]bool      // IDs of all its keys
+	current func(id string) bool // of keys that encrypt what needs no change
+	prefix  []byte               // magic, ID and salt
 	aead    cipher.AEAD
 	counter atomic.Uint64
 }
@@ -72,13 +105,29 @@ func NewRing(keys [][]byte) (*Ring, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	r := &Ring{id: idOf(keys[0]), all: all}
+	first := idOf(keys[0])
+	r, err := ringOf(first, func(id string) bool { return id == first })
+	if err == nil {
+		r.all = all
+	}
+	return r, err
+}
+
+// ringOf returns a ring for a key that is there. current reports which IDs of keys need no change.
+func ringOf(id string, current func(id string) bool) (*Ring, error) {
+	r := &Ring{id: id, current: current}
 	salt := make([]byte, saltSize)
 	_, _ = rand.Read(salt) // never fails
 	r.prefix = append(append([]byte(magic), r.id...), salt...)
 	var err error
 	r.aead, err = derive(r.id, string(salt))
 	return r, err
+}
+
+// has reports whether the ring has the key with an ID, in hex.
+func (r *Ring) has(id string) bool {
+	raw, err := hex.DecodeString(id)
+	return r != nil && err == nil && (r.all[string(raw)] || r.current(string(raw)))
 }
 
 // idOf returns the ID of a key, which reveals nothing about it.
@@ -88,12 +137,12 @@ func idOf(key []byte) string {
 }
 
 func derive(id, salt string) (cipher.AEAD, error) {
-	if a, ok := derived.Load(id + salt); ok {
-		return a.(cipher.AEAD), nil
+	if a, ok := derived.Get(id + salt); ok {
+		return a, nil
 	}
 	key, ok := masters.Load(id)
 	if !ok {
-		return nil, fmt.Errorf("key %s: %w", hex.EncodeToString([]byte(id)), ErrUnknownKey)
+		return nil, UnknownKey(id)
 	}
 	sub, err := hkdf.Key(sha256.New, key.([]byte), []byte(salt), "understudy content", 32)
 	if err != nil {
@@ -105,7 +154,7 @@ func derive(id, salt string) (cipher.AEAD, error) {
 	}
 	a, err := cipher.NewGCM(block)
 	if err == nil {
-		derived.Store(id+salt, a)
+		derived.Put(id+salt, a, 1)
 	}
 	return a, err
 }
@@ -129,9 +178,9 @@ func (r *Ring) Seal(b []byte) []byte {
 	return r.aead.Seal(out, nonce(out), b, out[:header])
 }
 
-// Current reports whether a value is encrypted with the key that the ring encrypts with.
+// Current reports whether a value is encrypted with the key that the ring encrypts with, or with another data key of the same handlers.
 func (r *Ring) Current(b []byte) bool {
-	return r != nil && IsSealed(b) && string(b[len(magic):len(magic)+idSize]) == r.id
+	return r != nil && IsSealed(b) && r.current(string(b[len(magic):len(magic)+idSize]))
 }
 
 func nonce(sealed []byte) []byte {
@@ -285,7 +334,7 @@ func (r *Ring) Check(known string) (string, error) {
 		return "", fmt.Errorf("the database is encrypted with key %s: %w", keyOf(sealed), ErrNoKey)
 	}
 	if known != "" {
-		if text, err := Try(sealed); err != nil || string(text) != MetaKey || !r.all[string(sealed[len(magic):len(magic)+idSize])] {
+		if text, err := Try(sealed); err != nil || string(text) != MetaKey || !r.has(keyOf(sealed)) {
 			return "", fmt.Errorf("the database is encrypted with key %s, and LANGGRAPH_AES_KEY is key %s: set it to the key from before, or add that behind a comma",
 				keyOf(sealed), r.ID())
 		}
@@ -293,8 +342,10 @@ func (r *Ring) Check(known string) (string, error) {
 			return known, nil
 		}
 	}
-	return base64.StdEncoding.EncodeToString(r.Seal([]byte(MetaKey))), nil
+	return r.note(), nil
 }
+
+func (r *Ring) note() string { return base64.StdEncoding.EncodeToString(r.Seal([]byte(MetaKey))) }
 
 // KeyOf returns the ID of the key of a note that Check returned; "" if there is none.
 func KeyOf(note string) string {
@@ -311,9 +362,6 @@ func keyOf(sealed []byte) string {
 	}
 	return hex.EncodeToString(sealed[len(magic) : len(magic)+idSize])
 }
-
-// Prefix is how values begin that the ring has encrypted or could have: Current reports the same.
-func (r *Ring) Prefix() []byte { return append([]byte(magic), r.id...) }
 
 // Deep is the member of a checkpoint whose values are encrypted one by one: Postgres looks at the names.
 const Deep = "channel_values"

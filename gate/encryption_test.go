@@ -1,0 +1,132 @@
+package gate
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/access"
+	"understudy/internal/encryption"
+	"understudy/internal/fault"
+)
+
+// handlers starts handlers of testdata/encryption.py. mode makes them fail.
+func handlers(t *testing.T, spec string, timeout time.Duration) (e *Encryption, mode func(string)) {
+	t.Helper()
+	o := options(t)
+	file := filepath.Join(t.TempDir(), "mode")
+	o.Encryption, o.Timeout, o.Env = "./encryption.py:"+spec, timeout, append(o.Env, "UNDERSTUDY_TEST_MODE="+file)
+	e, err := StartEncryption(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e, func(m string) { require.NoError(t, os.WriteFile(file, []byte(m), 0o600)) }
+}
+
+func TestEncryptionHandlers(t *testing.T) {
+	t.Parallel()
+	key := []byte("0123456789abcdef0123456789abcdef")
+	for _, spec := range []string{"encryption", "only_json"} {
+		t.Run(spec, func(t *testing.T) {
+			t.Parallel()
+			e, _ := handlers(t, spec, 0)
+			ctx := t.Context()
+			var list []encryption.Wrapped
+			for _, c := range []encryption.Context{"", `{"tenant":"a"}`, `{"tenant":"b"}`} {
+				wrapped, err := e.Wrap(ctx, c, key)
+				require.NoError(t, err)
+				require.NotContains(t, string(wrapped), string(key))
+				list = append(list, encryption.Wrapped{Context: c, Key: wrapped})
+			}
+			list = append(list, encryption.Wrapped{Key: []byte("bdamaged")}, encryption.Wrapped{Key: []byte{}})
+			back, err := e.Unwrap(ctx, list)
+			require.NoError(t, err)
+			require.Len(t, back, len(list))
+			for i, u := range back {
+				if i < 3 {
+					require.NoError(t, u.Err)
+					require.Equal(t, key, u.Key)
+				} else {
+					require.Error(t, u.Err)
+				}
+			}
+			readable, err := e.Readable(ctx, "", []string{"email", "owner", "a\"ü"})
+			require.NoError(t, err)
+			require.Equal(t, []bool{false, true, false}, readable)
+		})
+	}
+	t.Run("the context of a request", func(t *testing.T) {
+		t.Parallel()
+		e, _ := handlers(t, "encryption", 0)
+		c, err := e.Context(t.Context(), `{"a":1}`, nil)
+		require.NoError(t, err)
+		require.Equal(t, encryption.Context(`{"a":1}`), c)
+		c, err = e.Context(t.Context(), `{"a":1,"tenant":"b"}`, &access.Actor{Identity: "ann", Authenticated: true})
+		require.NoError(t, err)
+		require.Equal(t, encryption.Context(`{"a":1,"tenant":"ann"}`), c)
+	})
+}
+
+// Whatever handlers do, a caller gets an error that says nothing about it.
+func TestEncryptionHandlersThatFail(t *testing.T) {
+	t.Parallel()
+	e, mode := handlers(t, "encryption", time.Second)
+	ctx := t.Context()
+	wrapped, err := e.Wrap(ctx, "", []byte("key"))
+	require.NoError(t, err)
+	for _, m := range []string{"raise", "text", "slow", "die"} {
+		mode(m)
+		_, err := e.Wrap(ctx, "", []byte("key"))
+		require.Error(t, err, m)
+		var said *fault.Error
+		require.ErrorAs(t, err, &said)
+		require.NotContains(t, said.Message, "key service", m)
+		if m == "slow" || m == "die" {
+			require.True(t, fault.Is(err, fault.Unavailable), "%s: %v", m, err)
+		} else {
+			require.True(t, fault.Is(err, fault.Internal), "%s: %v", m, err)
+		}
+		mode("")
+		require.Eventually(t, func() bool { // a process that died is started again
+			_, err := e.Wrap(ctx, "", []byte("key"))
+			return err == nil
+		}, 20*time.Second, 10*time.Millisecond, m)
+	}
+	mode("drops")
+	_, err = e.Readable(ctx, "", []string{"a"})
+	require.True(t, fault.Is(err, fault.Internal), err)
+	mode("wrong")
+	back, err := e.Unwrap(ctx, []encryption.Wrapped{{Key: wrapped}})
+	require.NoError(t, err)
+	require.NotEqual(t, []byte("key"), back[0].Key)
+	mode("rotate")
+	back, err = e.Unwrap(ctx, []encryption.Wrapped{{Key: wrapped}})
+	require.NoError(t, err)
+	require.Equal(t, []byte("key"), back[0].Key)
+	require.NotEmpty(t, back[0].Replacement)
+	require.NotEqual(t, wrapped, back[0].Replacement)
+}
+
+func TestEncryptionThatDoesNotLoad(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string]string{
+		"half": "there is no @encryption.decrypt.blob", "empty": "it has no handlers", "number": "it is a int", "absent": "there is no 'absent'",
+	} {
+		o := options(t)
+		o.Encryption = "./encryption.py:" + spec
+		_, err := StartEncryption(t.Context(), o)
+		var s *StartError
+		require.ErrorAs(t, err, &s)
+		require.Equal(t, "encryption.path", s.Part)
+		require.Contains(t, s.Error(), want)
+	}
+	o := options(t)
+	o.Encryption = "./encryption.py:lists_keys"
+	e, err := StartEncryption(t.Context(), o)
+	require.NoError(t, err)
+	defer e.Close()
+	_, err = e.Wrap(t.Context(), "", []byte("0123456789abcdef"))
+	require.ErrorContains(t, err, "encryption failed", "it leaves a data key readable")
+}
