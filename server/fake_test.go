@@ -20,6 +20,7 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/compat"
+	"understudy/eventstore/readmodel"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fleet"
@@ -245,6 +246,22 @@ type fakeSearch struct{ *services }
 func (f fakeSearch) Search(_ context.Context, q search.Query, limit int) ([]search.Result, search.Place, error) {
 	row := search.Row{Place: search.Place{Body: 7, Thread: someThread, Seq: 4}, Run: someRun, Type: "llm.human.input", CreatedAt: someTime, Shown: 3}
 	return []search.Result{{Row: row, Snippet: []search.Part{{Text: "the "}, {Text: "cat", Match: true}}}}, row.Place, f.note(q, limit)
+}
+
+type fakeModels struct{ *services }
+
+func (f fakeModels) Branches(_ context.Context, t, after id.Thread, limit int) (*readmodel.Lineage, error) {
+	row := readmodel.Row{Thread: "child", Name: "parent", Ref: 3, Checkpoint: "c", At: someTime.UnixMicro()}
+	return &readmodel.Lineage{Ancestors: []readmodel.Row{row}, Forks: []readmodel.Row{row, {Thread: "other"}}, Next: "other"}, f.note(t, after, limit)
+}
+
+func (f fakeModels) Message(_ context.Context, t id.Thread, message string) (*readmodel.Message, error) {
+	return &readmodel.Message{ID: message, First: 3, Seq: 7, Run: someRun, At: someTime.UnixMicro(), Checkpoint: "c"}, f.note(t, message)
+}
+
+func (f fakeModels) Recent(_ context.Context, model string, before readmodel.Place, limit int) ([]readmodel.Row, readmodel.Place, error) {
+	row := readmodel.Row{Thread: someThread, Name: "completed", Seq: 9, Ref: 8, Run: someRun, At: someTime.UnixMicro()}
+	return []readmodel.Row{row, {Thread: "b.c", Seq: 1}}, row.Place(), f.note(model, before, limit)
 }
 
 type fakeRuns struct{ *services }
@@ -496,7 +513,7 @@ type world struct {
 func options(f *services) Options {
 	hub := changes.NewHub(slog.New(slog.DiscardHandler))
 	f.touch = hub.Add
-	return Options{Changes: hub, Search: fakeSearch{f}, Usage: fakeUsage{f}, Fleet: &fleet.Keeper{Ring: logs.NewRing(), Now: time.Now, Load: func(*fleet.Server) {}}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
+	return Options{Changes: hub, Search: fakeSearch{f}, ReadModels: fakeModels{f}, Usage: fakeUsage{f}, Fleet: &fleet.Keeper{Ring: logs.NewRing(), Now: time.Now, Load: func(*fleet.Server) {}}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
 }
 
 func setup(t testing.TB, change ...func(*Options)) *world {

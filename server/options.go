@@ -28,10 +28,11 @@ type Options struct {
 	Runs       Runs
 	Crons      Crons
 	Items      Items
-	Changes    Changes // nil: no route
-	Search     Search  // nil: no route
-	Usage      Usage   // nil: no route
-	Fleet      Fleet   // nil: no routes
+	Changes    Changes    // nil: no route
+	Search     Search     // nil: no route
+	Usage      Usage      // nil: no route
+	ReadModels ReadModels // nil: no routes
+	Fleet      Fleet      // nil: no routes
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator

@@ -252,6 +252,9 @@ func (s *Server) routes() {
 	if s.opts.Search != nil && !d.Threads {
 		(&searchHandlers{s.Transport, s.opts.Search}).routes(s.route)
 	}
+	if s.opts.ReadModels != nil && !d.Threads {
+		(&readModelHandlers{s.opts.ReadModels}).routes(s.route)
+	}
 	if s.opts.Usage != nil && !d.Runs {
 		(&usageHandlers{s.opts.Usage}).routes(s.route)
 	}

@@ -8,6 +8,7 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/eventstore/readmodel"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fleet"
@@ -85,6 +86,15 @@ type Changes interface {
 type Search interface {
 	// Search returns results, newest first, and the place behind which the next page begins; the zero Place: there is none. A page may be short.
 	Search(ctx context.Context, q search.Query, limit int) (page []search.Result, next search.Place, err error)
+}
+
+// ReadModels is the service of the routes that read the read models of the log.
+type ReadModels interface {
+	// Branches returns the lineage of a thread, and its forks above one in order of ID.
+	Branches(ctx context.Context, t, after id.Thread, limit int) (*readmodel.Lineage, error)
+	Message(ctx context.Context, t id.Thread, message string) (*readmodel.Message, error)
+	// Recent returns rows of a model of all threads before a place, newest first, and where the next page begins; the zero Place: there is none. A page may be short.
+	Recent(ctx context.Context, model string, before readmodel.Place, limit int) (page []readmodel.Row, next readmodel.Place, err error)
 }
 
 // Fleet is the service of the routes that show the servers of the database and their logs.

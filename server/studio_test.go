@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -124,6 +125,44 @@ func TestRecentRuns(t *testing.T) {
 		require.Equal(t, 422, res.StatusCode, query)
 		require.Contains(t, body, "Invalid")
 	}
+}
+
+func TestReadModels(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	const thread = "0190d0f2-7b5a-7b7e-8000-3c7e5b1f5d10"
+	base := "/understudy/threads/" + thread
+	get := func(path string, status int) string {
+		res, body := w.ask(t, "GET", path, "")
+		require.Equal(t, status, res.StatusCode, "%s: %s", path, body)
+		return body
+	}
+	body := get(base+"/branches?limit=2&after=x", 200)
+	at := gjson.Get(body, "branches.0.created_at").String()
+	require.JSONEq(t, fmt.Sprintf(`{"thread_id": %q,
+		"ancestors": [{"thread_id": "parent", "event_number": 3, "checkpoint_id": "c", "created_at": %q}],
+		"branches": [{"thread_id": "child", "event_number": 3, "checkpoint_id": "c", "created_at": %q},
+			{"thread_id": "other", "event_number": null, "checkpoint_id": null, "created_at": null}], "next": "other"}`, thread, at, at), body)
+	body = get(base+"/messages/a%2Fb%20%C3%A9", 200)
+	require.JSONEq(t, fmt.Sprintf(`{"thread_id": %q, "message_id": "a/b é", "seq": 3, "event_number": 7, "run_id": %q, "checkpoint_id": "c", "parent_checkpoint_id": null, "created_at": %q}`,
+		thread, someRun, at), body)
+	next := gjson.Get(get("/understudy/timeline?limit=2", 200), "next").String()
+	require.Equal(t, "completed", gjson.Get(get("/understudy/timeline?before="+next, 200), "events.0.event").String())
+	heads := get("/understudy/heads?before="+next, 200)
+	require.Equal(t, int64(8), gjson.Get(heads, "heads.0.message_seq").Int())
+	require.Equal(t, gjson.Null, gjson.Get(heads, "heads.1.last_event").Type)
+	get("/understudy/heads?before=-1.0.b.c", 200)
+	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "before=", "before=1", "before=1.2", "before=1.2.", "before=1.-2.t", "before=x.2.t", "before=1.2.%00", "before=1.2.%ff"} {
+		for _, path := range []string{"/understudy/timeline", "/understudy/heads"} {
+			require.Contains(t, get(path+"?"+query, 422), "Invalid")
+		}
+	}
+	for _, query := range []string{"limit=0", "after=%00", "after=%ff"} {
+		require.Contains(t, get(base+"/branches?"+query, 422), "Invalid")
+	}
+	get(base+"/messages/%00", 404)
+	get(base+"/messages/%ff", 404)
+	get("/understudy/threads/x/branches", 422)
 }
 
 func TestSpansOfARun(t *testing.T) {

@@ -142,7 +142,7 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
 		newChat(), newThreads(), newRuns(), newState(), newLogs(),
 		newImport(),
 		newExport(),
-		newBackup(), newRestore(), newEncrypt(), newKeys(), newAudit(),
+		newBackup(), newRestore(), newEncrypt(), newRebuild(), newKeys(), newAudit(),
 		newInit(),
 		newDoctor(), newHealth(),
 		&cobra.Command{

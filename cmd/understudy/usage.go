@@ -21,7 +21,7 @@ var commandGroups = []struct {
 	{"develop", "On your machine:", []string{"init", "dev", "doctor"}},
 	{"run", "In production:", []string{"serve", "worker", "proxy", "health"}},
 	{"look", "Talk to a running server:", []string{"chat", "threads", "state", "runs", "logs"}},
-	{"data", "Data:", []string{"import", "export", "backup", "restore", "encrypt", "keys", "audit"}},
+	{"data", "Data:", []string{"import", "export", "backup", "restore", "encrypt", "rebuild", "keys", "audit"}},
 	{"more", "More:", nil},
 }
 

@@ -25,7 +25,7 @@ type Store interface {
 	PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error
 }
 
-// Loop synchronizes one follower. All fields are required but Turn and Last.
+// Loop synchronizes one follower. All fields are required but Turn, Last and Gather.
 type Loop struct {
 	Name    string // of the follower in the table of offsets
 	Store   Store
@@ -40,6 +40,8 @@ type Loop struct {
 	Turn func(ctx context.Context) (mine bool, next time.Time, err error)
 	// Last reports that changes are synchronized at the end of Run too.
 	Last bool
+	// Gather is how long changes wait for others before they are synchronized.
+	Gather time.Duration
 
 	// sweep is the thread after which the sweep continues.
 	sweep    id.Thread
@@ -78,6 +80,9 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		select {
 		case <-l.Changes.Wake():
+			if l.Gather > 0 {
+				loop.Sleep(ctx, l.Gather)
+			}
 		case <-turn.C:
 			mine, next, err := l.Turn(ctx)
 			if err != nil {

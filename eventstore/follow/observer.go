@@ -62,18 +62,23 @@ const (
 
 // NewObserver returns the loop of an observer: fn gets every observation at least once, those of a thread in order, and again after an error.
 func NewObserver(name string, store ObserverStore, changes *eventstore.Changes, fn func(context.Context, Observation) error, log *slog.Logger) *Loop {
-	o := &observer{store: store, fn: fn, start: time.Now()}
-	full := "observer:" + name
-	return &Loop{
-		Name: full, Store: store, Changes: changes, Log: log, Sync: o.sync,
-		All: func(ctx context.Context, after id.Thread, limit int) ([]id.Thread, error) {
-			// Until the end of the first sweep all are those of servers before.
-			return store.Behind(ctx, full, after, maxTime(o.start, time.Now().Add(-grace)), limit)
-		},
-		Turn: func(ctx context.Context) (bool, time.Time, error) {
-			next, mine, err := store.TakeTurn(ctx, full, time.Now(), sweepEvery)
-			return mine, next, err
-		},
+	o := &observer{store: store, fn: fn}
+	l := &Loop{Name: "observer:" + name, Store: store, Changes: changes, Log: log, Sync: o.sync}
+	l.SweepBehind(store)
+	return l
+}
+
+// SweepBehind sets All and Turn for a follower that runs on every server of a database: at the start it finds all that is behind its offsets, afterwards one of the
+// servers looks now and then for what another one that ended has left.
+func (l *Loop) SweepBehind(store ObserverStore) {
+	start := time.Now()
+	l.All = func(ctx context.Context, after id.Thread, limit int) ([]id.Thread, error) {
+		// Until the end of the first sweep all are those of servers before.
+		return store.Behind(ctx, l.Name, after, maxTime(start, time.Now().Add(-grace)), limit)
+	}
+	l.Turn = func(ctx context.Context) (bool, time.Time, error) {
+		next, mine, err := store.TakeTurn(ctx, l.Name, time.Now(), sweepEvery)
+		return mine, next, err
 	}
 }
 
@@ -87,7 +92,6 @@ func maxTime(a, b time.Time) time.Time {
 type observer struct {
 	store ObserverStore
 	fn    func(context.Context, Observation) error
-	start time.Time
 }
 
 // sync implements Loop.Sync.

@@ -13,6 +13,7 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/eventstore/overlay"
+	"understudy/eventstore/readmodel"
 	"understudy/id"
 	"understudy/internal/app/backend"
 	"understudy/internal/app/graphs"
@@ -52,6 +53,7 @@ func (s *Server) assemble(c Config) error {
 	indexed := s.useSearch(context.Background())
 	s.search = search.NewService(s.rows, indexed)
 	s.searches = indexed == nil
+	s.models = readmodel.NewLoop(s.rows, s.followers.add(), s.log)
 	s.usage = &usage.Service{Store: s.rows, Now: s.now, Log: s.log}
 	if cfg.History.JSONL != "" {
 		s.mirror = mirror.New(mirror.Options{
@@ -147,7 +149,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		}
 	}
 	o := server.Options{
-		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search, Usage: s.usage, Fleet: s.fleet,
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search, ReadModels: &readmodel.Service{Store: s.rows}, Usage: s.usage, Fleet: s.fleet,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Grace: cfg.Grace, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),

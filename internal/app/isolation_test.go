@@ -24,7 +24,8 @@ import (
 // places are what the parameters of routes stand for.
 var places = map[string]string{
 	"{thread_id}": "{T}", "{run_id}": "{R}", "{checkpoint_id}": "{C}", "{assistant_id}": "{A}", "{cron_id}": "{K}", "{response}": "{RESP}", "{conversation}": "{CONV}",
-	"{model}": "{A}", "{namespace}": "talk", "{graph}": "talk", "{page}": "wire", "{asset}": "x.js",
+	"{message_id}": "{M}",
+	"{model}":      "{A}", "{namespace}": "talk", "{graph}": "talk", "{page}": "wire", "{asset}": "x.js",
 }
 
 // isPublic are the routes that need no credentials.
@@ -102,6 +103,8 @@ const spoken = `"role":"user","messageId":"m","parts":[{"kind":"text","text":"x"
 // more are probes that routes do not show: ids in bodies, queries and headers. {OWN…} is what the prober has, {MINE} the thread of their conversation.
 var more = []probe{
 	{"GET", "/understudy/threads/search?text=secret&thread_id={T}", "", nil},
+	{"GET", "/understudy/threads/{OWNT}/branches?after={T}", "", nil},
+	{"GET", "/understudy/threads/{OWNT}/messages/{M}", "", nil},
 	{"GET", "/threads/{T}/stream", "", []string{"Last-Event-ID", "0-0"}},
 	{"GET", "/threads/{B}/stream", "", []string{"Last-Event-ID", "0-0"}},
 	{"GET", "/threads/{T}/runs/{R}/stream", "", []string{"Last-Event-ID", "-1"}},

@@ -226,6 +226,7 @@ func (v *village) settle(name string) *villager {
 	v.must(name, "GET", th+"/runs/"+u.has["R"]+"/join", "") // a stream that is silent for long was left before its end
 	v.must(name, "POST", th+"/state", `{"values":{"note":"`+u.secret+`"}}`)
 	make("C", "checkpoint.checkpoint_id", "GET", th+"/state", "")
+	make("M", "data.0.content.id", "GET", th+"/messages", "")
 	make("I", "thread_id", "POST", "/threads", `{"metadata":{"about":"`+u.secret+`"}}`)
 	v.must(name, "POST", "/threads/"+u.has["I"]+"/runs/wait", `{`+input(" ask")+`}`)
 	make("Q", "interrupts.@values.0.0.id", "GET", "/threads/"+u.has["I"], "")

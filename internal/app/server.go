@@ -112,7 +112,8 @@ type Server struct {
 
 	followers followers // of logs: the mirror and observers
 	observers []*follow.Loop
-	observing []string // their names
+	models    *follow.Loop // keeps the read models of the log
+	observing []string     // their names
 
 	assistants *assistant.Service
 	threads    *thread.Service
@@ -230,6 +231,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })
 	}
+	lower.Go(func() error { return s.models.Run(below) })
 	for _, o := range s.observers {
 		lower.Go(func() error { return o.Run(below) })
 	}

@@ -52,6 +52,9 @@ func (g *Guard) Wrap(o *server.Options) {
 	if o.Search != nil {
 		o.Search = &searching{Guard: g, inner: o.Search}
 	}
+	if o.ReadModels != nil {
+		o.ReadModels = &readModels{Guard: g, inner: o.ReadModels}
+	}
 	if o.Events != nil {
 		o.Events = &events{Guard: g, inner: o.Events}
 	}

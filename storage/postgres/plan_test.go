@@ -52,6 +52,9 @@ func fill(t testing.TB, conn *pgx.Conn, threads int) {
 		`INSERT INTO model_calls (run_id, call_id, message_id, caller, model) SELECT 'r' || n, 'c', '', '', '' FROM generate_series(1, %d) n`,
 		`INSERT INTO run_spans SELECT 'r' || n, 1, 1, n, '' FROM generate_series(1, %d) n`,
 		`INSERT INTO log_offsets SELECT 'f', 't' || lpad(n::text, 8, '0'), 1, 1, 1 FROM generate_series(1, %d) n`,
+		`INSERT INTO read_models SELECT 'branches', 't' || lpad(n::text, 8, '0'), 't' || lpad((n / 5)::text, 8, '0'), 1, n, '', '', 1 FROM generate_series(1, %d) n`,
+		`INSERT INTO read_models SELECT m, 't' || lpad(n::text, 8, '0'), CASE m WHEN 'messages' THEN 'm' || s ELSE 'completed' END, s, n * 10 + s, '', '', 0
+			FROM generate_series(1, %d) n, generate_series(1, 5) s, unnest(ARRAY['heads', 'messages', 'timeline']) m WHERE m <> 'heads' OR s = 5`,
 		`INSERT INTO crons (cron_id, assistant_id, schedule, enabled, created_at, updated_at, next_run_date) SELECT 'c' || n, 'a', '', true, n, n, n FROM generate_series(1, %d) n`,
 		`INSERT INTO audit_log (at, event, identity, source, resource, outcome, detail, count) SELECT n, 'access.denied', '', '', '', '', '', 1 FROM generate_series(1, %d) n`,
 		`INSERT INTO runs_of SELECT 'i' || n / 5, 'r' || n FROM generate_series(1, %d) n`,
@@ -117,6 +120,7 @@ func TestPlans(t *testing.T) {
 		relational.SeqsOfThread[0].Postgres, relational.SeqsOfThread[1].Postgres, relational.SeqsOfType[0].Postgres, relational.SeqsOfType[1].Postgres,
 		relational.SeqsOfRun[0].Postgres, relational.SeqsOfRun[1].Postgres,
 		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentWindow.Postgres, relational.RecentChosen.Postgres, relational.RecentRuns.Postgres, relational.EndedUsage.Postgres, relational.UsageOfDays.Postgres, relational.UsageOfNames.Postgres, relational.SweepSpans.Postgres,
+		relational.BranchesOf.Postgres, relational.RecentHeads.Postgres, relational.RecentTimeline.Postgres, relational.ModelOf.Postgres, relational.EventsOfMessage.Postgres, relational.Marks.Postgres,
 		relational.MessageBodies.Postgres, relational.NewestBodies.Postgres,
 	}
 	sorted = append(sorted, deletesOfThread...)

@@ -77,6 +77,13 @@ func TestPlans(t *testing.T) {
 		"upstream checkpoint":    relational.LinkOf.SQLite,
 		"upstream siblings":      relational.SiblingOf.SQLite,
 		"upstream by content":    relational.LinkOfVersion.SQLite,
+		"branches":               relational.BranchesOf.SQLite,
+		"heads":                  relational.RecentHeads.SQLite,
+		"timeline":               relational.RecentTimeline.SQLite,
+		"model of a thread":      relational.ModelOf.SQLite,
+		"models of a thread":     relational.ModelsOf.SQLite,
+		"events of a message":    relational.EventsOfMessage.SQLite,
+		"marks":                  relational.Marks.SQLite,
 	}
 	for _, texts := range relational.Seeks {
 		for _, s := range texts {
@@ -94,6 +101,7 @@ func TestPlans(t *testing.T) {
 		"checkpoints by id":      keysOfID,
 		"store items, below":     relational.ItemsBelow.SQLite,
 		"prune":                  relational.PruneRows.SQLite,
+		"ancestors":              relational.AncestorsOf.SQLite,
 		"delete run checkpoints": "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND run_id = ?",
 	}
 	for n, s := range relational.RemainsOf {

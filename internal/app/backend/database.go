@@ -16,8 +16,8 @@ import (
 	"understudy/deerflow"
 	"understudy/deerflow/account"
 	"understudy/eventstore"
-	"understudy/eventstore/follow"
 	"understudy/eventstore/mirror"
+	"understudy/eventstore/readmodel"
 	"understudy/id"
 	"understudy/internal/app/advice"
 	"understudy/internal/app/graphs"
@@ -53,7 +53,8 @@ type Database interface {
 	eventstore.Reader
 	thread.LogStore
 	mirror.Store
-	follow.ObserverStore
+	readmodel.Store
+	readmodel.Reader
 	search.Store
 	usage.Store
 

@@ -73,9 +73,7 @@ func (s *Store) Offset(ctx context.Context, follower string, t id.Thread) (o *ev
 		if created, _, err = first(q, createdAt, moment, t); err != nil {
 			return err
 		}
-		o, _, err = first(q, SelectOffset, func(r Row) *eventstore.Offset {
-			return &eventstore.Offset{Thread: t, Created: r.Time(0), Seq: eventstore.Seq(r.Int(1)), Position: r.Int(2)}
-		}, follower, t)
+		o, err = offsetOf(q, follower, t)
 		return err
 	})
 	if err != nil {

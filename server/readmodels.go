@@ -1,0 +1,64 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+	"understudy/eventstore/readmodel"
+	"understudy/id"
+	"understudy/server/internal/web"
+)
+
+// readModelHandlers serve the read models of the log.
+type readModelHandlers struct{ models ReadModels }
+
+func (h *readModelHandlers) routes(route register) {
+	route("GET", "/understudy/threads/{thread_id}/branches", withThread(h.branches))
+	route("GET", "/understudy/threads/{thread_id}/messages/{message_id}", withThread(h.message))
+	route("GET", "/understudy/timeline", h.recent(readmodel.Timeline, compat.AppendTimeline))
+	route("GET", "/understudy/heads", h.recent(readmodel.Heads, compat.AppendHeads))
+}
+
+func (h *readModelHandlers) branches(c *fiber.Ctx, t id.Thread) error {
+	after, limit, err := compat.BranchesQuery(func(name string) []string { return web.Queries(c, name) })
+	if err != nil {
+		return err
+	}
+	l, err := web.Reading(c, func(ctx context.Context) (*readmodel.Lineage, error) { return h.models.Branches(ctx, t, after, limit) })
+	if err != nil {
+		return err
+	}
+	return web.SendJSON(c, compat.AppendBranches(nil, t, l))
+}
+
+func (h *readModelHandlers) message(c *fiber.Ctx, t id.Thread) error {
+	message, err := compat.MessageID(web.Param(c, "message_id"))
+	if err != nil {
+		return err
+	}
+	m, err := web.Reading(c, func(ctx context.Context) (*readmodel.Message, error) { return h.models.Message(ctx, t, message) })
+	if err != nil {
+		return err
+	}
+	return web.SendJSON(c, compat.AppendMessagePlace(nil, t, m))
+}
+
+func (h *readModelHandlers) recent(model string, answer func([]byte, []readmodel.Row, readmodel.Place) []byte) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		before, limit, err := compat.PlaceQuery(func(name string) []string { return web.Queries(c, name) })
+		if err != nil {
+			return err
+		}
+		var next readmodel.Place
+		page, err := web.Reading(c, func(ctx context.Context) (page []readmodel.Row, err error) {
+			page, next, err = h.models.Recent(ctx, model, before, limit)
+			return page, err
+		})
+		if err != nil {
+			return err
+		}
+		return web.SendJSON(c, answer(nil, page, next))
+	}
+}
