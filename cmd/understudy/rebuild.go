@@ -109,11 +109,11 @@ func tellRebuilt(w io.Writer, result *readmodel.Rebuilt, told int, check bool) {
 			fmt.Fprintf(w, "%-10s %d rows\n", m, n)
 		}
 	}
-	verb := "replaced; now all are equal to the log"
-	if check {
-		verb = "compared"
+	end := ""
+	if !check && result.Different > 0 {
+		end = " and are equal to their logs now"
 	}
-	fmt.Fprintf(w, "%d threads %s, %d differed\n", result.Threads, verb, result.Different)
+	fmt.Fprintf(w, "%d threads compared, %d differed%s\n", result.Threads, result.Different, end)
 	if result.Behind > 0 {
 		fmt.Fprintf(w, "%d threads have new events that a server has yet to add\n", result.Behind)
 	}

@@ -44,7 +44,7 @@ type server struct {
 	models  *readmodel.Service
 }
 
-func open(t *testing.T, where string) *server {
+func open(t testing.TB, where string) *server {
 	t.Helper()
 	s := &server{changes: eventstore.NewChanges()}
 	var err error
