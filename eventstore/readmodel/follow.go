@@ -116,7 +116,7 @@ func next(ctx context.Context, store Store, t id.Thread, was *eventstore.Offset,
 	}
 	var head *Row
 	if c.Now.Seq == 0 {
-		own, err := store.LastOf(ctx, t, eventstore.TypeFork)
+		own, err := firstOwn(ctx, store, t, events)
 		if err != nil {
 			return nil, false, err
 		}
@@ -137,6 +137,19 @@ func next(ctx context.Context, store Store, t id.Thread, was *eventstore.Offset,
 	c.Put, c.Head = project(events, eventstore.Seq(c.Now.Position), head, lineages)
 	c.Now.Seq = events[len(events)-1].Seq
 	return c, len(events) == batchRows, nil
+}
+
+// firstOwn returns the first event that is the thread's own, 0: all are. events are its first ones.
+func firstOwn(ctx context.Context, store Store, t id.Thread, events []*eventstore.Event) (own eventstore.Seq, err error) {
+	if len(events) == batchRows { // its fork may come later
+		return store.LastOf(ctx, t, eventstore.TypeFork)
+	}
+	for _, e := range events {
+		if e.Type == eventstore.TypeFork {
+			own = e.Seq
+		}
+	}
+	return own, nil
 }
 
 // lineagesOf reads what events say about forks.
