@@ -87,9 +87,9 @@ type Request struct {
 	Query     string // as sent, without the question mark
 	Header    http.Header
 	Client    string // host:port of the peer
-	Scheme    string // http or https
+	Scheme    string // http or https, as the client uses it
 	Host      string // by which the client addresses the server, with the port unless it is the usual one
-	Secure    bool   // the client uses TLS; unlike Scheme it is not what just any peer says
+	Secure    bool   // the client uses TLS
 	WebSocket bool
 }
 

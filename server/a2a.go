@@ -34,7 +34,8 @@ type a2aHandlers struct {
 	threads    Threads
 	tasks      tasks.Reader
 	version    string // of the API
-	tls        bool   // connections are encrypted
+	// addressed is how the client reaches this server.
+	addressed func(c *fiber.Ctx) (scheme, host string)
 }
 
 func (h *a2aHandlers) routes(route register) {
@@ -67,10 +68,8 @@ func (h *a2aHandlers) agent(ctx context.Context, name string) (*assistant.Assist
 
 // baseURL is how the client reaches this server, without a path.
 func (h *a2aHandlers) baseURL(c *fiber.Ctx) string {
-	if host, plain := strings.CutPrefix(c.BaseURL(), "http://"); plain && h.tls {
-		return "https://" + host
-	}
-	return c.BaseURL()
+	scheme, host := h.addressed(c)
+	return scheme + "://" + host
 }
 
 // card answers with the card of an assistant.

@@ -12,6 +12,7 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/address"
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/webhook"
@@ -340,8 +341,13 @@ func TestDisableA2A(t *testing.T) {
 
 func TestCards(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(o *Options) { o.MountPrefix = "/mine" })
-	plain := setup(t)
+	proxied := func(o *Options) {
+		networks, err := address.Networks("127.0.0.1")
+		require.NoError(t, err)
+		o.TrustedProxies = networks
+	}
+	w := setup(t, proxied, func(o *Options) { o.MountPrefix = "/mine" })
+	plain := setup(t, proxied)
 	for _, path := range []string{"", "/mine", "/api/langgraph"} {
 		w := w
 		if path != "/mine" {

@@ -160,12 +160,13 @@ func (s *Server) requestFor(c *fiber.Ctx) *access.Request {
 // requestWithout is requestFor without headers.
 func (s *Server) requestWithout(c *fiber.Ctx) *access.Request {
 	r := &access.Request{
-		Method: c.Method(), Path: c.Path(), Query: string(c.Context().QueryArgs().QueryString()), Header: http.Header{}, Client: s.client(c), Scheme: c.Protocol(),
+		Method: c.Method(), Path: c.Path(), Query: string(c.Context().QueryArgs().QueryString()), Header: http.Header{}, Client: s.client(c),
 		WebSocket: strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"),
 	}
 	if path, ok := decodedPath(c); ok {
 		r.Path = path
 	}
-	s.whereFrom(c, r)
+	r.Scheme, r.Host = s.addressed(c)
+	r.Secure = r.Scheme == "https"
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/access"
 	"understudy/internal/address"
@@ -53,10 +54,57 @@ func TestClientBehindProxies(t *testing.T) {
 	require.ErrorContains(t, err, `"proxy.example" is neither`)
 }
 
+// What any peer writes about who and where it is counts on no route, in none of the headers that proxies use; what a trusted proxy writes does.
+func TestSpoofedForwarding(t *testing.T) {
+	t.Parallel()
+	spoofed := []string{
+		"X-Forwarded-Proto", "https", "X-Forwarded-Protocol", "https", "X-Forwarded-Ssl", "on", "X-Url-Scheme", "https", "X-Forwarded-Host", "evil.example", "X-Forwarded-For", "203.0.113.7",
+		"X-Real-Ip", "203.0.113.7", "Forwarded", "for=203.0.113.7;proto=https;host=evil.example",
+	}
+	networks, err := address.Networks("127.0.0.1")
+	require.NoError(t, err)
+	for _, trusted := range []bool{false, true} {
+		by := &clients{}
+		change := func(o *Options) {
+			if trusted {
+				o.TrustedProxies = networks
+			}
+		}
+		w := setup(t, change)
+		for _, route := range []string{"/a2a/" + someID, "/a2a/" + someID + "/.well-known/agent-card.json", "/.well-known/agent-card.json?assistant_id=" + someID} {
+			want := "http://" + w.addr
+			if trusted {
+				want = "https://evil.example"
+			}
+			_, body := w.ask(t, "GET", route, "", spoofed...)
+			require.Equal(t, want+"/a2a/"+someID, gjson.Get(body, "url").Str, route)
+		}
+		guarded := setup(t, change, func(o *Options) { o.Authenticator = by })
+		for method, routes := range map[string][]string{
+			"GET":  {"/threads/x", "/threads/x/stream", "/assistants/x", "/runs/crons/x", "/store/items", "/a2a/" + someID, "/nowhere"},
+			"POST": {"/threads", "/runs/wait", "/runs/stream", "/mcp", "/a2a/" + someID, "/v1/chat/completions", "/threads/search", "/store/items/search"},
+		} {
+			for _, route := range routes {
+				by.request = access.Request{}
+				guarded.ask(t, method, route, "", spoofed...)
+				r := by.request
+				if trusted {
+					require.Equal(t, []any{"https", "evil.example", true, "203.0.113.7:0"}, []any{r.Scheme, r.Host, r.Secure, r.Client}, route)
+				} else {
+					require.Equal(t, []any{"http", guarded.addr, false, "127.0.0.1"}, []any{r.Scheme, r.Host, r.Secure, host(r.Client)}, route)
+				}
+			}
+		}
+	}
+}
+
 // clients refuses everyone and notes from where they came.
-type clients struct{ last string }
+type clients struct {
+	last    string
+	request access.Request
+}
 
 func (x *clients) Authenticate(_ context.Context, r *access.Request) (*access.Actor, error) {
-	x.last = r.Client
+	x.last, x.request = r.Client, *r
 	return nil, errTwoCredentials
 }

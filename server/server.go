@@ -70,6 +70,9 @@ func New(o Options) *Server {
 		WriteTimeout:   5 * time.Minute,
 		ReadBufferSize: 16 << 10, // maximum size of the head
 		ErrorHandler:   s.fail,
+		// Fiber would believe X-Forwarded-Proto and -Host of any peer. With the check, and no proxies here, it believes no peer: addressed and client do, as
+		// --trusted-proxies says.
+		EnableTrustedProxyCheck: true,
 	})
 	f := s.app.Server()
 	f.NoDefaultContentType = true
@@ -285,7 +288,7 @@ func (s *Server) routes() {
 	if !d.A2A && s.opts.Events != nil {
 		(&a2aHandlers{
 			Transport: s.Transport, Completer: s.Completer, assistants: s.opts.Assistants, runs: s.opts.Runs, threads: s.opts.Threads,
-			tasks: tasks.Reader{Runs: s.opts.Runs, Threads: s.opts.Threads, Events: s.opts.Events}, version: s.opts.APIVersion, tls: s.opts.TLS,
+			tasks: tasks.Reader{Runs: s.opts.Runs, Threads: s.opts.Threads, Events: s.opts.Events}, version: s.opts.APIVersion, addressed: s.addressed,
 		}).routes(s.route)
 	}
 	if s.opts.DeerFlow != nil {

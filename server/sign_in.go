@@ -13,7 +13,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"understudy/access"
 	"understudy/access/audit"
 	"understudy/auth"
 	"understudy/auth/signin"
@@ -243,13 +242,4 @@ func (s *Server) addressed(c *fiber.Ctx) (scheme, host string) {
 // lastOf returns the last item of a list in a header: the one that the nearest proxy has added.
 func lastOf(list string) string {
 	return strings.ToLower(strings.TrimSpace(list[strings.LastIndexByte(list, ',')+1:]))
-}
-
-// whereFrom fills in how the client addresses the server.
-func (s *Server) whereFrom(c *fiber.Ctx, r *access.Request) {
-	if s.opts.SignIn == nil || s.opts.SignIn.Desk == nil { // nothing reads it
-		return
-	}
-	scheme, host := s.addressed(c)
-	r.Host, r.Secure = host, scheme == "https"
 }

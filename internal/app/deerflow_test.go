@@ -174,3 +174,30 @@ func TestDeerFlowUsersOnRoutesOfLangGraph(t *testing.T) {
 	_, list = ann.ask("POST", "/store/items/search", `{"namespace_prefix":[]}`)
 	require.Contains(t, list, `"v":1`)
 }
+
+// A page of another site does not become one of this server by a header, and neither does a connection become encrypted.
+func TestDeerFlowBelievesNoForwardedHeaders(t *testing.T) {
+	t.Parallel()
+	user, _ := serveDeerFlow(t)
+	base := user("ann@example.com").base
+	register := func(email string, header ...string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", base+"/api/v1/auth/register", strings.NewReader(`{"email":"`+email+`","password":"long enough, 1 of them"}`))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		for n := 0; n < len(header); n += 2 {
+			req.Header.Set(header[n], header[n+1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp
+	}
+	resp := register("bob@example.com", "X-Forwarded-Proto", "https", "X-Forwarded-Ssl", "on", "X-Url-Scheme", "https", "X-Forwarded-Host", "evil.example")
+	require.Less(t, resp.StatusCode, 300)
+	require.NotEmpty(t, resp.Cookies())
+	for _, c := range resp.Cookies() {
+		require.False(t, c.Secure, c.Name)
+	}
+	require.Equal(t, 403, register("eve@example.com", "Origin", "https://evil.example", "X-Forwarded-Host", "evil.example").StatusCode)
+	require.Less(t, register("dan@example.com", "Origin", base).StatusCode, 300)
+}

@@ -25,7 +25,7 @@ func (s gateway) accountRoutes() {
 	}))
 	s.handle("POST", auth+"/login/local", anybody, s.signIn)
 	s.handle("POST", auth+"/logout", anybody, func(c *fiber.Ctx, _ *caller) error {
-		if err := s.DeerFlow.sameSite(c.Get(fiber.HeaderOrigin), c.Get(fiber.HeaderHost), c.Get(fiber.HeaderXForwardedHost)); err != nil {
+		if err := s.sameSite(c); err != nil {
 			return err
 		}
 		closeSession(c)
@@ -41,7 +41,7 @@ const maxText = 64 << 10 // characters of fields that have no limit of their own
 // signUp makes an account and opens a session of it.
 func (s gateway) signUp(register func(*fiber.Ctx, account.New) (*account.User, error)) handler {
 	return func(c *fiber.Ctx, _ *caller) error {
-		if err := s.DeerFlow.sameSite(c.Get(fiber.HeaderOrigin), c.Get(fiber.HeaderHost), c.Get(fiber.HeaderXForwardedHost)); err != nil {
+		if err := s.sameSite(c); err != nil {
 			return err
 		}
 		return s.form(c, func(f *deerflow.Form) error {
@@ -71,7 +71,7 @@ func (s gateway) signUp(register func(*fiber.Ctx, account.New) (*account.User, e
 
 // signIn reads a form, as OAuth's password grant has it.
 func (s gateway) signIn(c *fiber.Ctx, _ *caller) error {
-	if err := s.DeerFlow.sameSite(c.Get(fiber.HeaderOrigin), c.Get(fiber.HeaderHost), c.Get(fiber.HeaderXForwardedHost)); err != nil {
+	if err := s.sameSite(c); err != nil {
 		return err
 	}
 	return s.WithBody(c, func(body []byte) error {

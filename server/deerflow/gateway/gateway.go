@@ -204,7 +204,7 @@ func (d *Installation) Authenticate(ctx context.Context, r *access.Request) (*ac
 	}
 	err := d.checkCSRF(r.Method, cookie(csrfCookie), r.Header.Get(csrfHeader))
 	if r.WebSocket { // whose handshake is a GET, from any page
-		err = d.sameSite(r.Header.Get(fiber.HeaderOrigin), r.Header.Get(fiber.HeaderHost), r.Header.Get(fiber.HeaderXForwardedHost))
+		err = d.sameSite(r.Header.Get(fiber.HeaderOrigin), r.Host)
 	}
 	if err != nil {
 		return nil, refusalOf(err)
@@ -229,16 +229,22 @@ func refusalOf(err error) error {
 	return err
 }
 
-// sameSite refuses a sign-in that a page of another site sends.
-func (d *Installation) sameSite(origin, host, forwarded string) error {
+// sameSite refuses a sign-in that a page of another site sends. host is how the client addresses the server.
+func (d *Installation) sameSite(origin, host string) error {
 	if origin == "" || slices.Contains(d.Origins, origin) {
 		return nil
 	}
 	u, err := url.Parse(origin)
-	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, host) && !strings.EqualFold(u.Host, forwarded) {
+	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, host) {
 		return deerflow.ErrCrossSite
 	}
 	return nil
+}
+
+// sameSite refuses a sign-in that a page of another site sends.
+func (s gateway) sameSite(c *fiber.Ctx) error {
+	_, host := s.Addressed(c)
+	return s.DeerFlow.sameSite(c.Get(fiber.HeaderOrigin), host)
 }
 
 // address is the address of a client: the peer, or what a trusted proxy says.
@@ -265,7 +271,8 @@ func (s gateway) openSession(c *fiber.Ctx, u *account.User, remember bool) error
 	if err != nil {
 		return err
 	}
-	secure := c.Protocol() == "https" || strings.EqualFold(c.Get(fiber.HeaderXForwardedProto), "https")
+	scheme, _ := s.Addressed(c)
+	secure := scheme == "https"
 	persistent := "0"
 	age := 0 // until the browser ends
 	if remember {
