@@ -16,6 +16,7 @@ import (
 
 	"understudy/access"
 	"understudy/internal/cache"
+	"understudy/internal/loop"
 )
 
 // Key is an API key without its secret.
@@ -47,8 +48,8 @@ type KeyStore interface {
 	// ExpireKey lets a key end at a time unless it ends before, RevokeKey now. The error for an unknown one is fault.NotFound.
 	ExpireKey(ctx context.Context, id string, at time.Time) error
 	RevokeKey(ctx context.Context, id string, at time.Time) error
-	// UseKey notes that a key was used.
-	UseKey(ctx context.Context, id string, at time.Time) error
+	// UseKeys notes, in one transaction, when keys were used. Later times that are there already stay, and keys that are gone are left out.
+	UseKeys(ctx context.Context, used map[string]time.Time) error
 }
 
 // prefix begins every key, so that people and scanners of secrets recognize one.
@@ -98,9 +99,11 @@ const (
 	renewed   = 4 * time.Second // after it a key is read again, by one request: others use it until Fresh
 	maxCached = 20_000
 	usedEvery = 10 * time.Minute // how exact Key.UsedAt is
+	useFlush  = time.Second      // between writes of it
+	lastUses  = 5 * time.Second  // for the last write when the server stops
 )
 
-// Keys authenticates by API keys. Create it with NewKeys. It is safe for concurrent use.
+// Keys authenticates by API keys. Create it with NewKeys, and let Run note their use. It is safe for concurrent use.
 type Keys struct {
 	store   KeyStore
 	now     func() time.Time
@@ -109,6 +112,9 @@ type Keys struct {
 
 	mu     sync.Mutex
 	cached *cache.Cache[string, *cachedKey]
+	uses   map[string]time.Time // not written yet, by ID; at most maxCached
+
+	noted chan struct{} // wakes Run
 }
 
 type cachedKey struct {
@@ -123,7 +129,7 @@ func NewKeys(store KeyStore, now func() time.Time, log *slog.Logger) *Keys {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Keys{store: store, now: now, log: log, cached: cache.New[string, *cachedKey](maxCached)}
+	s := &Keys{store: store, now: now, log: log, cached: cache.New[string, *cachedKey](maxCached), uses: map[string]time.Time{}, noted: make(chan struct{}, 1)}
 	s.lookups.read, s.lookups.idOf, s.lookups.problem = store.KeysOf, func(k *Key) string { return k.ID }, "API keys cannot be checked now"
 	return s
 }
@@ -153,7 +159,7 @@ func (s *Keys) Authenticate(ctx context.Context, text string) (*access.Actor, er
 	if !k.Valid(now) {
 		return nil, about(errExpired, "key "+id+" has expired or was revoked")
 	}
-	s.used(ctx, k, now)
+	s.used(k, now)
 	return k.actor, nil
 }
 
@@ -213,18 +219,56 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 	return k, nil
 }
 
-// used notes the use of a key, now and then.
-func (s *Keys) used(ctx context.Context, k *cachedKey, now time.Time) {
+// used notes the use of a key, now and then. Run writes it: no request waits for that.
+func (s *Keys) used(k *cachedKey, now time.Time) {
 	s.mu.Lock()
 	due := now.Sub(k.UsedAt) >= usedEvery
 	if due {
 		k.UsedAt = now
+		if len(s.uses) < maxCached { // else the next use is noted
+			s.uses[k.ID] = now
+		}
 	}
 	s.mu.Unlock()
-	if !due {
-		return
+	if due {
+		loop.Poke(s.noted)
 	}
-	if err := s.store.UseKey(ctx, k.ID, now); err != nil {
-		s.log.WarnContext(ctx, "the use of an API key was not noted", "key", k.ID, "error", err)
+}
+
+// Run writes when keys were used, at most once a second, until the context ends. What was noted by then is written.
+func (s *Keys) Run(ctx context.Context) error {
+	err := loop.Loop{Name: "use of API keys", Log: s.log, Now: s.now}.Run(ctx, s.noted, func(ctx context.Context) (time.Time, error) {
+		err := s.flush(ctx)
+		loop.Sleep(ctx, useFlush) // what is noted next waits
+		return time.Time{}, err
+	})
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastUses)
+	defer cancel()
+	if err := s.flush(last); err != nil {
+		s.log.WarnContext(ctx, "the use of API keys in the last second was not noted", "error", err)
 	}
+	return err
+}
+
+// flush writes what was noted. After an error it is still there.
+func (s *Keys) flush(ctx context.Context) error {
+	s.mu.Lock()
+	uses := s.uses
+	s.uses = map[string]time.Time{}
+	s.mu.Unlock()
+	if len(uses) == 0 {
+		return nil
+	}
+	err := s.store.UseKeys(ctx, uses)
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, at := range uses {
+		if _, later := s.uses[id]; !later && len(s.uses) < maxCached {
+			s.uses[id] = at
+		}
+	}
+	return err
 }

@@ -25,7 +25,9 @@ type memory struct {
 	keys  map[string]auth.Key
 	asked int
 	fails error
-	hold  chan struct{} // not nil: questions wait for it
+	hold  chan struct{}             // not nil: questions wait for it
+	uses  chan map[string]time.Time // not nil: gets what UseKeys is called with, which then waits for noted
+	noted chan error
 }
 
 func (m *memory) InsertKey(_ context.Context, k *auth.Key) error {
@@ -76,8 +78,22 @@ func (m *memory) RevokeKey(_ context.Context, id string, at time.Time) error {
 	return m.change(id, func(k *auth.Key) { k.RevokedAt = at })
 }
 
-func (m *memory) UseKey(_ context.Context, id string, at time.Time) error {
-	return m.change(id, func(k *auth.Key) { k.UsedAt = at })
+func (m *memory) UseKeys(ctx context.Context, used map[string]time.Time) error {
+	if m.uses != nil {
+		m.uses <- used
+		select {
+		case err := <-m.noted:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for id, at := range used {
+		_ = m.change(id, func(k *auth.Key) { k.UsedAt = at })
+	}
+	return nil
 }
 
 // status is that of the refusal in an error, 200 without one.
@@ -267,6 +283,51 @@ func TestKeysAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	require.Less(t, store.asked, 200, "the store is asked every five seconds, not for each request")
+}
+
+// No request waits until the use of its key is written. What was noted meanwhile is one write, nothing is lost when one fails, and the last is made at the end.
+func TestUseIsWrittenOutsideOfRequests(t *testing.T) {
+	t.Parallel()
+	store := &memory{keys: map[string]auth.Key{}, uses: make(chan map[string]time.Time), noted: make(chan error)}
+	now := time.Unix(1e9, 0)
+	keys := auth.NewKeys(store, func() time.Time { return now }, nil)
+	var texts []string
+	var ids []string
+	for range 50 {
+		k, text := auth.New("n", "i", nil, now, time.Time{})
+		require.NoError(t, store.InsertKey(t.Context(), k))
+		texts, ids = append(texts, text), append(ids, k.ID)
+	}
+	use := func(from, below int) {
+		for _, text := range texts[from:below] {
+			_, err := keys.Authenticate(t.Context(), text)
+			require.NoError(t, err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- keys.Run(ctx) }()
+	use(0, 1)
+	require.Equal(t, map[string]time.Time{ids[0]: now}, <-store.uses)
+	use(0, 40) // while the database does not answer; the first was used just now
+	store.noted <- errors.New("gone")
+	first := <-store.uses
+	require.Len(t, first, 40)
+	require.Contains(t, first, ids[0], "a write that failed is made again")
+	use(40, 50)
+	stop()
+	last := map[string]time.Time{}
+	for len(last) < 50 { // the write that was open has ended with the context
+		uses := <-store.uses
+		for id, at := range uses {
+			last[id] = at
+		}
+		store.noted <- nil
+	}
+	require.NoError(t, <-ended)
+	for _, id := range ids {
+		require.Equal(t, now, store.keys[id].UsedAt)
+	}
 }
 
 func TestPolicy(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"understudy/access"
+	"understudy/internal/cache"
 )
 
 // TokenOptions say which JSON Web Tokens are accepted. Issuer with Keys or discovery, or Secret, is required.
@@ -48,7 +49,7 @@ type Tokens struct {
 
 	mu     sync.Mutex
 	keys   keyfunc.Keyfunc // nil: not fetched yet
-	cached map[[sha256.Size]byte]cachedToken
+	cached *cache.Cache[[sha256.Size]byte, cachedToken]
 }
 
 type cachedToken struct {
@@ -109,7 +110,7 @@ func NewTokens(o TokenOptions) (*Tokens, error) {
 	if len(o.Audience) > 0 {
 		rules = append(rules, jwt.WithAudience(o.Audience...))
 	}
-	return &Tokens{o: o, parser: jwt.NewParser(rules...), cached: map[[sha256.Size]byte]cachedToken{}}, nil
+	return &Tokens{o: o, parser: jwt.NewParser(rules...), cached: cache.New[[sha256.Size]byte, cachedToken](maxCached)}, nil
 }
 
 // Run fetches the keys of the issuer, and again each hour, until the context ends. Keys that were fetched are used while the issuer cannot be reached.
@@ -210,10 +211,7 @@ func (t *Tokens) known(text string) bool {
 	if len(text) > maxToken {
 		return false
 	}
-	sum := sha256.Sum256([]byte(text))
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, ok := t.cached[sum]
+	_, ok := t.cached.Get(sha256.Sum256([]byte(text)))
 	return ok
 }
 
@@ -223,13 +221,12 @@ func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, er
 		return nil, refused("The token is too long")
 	}
 	sum, now := sha256.Sum256([]byte(text)), t.o.Now()
-	t.mu.Lock()
-	have, ok := t.cached[sum]
-	keys := t.keys
-	t.mu.Unlock()
-	if ok && now.Before(have.until) {
+	if have, ok := t.cached.Get(sum); ok && now.Before(have.until) {
 		return have.actor, nil
 	}
+	t.mu.Lock()
+	keys := t.keys
+	t.mu.Unlock()
 	key := func(*jwt.Token) (any, error) { return t.o.Secret, nil }
 	if t.o.Secret == nil {
 		if keys == nil {
@@ -250,12 +247,7 @@ func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, er
 	if end, err := claims.GetExpirationTime(); err == nil && end != nil && end.Add(leeway).Before(until) {
 		until = end.Add(leeway)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.cached) >= maxCached {
-		clear(t.cached)
-	}
-	t.cached[sum] = cachedToken{who, until}
+	t.cached.Put(sum, cachedToken{who, until}, 1)
 	return who, nil
 }
 

@@ -73,6 +73,7 @@ func (s *Server) nativeAuth() (Auth, error) {
 	}
 	if cfg.Keys {
 		n.Keys = auth.NewKeys(s.rows, time.Now, s.log)
+		s.keys = n.Keys
 	}
 	if j := cfg.JWT; j != nil {
 		var err error

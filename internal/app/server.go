@@ -91,6 +91,7 @@ type Server struct {
 	gate       *gate.Gate       // nil when nothing needs one
 	encryption *gate.Encryption // nil without encryption.path. The database closes it
 	auth       Auth
+	keys       *auth.Keys     // nil when none are accepted
 	tokens     *auth.Tokens   // nil when none are accepted
 	sessions   *auth.Sessions // of browsers; nil when none are accepted
 	signIn     *server.SignIn // nil unless the server authenticates by itself
@@ -224,6 +225,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	if s.searches {
 		lower.Go(func() error { return s.indexer.Run(below, s.rows) })
+	}
+	if s.keys != nil {
+		lower.Go(func() error { return s.keys.Run(below) })
 	}
 	lower.Go(func() error { return s.usage.Run(below) })
 	lower.Go(func() error { return s.fleet.Run(below) })

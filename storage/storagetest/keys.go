@@ -27,15 +27,15 @@ var keyCases = map[string]func(*testing.T, Backend){
 		}
 		missing(b.Keys.ExpireKey(ctx, "none", at(1)))
 		missing(b.Keys.RevokeKey(ctx, "none", at(1)))
-		require.NoError(t, b.Keys.UseKey(ctx, "none", at(1)), "it may have gone meanwhile")
+		require.NoError(t, b.Keys.UseKeys(ctx, map[string]time.Time{"none": at(1)}), "it may have gone meanwhile")
 
 		require.NoError(t, b.Keys.ExpireKey(ctx, "a", at(8)))
 		require.NoError(t, b.Keys.ExpireKey(ctx, "a", at(9)), "it ends at the earlier time")
 		require.NoError(t, b.Keys.ExpireKey(ctx, "b", at(7)))
 		require.NoError(t, b.Keys.RevokeKey(ctx, "b", at(5)))
 		require.NoError(t, b.Keys.RevokeKey(ctx, "b", at(6)), "the first time counts")
-		require.NoError(t, b.Keys.UseKey(ctx, "b", at(4)))
-		require.NoError(t, b.Keys.UseKey(ctx, "b", at(3)), "another server was later")
+		require.NoError(t, b.Keys.UseKeys(ctx, map[string]time.Time{"none": at(4), "b": at(4)}))
+		require.NoError(t, b.Keys.UseKeys(ctx, map[string]time.Time{"b": at(3)}), "another server was later")
 		first.ExpiresAt, second.ExpiresAt, second.RevokedAt, second.UsedAt = at(8), at(7), at(5), at(4)
 		b = b.reopen(t)
 		list, err := b.Keys.Keys(ctx)

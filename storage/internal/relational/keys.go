@@ -2,6 +2,8 @@ package relational
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +71,14 @@ func (s *Store) RevokeKey(ctx context.Context, id string, at time.Time) error {
 	})
 }
 
-// UseKey implements auth.KeyStore.
-func (s *Store) UseKey(ctx context.Context, id string, at time.Time) error {
-	return s.db.Write(ctx, func(tx *Tx) error { return tx.Exec(useKey, id, at) })
+// UseKeys implements auth.KeyStore. All servers write keys in one order, so that they do not wait for each other.
+func (s *Store) UseKeys(ctx context.Context, used map[string]time.Time) error {
+	return s.db.Write(ctx, func(tx *Tx) error {
+		for _, id := range slices.Sorted(maps.Keys(used)) {
+			if err := tx.Exec(useKey, id, used[id]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
