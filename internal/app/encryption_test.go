@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -23,8 +25,9 @@ import (
 
 // noted is the state of a graph that says back what it got, in messages too.
 type noted struct {
-	Text     string   `json:"text"`
-	Messages []string `json:"messages" graph:"messages,reducer=append"`
+	Text     string           `json:"text"`
+	Title    string           `json:"title"`
+	Messages []map[string]any `json:"messages" graph:"messages,reducer=append"`
 }
 
 func noting(t *testing.T) *pregel.Graph {
@@ -36,7 +39,13 @@ func noting(t *testing.T) *pregel.Graph {
 				return nil, err
 			}
 		}
-		return noted{Messages: []string{"answer to " + s.Text + strings.Repeat(" long", 500)}}, nil
+		if strings.Contains(s.Text, "fail") {
+			return nil, errors.New("failed at MARKER-error")
+		}
+		return noted{Title: "MARKER-title", Messages: []map[string]any{
+			{"type": "human", "id": uuid.NewString(), "content": s.Text + " MARKER-question"},
+			{"type": "ai", "id": uuid.NewString(), "content": "MARKER-answer to " + s.Text + strings.Repeat(" long", 500)},
+		}}, nil
 	})
 	g.AddSequence(pregel.START, "note", pregel.END)
 	compiled, err := g.Compile(pregel.WithName("note"))
@@ -87,6 +96,7 @@ func work(t *testing.T, url string) (thread string) {
 	send("POST", th+"/runs/wait", `{"assistant_id":"note","input":{"text":"ask MARKER-three"}}`)
 	send("POST", th+"/state", `{"values":{"text":"MARKER-update"}}`)
 	send("POST", th+"/copy", `{}`)
+	send("POST", "/runs/wait", `{"assistant_id":"note","input":{"text":"fail MARKER-failing"}}`)
 	send("PUT", "/store/items", `{"namespace":["n"],"key":"k","value":{"v":"MARKER-item"}}`)
 	send("POST", "/runs/crons", `{"assistant_id":"note","schedule":"0 0 1 1 *","input":{"text":"MARKER-cron"},"metadata":{"c":{"m":"MARKER-cron-metadata"}}}`)
 	send("POST", th+"/runs", `{"assistant_id":"note","input":{"text":"MARKER-later"},"after_seconds":3600,"webhook":"https://example.com/hook"}`)

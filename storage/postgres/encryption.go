@@ -127,8 +127,15 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 			}
 		}
 	}
+	n, err := s.SealCompletions(ctx)
+	if changed += n; err != nil {
+		return changed, err
+	}
 	return changed, s.hideNames(ctx)
 }
+
+// Encrypts implements relational.Writer.
+func (tx *Tx) Encrypts() bool { return tx.ring != nil }
 
 // hideNames removes what must not be readable from the index of threads.
 func (s *Store) hideNames(ctx context.Context) error {

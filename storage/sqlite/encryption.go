@@ -95,6 +95,11 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 		changed, err = s.encrypt(ctx)
 	}
 	if err == nil {
+		var n int
+		n, err = s.SealCompletions(ctx)
+		changed += n
+	}
+	if err == nil {
 		err = s.hideNames(ctx)
 	}
 	path := s.path
@@ -119,6 +124,9 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	}
 	return changed, nil
 }
+
+// Encrypts implements relational.Writer.
+func (tx *Tx) Encrypts() bool { return tx.ring != nil }
 
 // hideNames removes what must not be readable from the index of threads.
 func (s *Store) hideNames(ctx context.Context) error {

@@ -13,14 +13,27 @@ import (
 	"understudy/run"
 )
 
-// completionColumns are the columns of run_completions without the run.
-const completionColumns = "input_tokens, output_tokens, total_tokens, by_model, by_caller, llm_calls, messages, first_human, last_ai, title, error"
+// completionColumns are the columns of run_completions without the run. Encrypted databases have completionTexts in texts, and NULL in the columns
+// of these.
+const completionColumns = "input_tokens, output_tokens, total_tokens, by_model, by_caller, llm_calls, messages, first_human, last_ai, title, error, texts"
+
+// completionTexts are what people and models said, and what a graph did.
+type completionTexts struct {
+	FirstHuman *string `json:"first_human,omitempty"`
+	LastAI     *string `json:"last_ai,omitempty"`
+	Title      *string `json:"title,omitempty"`
+	Error      *string `json:"error,omitempty"`
+}
 
 var (
 	SelectCompletion  = same("SELECT " + completionColumns + " FROM run_completions WHERE run_id = $1")
 	selectCompletions = differing("SELECT "+completionColumns+", run_id FROM run_completions WHERE run_id = ANY($1)",
 		"SELECT "+completionColumns+", run_id FROM run_completions WHERE run_id IN (SELECT value FROM json_each($1))")
 	putCompletion = same(upsert("run_completions", "run_id", completionColumns))
+	// openTexts and sealTexts move texts of before there was a key.
+	openTexts = same("SELECT run_id, first_human, last_ai, title, error FROM run_completions " +
+		"WHERE run_id > $1 AND (first_human IS NOT NULL OR last_ai IS NOT NULL OR title IS NOT NULL OR error IS NOT NULL) ORDER BY run_id LIMIT $2")
+	sealTexts = same("UPDATE run_completions SET first_human = NULL, last_ai = NULL, title = NULL, error = NULL, texts = $2 WHERE run_id = $1")
 	// MessagesOfRun uses the index of all events of a run: it has few besides its messages, so an
 	// index of messages alone would not pay.
 	MessagesOfRun = differing("SELECT seq, first_seq, type, metadata, content FROM events JOIN event_bodies USING (body) "+
@@ -31,7 +44,7 @@ var (
 )
 
 // completionArgs returns the values of completionColumns; nil becomes NULL, which means unknown.
-func completionArgs(c *run.Completion) ([]any, error) {
+func completionArgs(c *run.Completion, encrypts bool) ([]any, error) {
 	args := []any{c.InputTokens, c.OutputTokens, c.TotalTokens}
 	for _, by := range []map[string]run.Usage{c.ByModel, c.ByCaller} {
 		var data []byte
@@ -43,7 +56,12 @@ func completionArgs(c *run.Completion) ([]any, error) {
 		}
 		args = append(args, data)
 	}
-	return append(args, c.LLMCalls, c.Messages, c.FirstHuman, c.LastAI, c.Title, c.Error), nil
+	args = append(args, c.LLMCalls, c.Messages)
+	if !encrypts {
+		return append(args, c.FirstHuman, c.LastAI, c.Title, c.Error, nil), nil
+	}
+	texts, err := json.Marshal(completionTexts{c.FirstHuman, c.LastAI, c.Title, c.Error})
+	return append(args, nil, nil, nil, nil, texts), err
 }
 
 // scanCompletion reads a row of completionColumns.
@@ -60,7 +78,53 @@ func scanCompletion(r Row) (*run.Completion, error) {
 			}
 		}
 	}
+	if data := r.Bytes(11); data != nil {
+		var texts completionTexts
+		if err := json.Unmarshal(data, &texts); err != nil {
+			return nil, err
+		}
+		c.FirstHuman, c.LastAI, c.Title, c.Error = texts.FirstHuman, texts.LastAI, texts.Title, texts.Error
+	}
 	return c, nil
+}
+
+// sealBatch is how many completions a transaction encrypts.
+const sealBatch = 500
+
+// SealCompletions encrypts the texts of completions that were stored without a key, and returns their number.
+func (s *Store) SealCompletions(ctx context.Context) (changed int, err error) {
+	last := ""
+	for more := true; more; {
+		n := 0
+		err := s.db.Write(ctx, func(tx *Tx) error {
+			n = 0
+			open, next := map[string]completionTexts{}, last
+			if err := tx.Query(openTexts, func(r Row) error {
+				next = r.Text(0)
+				open[next] = completionTexts{pointer(r, 1, r.Text), pointer(r, 2, r.Text), pointer(r, 3, r.Text), pointer(r, 4, r.Text)}
+				return nil
+			}, last, sealBatch); err != nil {
+				return err
+			}
+			for id, texts := range open {
+				data, err := json.Marshal(texts)
+				if err == nil {
+					err = tx.Exec(sealTexts, id, data)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			n, last = len(open), next
+			return nil
+		})
+		if err != nil {
+			return changed, fmt.Errorf("encrypt texts of completions: %w", err)
+		}
+		changed += n
+		more = n == sealBatch
+	}
+	return changed, nil
 }
 
 // Completions implements run.Store.
@@ -69,7 +133,7 @@ func (s *Store) Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*ru
 		out := make(map[id.Run]*run.Completion, len(runs))
 		err := q.Query(selectCompletions, func(r Row) error {
 			c, err := scanCompletion(r)
-			out[id.Run(r.Text(11))] = c
+			out[id.Run(r.Text(12))] = c
 			return err
 		}, runs)
 		return out, err
@@ -83,7 +147,7 @@ func (s *Store) Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*ru
 // PutCompletion implements run.Tx.
 func (tx *Tx) PutCompletion(r id.Run, c *run.Completion) error {
 	tx.LockRun(r)
-	args, err := completionArgs(c)
+	args, err := completionArgs(c, tx.Encrypts())
 	if err == nil {
 		err = tx.Exec(putCompletion, append([]any{r}, args...)...)
 	}

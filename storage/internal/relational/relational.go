@@ -120,6 +120,8 @@ type Writer interface {
 	Exec(s Statement, args ...any) error
 	// Affected runs a statement and returns the number of changed rows.
 	Affected(s Statement, args ...any) (int64, error)
+	// Encrypts reports whether bytes are encrypted; text never is.
+	Encrypts() bool
 	// Lock reserves threads for the transaction until its end, and LockRun of a run's
 	// thread. Where one transaction writes at a time they do nothing.
 	Lock(threads ...id.Thread)
