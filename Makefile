@@ -80,7 +80,8 @@ check: ## formatting, go.mod, vet, golangci-lint, builds for other systems
 	@echo "gofmt, go mod tidy, go vet"
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
 	@$(GO) mod tidy -diff
-	@$(GO) vet ./...
+	@# Without cgo, as the program is built: vet, lint, its builds and plain tests share what the compiler makes.
+	@CGO_ENABLED=0 $(GO) vet ./...
 	@echo golangci-lint
 	@$(MAKE) lint
 	@echo "builds for $(CROSS)"
@@ -100,11 +101,12 @@ PLAIN := MemoryOf|Linear|IsQuadratic|^TestSuite[A-Z]
 .PHONY: race
 race: ## Go tests, with the race detector except for those that measure, and variants of storages; fuzz targets run their seeds
 	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
+	@# Many tests wait for processes and clocks: three packages at a time keep two cores busy.
 	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
 	@$(find-helm); export UNDERSTUDY_TEST_HELM="$$tool" UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp); \
 		proxies=$$(conformance/setup proxies); [ ! -e "$$proxies/.complete" ] || export UNDERSTUDY_TEST_NGINX="$$proxies/usr/sbin/nginx" UNDERSTUDY_TEST_CADDY="$$proxies/usr/bin/caddy"; \
-		$(GO) run ./internal/retest -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m '-skip=$(PLAIN)' ./... && \
-		$(GO) run ./internal/retest -vet=off -timeout=30m '-run=$(PLAIN)' $$(grep -rlE '^func (Test\w*(MemoryOf|Linear|IsQuadratic)|TestSuite[A-Z])' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
+		$(GO) run ./internal/retest -p=3 -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m '-skip=$(PLAIN)' ./... && \
+		CGO_ENABLED=0 $(GO) run ./internal/retest -vet=off -timeout=30m '-run=$(PLAIN)' $$(grep -rlE '^func (Test\w*(MemoryOf|Linear|IsQuadratic)|TestSuite[A-Z])' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
 
 find-helm = tool=$$(command -v helm) || { $(call tool,helm,$(HELM),helm.sh/helm/v4/cmd/helm); }
 
@@ -119,7 +121,7 @@ growth: ## send each route requests that grow, in all their places, and check th
 .PHONY: lint
 lint: ## golangci-lint, built once if it is not installed
 	@tool=$$(command -v golangci-lint) || { $(call tool,golangci-lint,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint); }; \
-	"$$tool" run --allow-parallel-runners ./...
+	CGO_ENABLED=0 "$$tool" run --allow-parallel-runners ./...
 
 # go test sometimes calls the end of -fuzztime itself a failure, with these words and no failing input (golang/go#75804; mended in Go 1.27).
 CLOCK := { grep -q 'context deadline exceeded' "$$out" && ! grep -qE 'Failing input|panic' "$$out"; }

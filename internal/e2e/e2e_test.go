@@ -47,7 +47,9 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(dir, "understudy")
-	out, err := exec.Command("go", "build", "-o", bin, "../../cmd/understudy").CombinedOutput()
+	cmd := exec.Command("go", "build", "-o", bin, "../../cmd/understudy")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is released
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
