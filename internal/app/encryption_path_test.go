@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -333,7 +332,9 @@ func TestHandlersThatAreKilled(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	pid := s.encryption.PID()
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	process, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, process.Kill())
 	require.Eventually(t, func() bool { return s.encryption.PID() != pid && s.encryption.Up() == nil }, 20*time.Second, 10*time.Millisecond)
 	wrapped, err := s.encryption.Wrap(t.Context(), "", []byte("0123456789abcdef"))
 	require.NoError(t, err)
