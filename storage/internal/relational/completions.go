@@ -93,36 +93,38 @@ const sealBatch = 500
 
 // SealCompletions encrypts the texts of completions that were stored without a key, and returns their number.
 func (s *Store) SealCompletions(ctx context.Context) (changed int, err error) {
-	last := ""
-	for more := true; more; {
-		n := 0
+	last, n := "", sealBatch
+	for n == sealBatch {
+		next := last // set by fn, which may run again
 		err := s.db.Write(ctx, func(tx *Tx) error {
-			n = 0
-			open, next := map[string]completionTexts{}, last
-			if err := tx.Query(openTexts, func(r Row) error {
-				next = r.Text(0)
-				open[next] = completionTexts{pointer(r, 1, r.Text), pointer(r, 2, r.Text), pointer(r, 3, r.Text), pointer(r, 4, r.Text)}
-				return nil
-			}, last, sealBatch); err != nil {
+			type completion struct {
+				run   string
+				texts completionTexts
+			}
+			open, err := all(tx, openTexts, func(r Row) completion {
+				return completion{r.Text(0), completionTexts{pointer(r, 1, r.Text), pointer(r, 2, r.Text), pointer(r, 3, r.Text), pointer(r, 4, r.Text)}}
+			}, last, sealBatch)
+			if err != nil {
 				return err
 			}
-			for id, texts := range open {
-				data, err := json.Marshal(texts)
+			for _, c := range open {
+				data, err := json.Marshal(c.texts)
 				if err == nil {
-					err = tx.Exec(sealTexts, id, data)
+					err = tx.Exec(sealTexts, c.run, data)
 				}
 				if err != nil {
 					return err
 				}
 			}
-			n, last = len(open), next
+			if n = len(open); n > 0 {
+				next = open[n-1].run
+			}
 			return nil
 		})
 		if err != nil {
 			return changed, fmt.Errorf("encrypt texts of completions: %w", err)
 		}
-		changed += n
-		more = n == sealBatch
+		changed, last = changed+n, next
 	}
 	return changed, nil
 }
