@@ -154,7 +154,7 @@ func AppendCron(dst []byte, c *run.Cron, cols Columns) []byte {
 	r.timeOrNull("end_time", c.EndTime)
 	r.text("schedule", c.Schedule)
 	r.textOrNull("timezone", c.Timezone)
-	r.object("payload", encryption.HideIn(c.Payload, "config"))
+	r.object("payload", encryption.Hide(c.Payload, "config"))
 	r.timeOrNull("next_run_date", c.Next)
 	r.object("metadata", c.Metadata)
 	r.textOrNull("on_run_completed", c.OnRunCompleted)

@@ -127,11 +127,8 @@ func OfRun(config json.RawMessage) Context {
 	return c
 }
 
-// Hide returns the configuration of a run without its Context, for clients.
-func Hide(config json.RawMessage) json.RawMessage { return HideIn(config) }
-
-// HideIn is Hide for a configuration that is a member of an object.
-func HideIn(object json.RawMessage, path ...string) json.RawMessage {
+// Hide returns the configuration of a run, or an object that has it at a path, without its Context, for clients.
+func Hide(object json.RawMessage, path ...string) json.RawMessage {
 	if !bytes.Contains(object, []byte(Key)) {
 		return object
 	}

@@ -43,7 +43,7 @@ func TestRunsCarryTheirContext(t *testing.T) {
 	config.Set("configurable", configurable.JSON())
 	require.Equal(t, encryption.Context(`{"tenant":"a"}`), encryption.OfRun(config.JSON()))
 	require.JSONEq(t, `{"tags":[],"configurable":{"a":1}}`, string(encryption.Hide(config.JSON())))
-	require.JSONEq(t, `{"config":{"tags":[],"configurable":{"a":1}}}`, string(encryption.HideIn(json.RawMessage(`{"config":`+string(config.JSON())+`}`), "config")))
+	require.JSONEq(t, `{"config":{"tags":[],"configurable":{"a":1}}}`, string(encryption.Hide(json.RawMessage(`{"config":`+string(config.JSON())+`}`), "config")))
 	for _, odd := range []string{``, `null`, `{"__encryption_context__":1}`, `{"configurable":{"__encryption_context__":1}}`, `{"configurable":"__encryption_context__"}`} {
 		require.Equal(t, encryption.Context(""), encryption.OfRun(json.RawMessage(odd)))
 		require.NotPanics(t, func() { encryption.Hide(json.RawMessage(odd)) })
