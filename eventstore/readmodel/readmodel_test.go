@@ -85,10 +85,27 @@ var kinds = []eventstore.Event{
 type world struct {
 	t       *testing.T
 	random  *rand.Rand
+	where   string // the database of all servers; "" for a folder, which has one
 	servers []*server
 	all     []id.Thread
 	sources map[id.Thread]id.Thread // of forks, also when they are gone
 	clock   time.Time
+}
+
+// newWorld returns a world with one server on a database of its own.
+func newWorld(t *testing.T, engine string, seed uint64) *world {
+	t.Helper()
+	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 3)), sources: map[id.Thread]id.Thread{}, clock: time.Now().Add(-time.Hour).Truncate(time.Microsecond)}
+	if engine == "postgres" {
+		w.where = postgrestest.Database(t)
+	}
+	w.addServer()
+	return w
+}
+
+func (w *world) addServer() {
+	w.t.Helper()
+	w.servers = append(w.servers, open(w.t, w.where))
 }
 
 func (w *world) any() *server { return w.servers[w.random.IntN(len(w.servers))] }
@@ -310,11 +327,9 @@ func TestReadModelsAreThoseOfTheLog(t *testing.T) {
 		for seed := range seedtest.Seeds(6) {
 			t.Run(fmt.Sprint(engine, seed), func(t *testing.T) {
 				t.Parallel()
-				w := &world{t: t, random: rand.New(rand.NewPCG(seed, 3)), sources: map[id.Thread]id.Thread{}, clock: time.Now().Add(-time.Hour).Truncate(time.Microsecond)}
-				w.servers = []*server{open(t, "")}
+				w := newWorld(t, engine, seed)
 				if engine == "postgres" {
-					where := postgrestest.Database(t)
-					w.servers = []*server{open(t, where), open(t, where)}
+					w.addServer()
 				}
 				for range 4 {
 					ctx, stop := context.WithCancel(t.Context())
@@ -366,11 +381,7 @@ func TestRebuildBesideServers(t *testing.T) {
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			where := ""
-			if engine == "postgres" {
-				where = postgrestest.Database(t)
-			}
-			w := &world{t: t, random: rand.New(rand.NewPCG(1, 3)), sources: map[id.Thread]id.Thread{}, clock: time.Now().Add(-time.Hour).Truncate(time.Microsecond), servers: []*server{open(t, where)}}
+			w := newWorld(t, engine, 1)
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { _ = w.servers[0].loop(ctx) })
@@ -398,11 +409,7 @@ func TestReadModelsKeepToTheReach(t *testing.T) {
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			where := ""
-			if engine == "postgres" {
-				where = postgrestest.Database(t)
-			}
-			w := &world{t: t, random: rand.New(rand.NewPCG(5, 3)), sources: map[id.Thread]id.Thread{}, clock: time.Now().Add(-time.Hour).Truncate(time.Microsecond), servers: []*server{open(t, where)}}
+			w := newWorld(t, engine, 5)
 			for range 250 {
 				w.step()
 			}
