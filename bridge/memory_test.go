@@ -152,7 +152,7 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// However many threads keep records, all of them together keep no more than the limit, and whoever subscribes learns what is missing.
+// All threads together keep no more than the limit, and a subscription reports a gap whenever records that it asked for were dropped.
 func TestWhatAllThreadsKeepIsBounded(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -14,11 +15,11 @@ import (
 	"understudy/internal/app/moving"
 )
 
-// toldThreads is how many threads that differ are named.
-const toldThreads = 20
+// maxPrinted is how many differing threads are printed.
+const maxPrinted = 20
 
 // errDiffer ends rebuild --check when something differs.
-var errDiffer = fmt.Errorf("stored read models differ from the log: understudy rebuild makes them anew")
+var errDiffer = errors.New("stored read models differ from the log: understudy rebuild makes them anew")
 
 func newRebuild() *cobra.Command {
 	cmd := &cobra.Command{
@@ -60,12 +61,12 @@ The data folder must have no server; on Postgres servers may run. It may be inte
 		log := newLog(cfg, cmd.ErrOrStderr())
 		ctx, stop := untilSignal(cmd.Context(), log)
 		defer stop()
-		told, said := 0, time.Now()
+		differing, said := 0, time.Now()
 		r := readmodel.Rebuilding{
 			Models: args, Check: *check,
 			Differs: func(t id.Thread, extra, missing []readmodel.Row) {
-				if told++; told <= toldThreads {
-					tellDifference(out, t, extra, missing)
+				if differing++; differing <= maxPrinted {
+					printDifference(out, t, extra, missing)
 				}
 			},
 			Progress: func(n int) {
@@ -77,7 +78,7 @@ The data folder must have no server; on Postgres servers may run. It may be inte
 		}
 		result, err := moving.Rebuild(ctx, cfg, &r, log)
 		if result != nil {
-			tellRebuilt(out, result, told, *check)
+			printRebuilt(out, result, differing, *check)
 		}
 		if err == nil && *check && result.Different > 0 {
 			err = errDiffer
@@ -87,8 +88,8 @@ The data folder must have no server; on Postgres servers may run. It may be inte
 	return cmd
 }
 
-// tellDifference names the rows of a thread that differ, the first ones in full.
-func tellDifference(w io.Writer, t id.Thread, extra, missing []readmodel.Row) {
+// printDifference prints how many rows of a thread differ, and the first of them.
+func printDifference(w io.Writer, t id.Thread, extra, missing []readmodel.Row) {
 	fmt.Fprintf(w, "thread %s: %d rows too many, %d missing\n", t, len(extra), len(missing))
 	for _, list := range []struct {
 		sign string
@@ -100,9 +101,10 @@ func tellDifference(w io.Writer, t id.Thread, extra, missing []readmodel.Row) {
 	}
 }
 
-func tellRebuilt(w io.Writer, result *readmodel.Rebuilt, told int, check bool) {
-	if told > toldThreads {
-		fmt.Fprintf(w, "… and %d more threads\n", told-toldThreads)
+// printRebuilt prints the result of a rebuild in which so many threads differed.
+func printRebuilt(w io.Writer, result *readmodel.Rebuilt, differing int, check bool) {
+	if differing > maxPrinted {
+		fmt.Fprintf(w, "… and %d more threads\n", differing-maxPrinted)
 	}
 	for _, m := range readmodel.Models() {
 		if n, chosen := result.Rows[m]; chosen {
