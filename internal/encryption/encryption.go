@@ -12,9 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // Context is a JSON object with sorted keys, such as {"tenant":"a"}; "" is the empty one. Handlers see it as ctx.metadata.
@@ -25,8 +27,10 @@ const (
 	Header = "X-Encryption-Context"
 	// Key is the member of a run's configurable that has the Context of the request that created it.
 	Key = "__encryption_context__"
-	// maxContext bounds the bytes of a Context, which is stored with its data key.
+	// maxContext bounds the bytes of a Context, which is stored with its data key, and maxDepth how deep it is nested: handlers get it as objects of Python, which go
+	// down about a thousand levels.
 	maxContext = 4 << 10
+	maxDepth   = 100
 )
 
 type contextKey struct{}
@@ -59,7 +63,7 @@ func ParseHeader(value string) (Context, error) {
 		return "", nil
 	}
 	if base64.StdEncoding.DecodedLen(len(value)) > maxContext+3 {
-		return "", refuse(fmt.Errorf("longer than %d bytes", maxContext))
+		return "", refuse(errTooLong)
 	}
 	text, err := base64.StdEncoding.DecodeString(value)
 	if err != nil {
@@ -78,14 +82,29 @@ func refuse(err error) error {
 	return fault.Newf(fault.Unprocessable, "Invalid %s header: %w", Header, err)
 }
 
-// errNoObject has the words of LangGraph Server.
-var errNoObject = errors.New("expected base64-encoded JSON object")
+var (
+	// errNoObject has the words of LangGraph Server.
+	errNoObject = errors.New("expected base64-encoded JSON object")
+	errTooLong  = fmt.Errorf("longer than %d bytes", maxContext)
+)
 
-// Parse returns the Context of a JSON object.
+// Parse returns the Context of a JSON object that a client or a handler gives. Parsing its Object gives the same Context again.
 func Parse(object []byte) (Context, error) {
 	if len(object) > maxContext {
-		return "", fmt.Errorf("longer than %d bytes", maxContext)
+		return "", errTooLong
 	}
+	if jsonscan.DeeperThan(object, maxDepth) {
+		return "", fmt.Errorf("nested deeper than %d levels", maxDepth)
+	}
+	c, err := Restore(object)
+	if err == nil && len(c) > maxContext { // what is no UTF-8 became longer
+		return "", errTooLong
+	}
+	return c, err
+}
+
+// Restore is Parse for what is stored: that must stay readable whatever the bounds of Parse are.
+func Restore(object []byte) (Context, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.UseNumber()
 	var v any
@@ -102,8 +121,13 @@ func Parse(object []byte) (Context, error) {
 	if len(members) == 0 {
 		return "", nil
 	}
-	text, err := json.Marshal(members) // sorts the keys
-	return Context(text), err
+	var text strings.Builder
+	e := json.NewEncoder(&text) // sorts the keys
+	e.SetEscapeHTML(false)
+	if err := e.Encode(members); err != nil {
+		return "", err
+	}
+	return Context(strings.TrimSuffix(text.String(), "\n")), nil
 }
 
 // Write writes c into the configurable of a run, and removes what a client wrote there.
@@ -120,7 +144,7 @@ func OfRun(config json.RawMessage) Context {
 	if !bytes.Contains(config, []byte(Key)) {
 		return ""
 	}
-	c, err := Parse(jsonobj.Of(jsonobj.Of(config).Get("configurable")).Get(Key))
+	c, err := Restore(jsonobj.Of(jsonobj.Of(config).Get("configurable")).Get(Key))
 	if err != nil {
 		return ""
 	}

@@ -57,7 +57,7 @@ func dataKeys(ctx context.Context, t Table, prefix, suffix string) (list []DataK
 		if err := json.Unmarshal([]byte(value), &s); err != nil {
 			return fmt.Errorf("the row %s of the table meta is damaged: %w", key, err)
 		}
-		c, err := encryption.Parse(s.Context)
+		c, err := encryption.Restore(s.Context)
 		if err != nil {
 			return fmt.Errorf("the row %s of the table meta is damaged: %w", key, err)
 		}
