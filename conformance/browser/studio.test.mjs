@@ -516,6 +516,69 @@ describe("the studio", { concurrency: 2, skip }, () => {
   });
 
   for (const colorScheme of ["light", "dark"])
+    journey(`two runs, two checkpoints and two threads are compared, ${colorScheme}`, async (studio, page) => {
+      const say = async (text) => {
+        const { thread_id } = await studio.rest("/threads", { metadata: { title: `compared ${text} ${Date.now()}` } });
+        const input = { messages: [{ role: "user", content: "call search {\"q\": \"cats\"}" }] };
+        await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "agent", input });
+        await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "agent", input: { messages: [{ role: "user", content: text }] } });
+        const [{ run_id }] = await studio.rest(`/threads/${thread_id}/runs`);
+        return { thread_id, run_id };
+      };
+      const [a, b] = [await say("say 2"), await say("say 3")];
+      // Runs: chosen one after the other, on pages of their own.
+      const press = (place, name) => place.getByRole("button", { name }).first().press("Enter");
+      if (recorded) {
+        await page.goto(`${BASE_URL}/studio/r/${a.run_id}`);
+        await press(page.locator("header"), "Compare with another");
+        await page.getByText(`Compare run …${a.run_id.slice(-8)}`).waitFor();
+        await page.goto(`${BASE_URL}/studio/runs?graph=agent`);
+        await press(page.locator(`[data-run="${b.run_id}"]`), `Compare with run …${a.run_id.slice(-8)}`);
+      } else await page.goto(`${BASE_URL}/studio/compare?a=run:${a.thread_id}/${a.run_id}&b=run:${b.thread_id}/${b.run_id}`);
+      const marks = (side) => page.$$eval(`.side.${side} mark`, (list) => list.map((e) => e.textContent));
+      await page.getByText("4 equal messages").waitFor();
+      assert.equal(await page.locator(".chosen").count(), 0, "the choice has ended");
+      assert.deepEqual([await marks("a"), await marks("b")], [["2"], ["3", " w2"]]);
+      await page.getByRole("row", { name: /^messages 6 6 equal/ }).waitFor();
+      if (recorded) await page.getByRole("row", { name: /^model calls 1 1 equal/ }).waitFor();
+      await page.getByText("4 equal messages").click();
+      await page.getByText("tool said: Found 10 results for cats").waitFor();
+      await page.locator("details.card summary", { hasText: "messages" }).click();
+      await page.locator(".channels .changes .change", { hasText: /^5\.content/ }).waitFor();
+      await studio.accessible("compare");
+      await page.reload();
+      await page.getByText("4 equal messages").waitFor();
+      await page.getByRole("button", { name: "Swap" }).click();
+      await eventually(async () => assert.deepEqual([await marks("a"), await marks("b")], [["3", " w2"], ["2"]]));
+      await page.setViewportSize({ width: 320, height: 700 });
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "not wider than the screen");
+      await page.setViewportSize({ width: 1280, height: 800 });
+      // Checkpoints, from the states of a thread.
+      await page.goto(`${BASE_URL}/studio/t/${a.thread_id}?panel=state`);
+      const steps = page.getByRole("list", { name: "Checkpoints" }).getByRole("button");
+      await eventually(async () => assert.ok((await steps.count()) > 4));
+      const state = page.getByRole("region", { name: "State" });
+      await press(state, "Compare with another");
+      await steps.nth(1).click();
+      await press(state, /Compare with checkpoint/);
+      await page.getByText("B has no such message.").waitFor();
+      await page.getByRole("row", { name: /^step .* −1/ }).waitFor();
+      // Threads, from the menu of one and the list of the page.
+      await page.goto(`${BASE_URL}/studio/t/${a.thread_id}`);
+      await page.locator(".sidebar li.current").getByRole("button", { name: /Actions/ }).click();
+      await page.getByRole("menuitem", { name: "Compare" }).click();
+      await page.getByRole("link", { name: "choose from a list" }).click();
+      await page.getByRole("region", { name: "Threads" }).getByRole("button").first().waitFor();
+      await studio.accessible("what to compare with");
+      await page.getByRole("region", { name: "Threads" }).getByRole("button", { name: /^compared say 3/ }).first().click();
+      await eventually(async () => assert.match(new URL(page.url()).searchParams.get("b") ?? "", /^thread:/));
+      await page.getByText("4 equal messages").waitFor();
+      // What is no reference is named, and nothing is asked for it.
+      await page.goto(`${BASE_URL}/studio/compare?a=run:../x&b=thread:${b.thread_id}`);
+      await page.getByRole("alert").filter({ hasText: '"run:../x" is no run, checkpoint or thread' }).waitFor();
+    }, { options: { colorScheme } });
+
+  for (const colorScheme of ["light", "dark"])
     journey(`axe finds nothing to complain about, ${colorScheme}`, async (studio, page) => {
       await page.getByRole("textbox", { name: "Message" }).waitFor();
       await studio.accessible("home");

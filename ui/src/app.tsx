@@ -4,6 +4,7 @@ import { lazy, Suspense, useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useChanges } from "./api/use-changes";
 import { get, hasSession, signOut, whenRefused } from "./api/client";
+import { Chosen } from "./compare/chosen";
 import { Approvals } from "./pages/approvals";
 import { Crons } from "./pages/crons";
 import { GraphPage } from "./pages/graph-page";
@@ -16,6 +17,7 @@ import { Sidebar } from "./threads/sidebar";
 import { useThreads } from "./threads/threads";
 
 const RunPage = lazy(() => import("./run/run-page"));
+const ComparePage = lazy(() => import("./compare/compare-page"));
 const UsagePage = lazy(() => import("./pages/usage"));
 const ServersPage = lazy(() => import("./pages/servers"));
 const LogsPage = lazy(() => import("./pages/logs"));
@@ -68,7 +70,7 @@ function Shell() {
             </Suspense>
           )}
         </Route>
-        {([["/usage", UsagePage], ["/servers", ServersPage], ["/logs", LogsPage]] as const).map(([path, Page]) => (
+        {([["/compare", ComparePage], ["/usage", UsagePage], ["/servers", ServersPage], ["/logs", LogsPage]] as const).map(([path, Page]) => (
           <Route key={path} path={path}>
             <Suspense fallback={<main className="page" aria-busy />}>
               <Page />
@@ -84,6 +86,7 @@ function Shell() {
           </main>
         </Route>
       </Switch>
+      <Chosen />
     </div>
   );
 }

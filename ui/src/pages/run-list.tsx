@@ -5,6 +5,8 @@ import { usePoll } from "../api/use-changes";
 import { get, post } from "../api/client";
 import { isActive } from "../api/runs";
 import type { Run } from "../api/types";
+import { CompareButton } from "../compare/chosen";
+import { runRef } from "../compare/refs";
 import { ID } from "../parts/copy";
 import { age, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
@@ -33,6 +35,7 @@ export function RunList({ thread }: { thread: string }) {
             <Status of={r.status} text />
             <ID id={r.run_id} />
             <Link href={`/r/${r.run_id}`}>timeline</Link>
+            <CompareButton of={runRef(thread, r.run_id)} />
             <span className="quiet numbers">{isActive(r) ? "" : duration(Date.parse(r.updated_at) - Date.parse(r.created_at))}</span>
             <time dateTime={r.created_at} title={new Date(r.created_at).toLocaleString()}>
               {age(r.created_at)}

@@ -6,6 +6,8 @@ import { usePoll } from "../api/use-changes";
 import { get, post } from "../api/client";
 import { isActive } from "../api/runs";
 import type { Json, Run } from "../api/types";
+import { CompareButton } from "../compare/chosen";
+import { runRef } from "../compare/refs";
 import { describe } from "../conversation/reducer";
 import { CopyButton } from "../parts/copy";
 import { age, duration } from "../parts/format";
@@ -128,6 +130,7 @@ function Line({ run, chosen, onChoose }: { run: RecentRun; chosen: boolean; onCh
         {waited !== null && waited > 1_000 && `, waited ${duration(waited)}`}
         {run.attempt > 1 && `, attempt ${run.attempt}`}
       </span>
+      <CompareButton of={runRef(run.thread_id, run.run_id)} />
       <CopyButton text={run.run_id} label={`Copy ${run.run_id}`} />
       <time dateTime={run.created_at} title={new Date(run.created_at).toLocaleString()}>
         {age(run.created_at)}

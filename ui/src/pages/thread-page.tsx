@@ -6,6 +6,8 @@ import { get } from "../api/client";
 import type { Json, Message, Row, State } from "../api/types";
 import { Tree, type Branch } from "../conversation/branches";
 import { checkpointsOf } from "../state/checkpoints";
+import { CompareButton } from "../compare/chosen";
+import { threadRef } from "../compare/refs";
 import { Composer } from "../conversation/composer";
 import type { MessageActions, MessageEntry } from "../conversation/message-view";
 import { entriesOf, empty } from "../conversation/reducer";
@@ -117,6 +119,7 @@ export function ThreadPage({ id }: { id: string }) {
               </option>
             ))}
           </select>
+          <CompareButton of={threadRef(id)} />
           {panels.map(([key, label, Shape]) => (
             <button key={key} type="button" className="icon" aria-label={label} title={label} aria-pressed={panel === key} onClick={() => set({ panel: panel === key ? null : key })}>
               <Shape size={16} />

@@ -5,6 +5,8 @@ import { VList, type VListHandle } from "virtua";
 import { Link, useSearchParams } from "wouter";
 import { asCurl, get } from "../api/client";
 import type { Json } from "../api/types";
+import { CompareButton } from "../compare/chosen";
+import { runRef } from "../compare/refs";
 import { describe } from "../conversation/reducer";
 import { CopyButton, ID } from "../parts/copy";
 import { count, dollars, duration } from "../parts/format";
@@ -72,6 +74,7 @@ export default function RunPage({ id }: { id: string }) {
           <h1>{run ? `Run of ${run.graph_id}` : "Run"}</h1>
           {run && <Status of={run.status} text />}
           {run && <ID id={run.run_id} />}
+          {run && <CompareButton of={runRef(run.thread_id, run.run_id)} />}
           {run && <Link href={`/t/${run.thread_id}?panel=runs`}>thread …{run.thread_id.slice(-8)}</Link>}
         </header>
         <Problem error={answer.error} />

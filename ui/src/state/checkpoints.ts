@@ -2,10 +2,10 @@ import { APIError, get, post } from "../api/client";
 import type { State } from "../api/types";
 import type { Checkpoint } from "../conversation/branches";
 
-/** The newest checkpoints of a thread, newest first. In front of a server that has no such list, they are read from its history. */
-export async function checkpointsOf(thread: string, signal: AbortSignal): Promise<Checkpoint[]> {
+/** The newest checkpoints of a thread, newest first; of how many, the server decides without a limit. In front of a server that has no such list, they are read from its history. */
+export async function checkpointsOf(thread: string, signal: AbortSignal, limit?: number): Promise<Checkpoint[]> {
   try {
-    return await get<Checkpoint[]>(`/understudy/threads/${thread}/tree`, signal);
+    return await get<Checkpoint[]>(`/understudy/threads/${thread}/tree${limit ? `?limit=${limit}` : ""}`, signal);
   } catch (error) {
     if (!(error instanceof APIError && error.status === 404)) throw error;
   }

@@ -1,9 +1,12 @@
 import { useQuery } from "@tanstack/react-query";
-import diff from "microdiff";
 import { Play, Save } from "lucide-react";
 import { useMemo, useState } from "react";
 import { asCurl, get, post } from "../api/client";
-import type { Json, JsonObject, State } from "../api/types";
+import type { Json, State } from "../api/types";
+import { ChangeList } from "../compare/change-list";
+import { CompareButton } from "../compare/chosen";
+import { diff } from "../compare/diff";
+import { checkpointRef } from "../compare/refs";
 import type { Checkpoint } from "../conversation/branches";
 import { CopyButton, ID } from "../parts/copy";
 import { age } from "../parts/format";
@@ -54,6 +57,7 @@ export function Inspector({ thread, checkpoints, selected, busy, onSelect, onRun
                 </button>
               ))}
             </span>
+            <CompareButton of={checkpointRef(thread, at)} />
             <CopyButton text={asCurl("GET", path)} label="Copy as curl" />
           </header>
           <Problem error={state.error} />
@@ -96,23 +100,11 @@ function Changes({ thread, parent, values }: { thread: string; parent: string | 
   const before = useStateAt(thread, parent);
   const changes = useMemo(() => {
     const from = parent ? before.data?.values : {};
-    if (from === undefined || from === null || values === null) return null;
-    return diff(from as JsonObject, values as JsonObject);
+    return from === undefined ? null : diff(from, values);
   }, [before.data, parent, values]);
   if (before.error) return <Problem error={before.error} />;
   if (!changes) return <p className="quiet">Comparing…</p>;
-  if (changes.length === 0) return <p className="quiet">Nothing changed in this step.</p>;
-  return (
-    <ul className="changes">
-      {changes.slice(0, 500).map((c, i) => (
-        <li key={i} className={c.type.toLowerCase()}>
-          <code>{c.path.join(".")}</code>
-          {"oldValue" in c && <JsonView value={(c.oldValue ?? null) as Json} open={0} />}
-          {c.type !== "REMOVE" && <JsonView value={(c.value ?? null) as Json} open={0} />}
-        </li>
-      ))}
-    </ul>
-  );
+  return <ChangeList diff={changes} nothing="Nothing changed in this step." />;
 }
 
 /** Writes to the state as if a node had, which makes a new checkpoint behind this one. */

@@ -3,6 +3,8 @@ import { useState } from "react";
 import { Link, useLocation, useRoute } from "wouter";
 import type { Thread } from "../api/types";
 import { age } from "../parts/format";
+import { CompareButton } from "../compare/chosen";
+import { threadRef } from "../compare/refs";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { Found } from "./found";
@@ -87,6 +89,7 @@ function Line({ thread }: { thread: Thread }) {
           <button type="button" role="menuitem" onClick={() => copy.mutate(id, { onSuccess: (t) => navigate(`/t/${t.thread_id}`) })}>
             <Copy size={14} /> Copy
           </button>
+          <CompareButton of={threadRef(id)} role="menuitem" />
           <button
             type="button"
             role="menuitem"

@@ -1,0 +1,75 @@
+import { useQuery } from "@tanstack/react-query";
+import { APIError, get } from "../api/client";
+import type { Run } from "../api/types";
+import { age } from "../parts/format";
+import { Empty, Problem } from "../parts/problem";
+import { Status } from "../parts/status";
+import { titleOf, useThreads } from "../threads/threads";
+import { nameOf, runRef, threadRef, type Ref } from "./refs";
+
+interface Props {
+  near: Ref | null; // the side that is chosen
+  other: string | null;
+  onChoose: (ref: string) => void;
+}
+
+/** What the missing side may be: runs of the same thread, the last runs of all threads, and threads. */
+export function Candidates({ near, other, onChoose }: Props) {
+  const own = useQuery({ queryKey: ["runs", near?.thread], enabled: near !== null, queryFn: ({ signal }) => get<Run[]>(`/threads/${near!.thread}/runs?limit=100`, signal), retry: false });
+  const recent = useQuery({ queryKey: ["recent", "compare"], queryFn: ({ signal }) => recentRuns(signal), retry: false });
+  const threads = useThreads();
+  const runs = unique([...(own.data ?? []), ...(recent.data ?? [])]).filter((r) => runRef(r.thread_id, r.run_id) !== other);
+  const loaded = (threads.data?.pages ?? []).flat().filter((t) => threadRef(t.thread_id) !== other);
+  return (
+    <>
+      <p className="quiet">{other ? `Choose what to compare ${nameOf(other)} with` : "Choose the first of two"}; for a checkpoint, press Compare in the State of a thread.</p>
+      <Problem error={own.error ?? recent.error ?? threads.error} />
+      <div className="columns">
+        <section aria-label="Runs">
+          <h2>Runs</h2>
+          {recent.isSuccess && runs.length === 0 && <Empty>There is no other run.</Empty>}
+          <ol className="runs">
+            {runs.slice(0, 50).map((r) => (
+              <li key={r.run_id}>
+                <Status of={r.status} />
+                <button type="button" className="link" onClick={() => onChoose(runRef(r.thread_id, r.run_id))}>
+                  {nameOf(runRef(r.thread_id, r.run_id))}
+                </button>
+                {"graph_id" in r && <b>{String(r.graph_id)}</b>}
+                {r.thread_id === near?.thread && <span className="quiet">same thread</span>}
+                <time dateTime={r.created_at}>{age(r.created_at)}</time>
+              </li>
+            ))}
+          </ol>
+        </section>
+        <section aria-label="Threads">
+          <h2>Threads</h2>
+          {threads.isSuccess && loaded.length === 0 && <Empty>There is no other thread.</Empty>}
+          <ol className="runs">
+            {loaded.slice(0, 50).map((t) => (
+              <li key={t.thread_id}>
+                <Status of={t.status} />
+                <button type="button" className="link" onClick={() => onChoose(threadRef(t.thread_id))}>
+                  {titleOf(t)}
+                </button>
+                <time dateTime={t.updated_at}>{age(t.updated_at)}</time>
+              </li>
+            ))}
+          </ol>
+        </section>
+      </div>
+    </>
+  );
+}
+
+/** The last runs of all threads; none in front of a server that does not list them. */
+async function recentRuns(signal: AbortSignal): Promise<Run[]> {
+  try {
+    return (await get<{ runs: Run[] }>("/understudy/runs?limit=50", signal)).runs;
+  } catch (error) {
+    if (error instanceof APIError && error.status === 404) return [];
+    throw error;
+  }
+}
+
+const unique = (runs: Run[]) => [...new Map(runs.map((r) => [r.run_id, r])).values()];
