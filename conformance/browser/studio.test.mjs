@@ -579,6 +579,39 @@ describe("the studio", { concurrency: 2, skip }, () => {
     }, { options: { colorScheme } });
 
   for (const colorScheme of ["light", "dark"])
+    journey(`the versions of an assistant differ, and another becomes the latest, ${colorScheme}`, async (studio, page) => {
+      const body = { graph_id: "agent", name: `versioned ${Date.now()}`, config: { recursion_limit: 10, tags: ["a", "b"] } };
+      const { assistant_id } = await studio.rest("/assistants", body);
+      const patch = (change) => fetch(`${BASE_URL}/assistants/${assistant_id}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify(change) });
+      try {
+        await page.goto(`${BASE_URL}/studio/graphs/${assistant_id}`);
+        const section = page.getByRole("region", { name: "Versions" });
+        await section.getByText("There is one version").waitFor();
+        await patch({ config: { recursion_limit: 20, tags: ["new", "a", "b"] } });
+        await patch({ description: "The third" });
+        await page.reload();
+        await section.locator('[data-version="3"] .tag').waitFor();
+        const changed = () => section.locator(".changes code").allTextContents();
+        await eventually(async () => assert.deepEqual((await changed()).sort(), ["description"]));
+        await section.getByRole("combobox", { name: "From" }).selectOption("1");
+        await section.getByRole("combobox", { name: "to" }).selectOption("2");
+        await eventually(async () => assert.deepEqual((await changed()).sort(), ["config.recursion_limit", "config.tags.0"]));
+        await page.reload();
+        await eventually(async () => assert.deepEqual((await changed()).sort(), ["config.recursion_limit", "config.tags.0"], "the address names them"));
+        await studio.accessible("versions");
+        await section.getByRole("button", { name: "Make 1 the latest" }).press("Enter");
+        await section.locator('[data-version="1"] .tag').waitFor();
+        const now = await studio.rest(`/assistants/${assistant_id}`);
+        assert.deepEqual([now.version, now.config.recursion_limit], [1, 10]);
+        await page.getByRole("region", { name: "Settings" }).getByText("Graph agent, version 1").waitFor();
+        await page.setViewportSize({ width: 320, height: 700 });
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "not wider than the screen");
+      } finally {
+        await fetch(`${BASE_URL}/assistants/${assistant_id}`, { method: "DELETE" });
+      }
+    }, { options: { colorScheme } });
+
+  for (const colorScheme of ["light", "dark"])
     journey(`axe finds nothing to complain about, ${colorScheme}`, async (studio, page) => {
       await page.getByRole("textbox", { name: "Message" }).waitFor();
       await studio.accessible("home");

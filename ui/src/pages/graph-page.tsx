@@ -4,6 +4,7 @@ import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
 import type { Json } from "../api/types";
 import { useAssistants, useSchemas } from "./assistants";
+import { Versions } from "./versions";
 
 const Drawing = lazy(() => import("../graph/drawing"));
 
@@ -39,6 +40,7 @@ export function GraphPage({ id }: { id?: string }) {
             <JsonView value={assistant.config ?? {}} />
             <h2>Context</h2>
             <JsonView value={assistant.context ?? {}} />
+            <Versions key={assistant.assistant_id} assistant={assistant} />
             <h2>Schemas</h2>
             <Problem error={schemas.error} />
             {schemas.data && <JsonView value={schemas.data as unknown as Json} />}
