@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 
 	"understudy/access"
@@ -116,7 +117,7 @@ func (e *Encryption) Wrap(ctx context.Context, of encryption.Context, key []byte
 	return a.Key, nil
 }
 
-// Unwrap implements encryption.Handlers. All keys are one question, and handlers decrypt them at once.
+// Unwrap implements encryption.Handlers. All keys are one question, and handlers decrypt them at once. Of several, one that takes too long has an error of its own.
 func (e *Encryption) Unwrap(ctx context.Context, list []encryption.Wrapped) ([]encryption.Unwrapped, error) {
 	a, err := e.ask(ctx, "unwrap", func(b []byte) []byte {
 		b = append(b, `,"keys":[`...)
@@ -126,7 +127,11 @@ func (e *Encryption) Unwrap(ctx context.Context, list []encryption.Wrapped) ([]e
 			}
 			b = append(appendKey(appendContext(append(b, '{'), w.Context), w.Key), '}')
 		}
-		return append(b, ']')
+		b = append(b, ']')
+		if len(list) > 1 {
+			b = strconv.AppendFloat(append(b, `,"seconds":`...), (e.gate.opts.Timeout * 3 / 4).Seconds(), 'f', 3, 64)
+		}
+		return b
 	})
 	if err != nil {
 		return nil, err

@@ -109,6 +109,36 @@ func TestEncryptionHandlersThatFail(t *testing.T) {
 	require.NotEqual(t, wrapped, back[0].Replacement)
 }
 
+// Whatever handlers do for one of many keys, the others are decrypted; if the process ends, all are refused.
+func TestOneKeyOfMany(t *testing.T) {
+	t.Parallel()
+	e, mode := handlers(t, "encryption", 2*time.Second)
+	ctx := t.Context()
+	var list []encryption.Wrapped
+	for _, c := range []encryption.Context{`{"tenant":"a"}`, `{"tenant":"b"}`, `{"tenant":"c"}`} {
+		wrapped, err := e.Wrap(ctx, c, []byte("key"))
+		require.NoError(t, err)
+		list = append(list, encryption.Wrapped{Context: c, Key: wrapped})
+	}
+	for _, m := range []string{"refuse b", "hang b", "exit b", "cancel b"} {
+		mode(m)
+		back, err := e.Unwrap(ctx, list)
+		require.NoError(t, err, m)
+		require.Len(t, back, 3)
+		for i, u := range back {
+			if i == 1 {
+				require.True(t, fault.Is(u.Err, fault.Internal), "%s: %v", m, u.Err)
+				continue
+			}
+			require.NoError(t, u.Err, m)
+			require.Equal(t, []byte("key"), u.Key)
+		}
+	}
+	mode("die b")
+	_, err := e.Unwrap(ctx, list)
+	require.True(t, fault.Is(err, fault.Unavailable), err)
+}
+
 func TestEncryptionThatDoesNotLoad(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]string{

@@ -56,6 +56,15 @@ async def decrypt_blob(ctx, blob):
         raise ValueError("another context")
     if mode() == "refuse b" and ctx.metadata.get("tenant") == "b":
         raise PermissionError("the key of tenant b was withdrawn")
+    if ctx.metadata.get("tenant") == "b":
+        if mode() == "hang b":
+            await asyncio.sleep(60)
+        if mode() == "exit b":
+            raise SystemExit(7)
+        if mode() == "cancel b":
+            raise asyncio.CancelledError
+        if mode() == "die b":
+            os._exit(7)
     plain = bytes(b ^ KEY for b in sealed)
     if mode() == "wrong":
         return bytes(len(plain))

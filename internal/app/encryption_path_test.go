@@ -298,6 +298,31 @@ func TestContextThatIsWithdrawn(t *testing.T) {
 	})
 }
 
+// Whatever handlers do for the key of one context, servers start, and others are served.
+func TestContextThatHoldsUpHandlers(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, "sqlite", "encryption")
+	var a string
+	serveOnce(t, d.settings("", false), func(url string) {
+		a = converse(t, `{"tenant":"a"}`, url, "first")
+		converse(t, `{"tenant":"b"}`, url, "second")
+	})
+	for _, mode := range []string{"hang b", "exit b", "cancel b", "die b"} {
+		d.does(mode)
+		serveOnce(t, d.settings("", false), func(url string) {
+			require.Eventually(t, func() bool { // a process that died is started again
+				status, body := request(t, `{"tenant":"a"}`, "POST", url+"/threads", "{}")
+				require.Contains(t, []int{200, 503}, status, "%s: %s", mode, body)
+				return status == 200
+			}, 20*time.Second, 10*time.Millisecond, mode)
+			status, body := request(t, "", "GET", url+"/threads/"+a+"/state", "")
+			require.Equal(t, 200, status, body)
+			status, body = request(t, `{"tenant":"b"}`, "POST", url+"/threads", "{}")
+			require.GreaterOrEqual(t, status, 500, "%s: %s", mode, body)
+		})
+	}
+}
+
 // Servers of one database use data keys that another one made, also inside of transactions.
 func TestServersShareDataKeys(t *testing.T) {
 	t.Parallel()

@@ -93,17 +93,27 @@ class Encryption:
         if do == "wrap":
             answer["key"] = _text(await self.wrap(call["context"], base64.b64decode(call["key"])))
         elif do == "unwrap":
-            answer["keys"] = await asyncio.gather(*(self._one(item) for item in call["keys"]))
+            answer["keys"] = await self._all(call["keys"], call.get("seconds"))
         elif do == "readable":
             answer["readable"] = await self.readable(call["context"], call["names"])
         else:
             user = user_of(call["actor"]) if call.get("actor") is not None else _nobody()
             answer["context"] = await self.context(user, call["context"])
 
+    async def _all(self, items: list[dict[str, Any]], seconds: float | None) -> list[dict[str, Any]]:
+        """Decrypts keys. One that fails, or takes longer, does not hold up the others."""
+        tasks = [asyncio.ensure_future(self._one(item)) for item in items]
+        try:
+            await asyncio.wait(tasks, timeout=seconds)
+        finally:
+            for task in tasks:
+                task.cancel()  # which changes nothing for those that are done
+        return [{"error": "TimeoutError: no result in time"} if not task.done() else {"error": "CancelledError"} if task.cancelled() else task.result() for task in tasks]
+
     async def _one(self, item: dict[str, Any]) -> dict[str, Any]:
         try:
             key, again = await self.unwrap(item["context"], base64.b64decode(item["key"]))
-        except Exception as exc:
+        except (Exception, SystemExit, KeyboardInterrupt) as exc:
             return {"error": f"{type(exc).__name__}: {exc}"[:1024]}
         return {"key": _text(key)} if again is None else {"key": _text(key), "replacement": _text(again)}
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,8 +24,11 @@ import (
 const (
 	// maxContexts bounds the data keys of a database.
 	maxContexts = 100_000
-	// maxNames bounds the names of metadata that are decided about. Further ones are hidden.
+	// maxNames bounds the names of metadata that are decided about, and maxName the bytes of each: Postgres has them in an index. Others are hidden.
 	maxNames = 10_000
+	maxName  = 512
+	// maxWrapped bounds the bytes of a data key as handlers encrypt it.
+	maxWrapped = 64 << 10
 	// maxRings bounds the rings in memory.
 	maxRings = 4096
 	// unwrapAtOnce is how many data keys one question to the handlers has.
@@ -62,6 +66,8 @@ type Settings struct {
 // errHandlers: a database needs handlers that are not configured.
 var errHandlers = errors.New("the database is encrypted with data keys that handlers in Python encrypt: name them in encryption.path of langgraph.json")
 
+var errTooLong = fmt.Errorf("a data key that encryption.path encrypted has more than %d bytes; nothing is written", maxWrapped)
+
 // OpenKeyring returns the keyring of a database; one that encrypts nothing without keys and handlers. Handlers decrypt the data keys that the table has.
 func OpenKeyring(ctx context.Context, s Settings, t Table) (*Keyring, error) {
 	fixed, err := NewRing(s.Keys)
@@ -78,17 +84,24 @@ func OpenKeyring(ctx context.Context, s Settings, t Table) (*Keyring, error) {
 	if k.names, err = names(ctx, t); err != nil {
 		return nil, err
 	}
-	list, err := dataKeys(ctx, t, dataKeyRows, "")
+	list, err := dataKeys(ctx, t, dataKeyRows)
 	if err != nil {
 		return nil, err
 	}
-	for part := range slices.Chunk(list, unwrapAtOnce) {
-		if err := k.unwrap(ctx, part); err != nil {
-			return nil, err
-		}
-	}
+	// First the key that everything needs. The others are decrypted now so that requests do not wait for it; one for which handlers hang or die must not stop
+	// the rest, and no start may take one deadline for each of many: then keys are decrypted when they are needed.
 	if _, err := k.For(encryption.With(ctx, "")); err != nil {
 		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(d DataKey) bool { return d.Context == "" })
+	for part := range slices.Chunk(list, unwrapAtOnce) {
+		if err := k.unwrap(ctx, part); err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			k.log.ErrorContext(ctx, "the handlers of encryption.path did not decrypt the data keys of all contexts; they are asked again when a key is needed", "error", err)
+			break
+		}
 	}
 	return k, nil
 }
@@ -176,7 +189,7 @@ func (k *Keyring) once(ctx context.Context, name string, fn func(context.Context
 func (k *Keyring) ring(ctx context.Context, c encryption.Context) (*Ring, error) {
 	id, contexts := k.newestOf(c)
 	if id == "" || !usable(id) { // of another server, or refused before
-		list, err := dataKeys(ctx, k.table, rowsOf(c), "")
+		list, err := dataKeys(ctx, k.table, rowsOf(c))
 		if err != nil {
 			return nil, err
 		}
@@ -220,6 +233,9 @@ func (k *Keyring) create(ctx context.Context, c encryption.Context) (id string, 
 	}
 	if bytes.Contains(wrapped, key) || bytes.Contains(wrapped, []byte(hex.EncodeToString(key))) {
 		return "", fault.Wrap(fault.Internal, "encryption failed", errors.New("encrypt.blob of encryption.path returned its input; nothing is written"))
+	}
+	if len(wrapped) > maxWrapped {
+		return "", fault.Wrap(fault.Internal, "encryption failed", errTooLong)
 	}
 	w := encryption.Wrapped{Context: c, Key: wrapped}
 	back, err := k.handlers.Unwrap(ctx, []encryption.Wrapped{w})
@@ -306,6 +322,9 @@ func (k *Keyring) unwrap(ctx context.Context, list []DataKey) error {
 
 // replace stores another form of a data key, after handlers have decrypted it once.
 func (k *Keyring) replace(ctx context.Context, d DataKey, key []byte) error {
+	if len(d.Key) > maxWrapped {
+		return errTooLong
+	}
 	back, err := k.handlers.Unwrap(ctx, []encryption.Wrapped{d.Wrapped})
 	if err != nil {
 		return err
@@ -333,9 +352,13 @@ func (k *Keyring) Fetch(ctx context.Context, id UnknownKey) error {
 		if err != nil {
 			return nil, err
 		}
-		if d != nil {
-			err = k.unwrap(ctx, []DataKey{*d})
+		if d == nil { // it is no data key
+			k.mu.Lock()
+			k.refused[raw] = time.Now()
+			k.mu.Unlock()
+			return nil, id
 		}
+		err = k.unwrap(ctx, []DataKey{*d})
 		if err == nil && !usable(raw) {
 			err = id
 		}
@@ -417,6 +440,9 @@ func (k *Keyring) Index(terms []contain.Term) ([]contain.Term, error) {
 func (k *Keyring) decided(name string) (readable, decided bool) {
 	if k.handlers == nil || name == "graph_id" || name == "assistant_id" {
 		return true, true
+	}
+	if len(name) > maxName || strings.Contains(name, "\x00") {
+		return false, true
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()

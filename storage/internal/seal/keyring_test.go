@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +25,8 @@ import (
 type handlers struct {
 	wraps, unwraps, asks atomic.Int64
 	fail                 atomic.Pointer[func(encryption.Context) error]
+	breaks               atomic.Pointer[func(encryption.Context) bool] // for what no key of a question is decrypted
+	long                 int                                           // bytes that a wrapped key is longer
 }
 
 func (h *handlers) failing(c encryption.Context) error {
@@ -32,6 +36,8 @@ func (h *handlers) failing(c encryption.Context) error {
 	return nil
 }
 
+var errBroken = errors.New("the process of the handlers ended")
+
 func turned(b []byte) []byte {
 	b = slices.Clone(b)
 	slices.Reverse(b)
@@ -40,7 +46,7 @@ func turned(b []byte) []byte {
 
 func (h *handlers) Wrap(_ context.Context, of encryption.Context, key []byte) ([]byte, error) {
 	h.wraps.Add(1)
-	return append([]byte(of+"|"), turned(key)...), h.failing(of)
+	return append(append([]byte(of+"|"), turned(key)...), make([]byte, h.long)...), h.failing(of)
 }
 
 func (h *handlers) Unwrap(_ context.Context, list []encryption.Wrapped) ([]encryption.Unwrapped, error) {
@@ -48,6 +54,9 @@ func (h *handlers) Unwrap(_ context.Context, list []encryption.Wrapped) ([]encry
 	out := make([]encryption.Unwrapped, len(list))
 	for i, w := range list {
 		h.unwraps.Add(1)
+		if breaks := h.breaks.Load(); breaks != nil && (*breaks)(w.Context) {
+			return nil, errBroken
+		}
 		out[i] = encryption.Unwrapped{Key: turned(w.Key[len(w.Context)+1:]), Err: h.failing(w.Context)}
 	}
 	return out, nil
@@ -67,6 +76,7 @@ func (*handlers) Close() error { return nil }
 type table struct {
 	mu   sync.Mutex
 	rows map[string]string
+	read int // rows that were read
 }
 
 func (t *table) Rows(_ context.Context, from, below string, fn func(key, value string) error) error {
@@ -75,6 +85,9 @@ func (t *table) Rows(_ context.Context, from, below string, fn func(key, value s
 	t.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		if key >= from && key < below {
+			t.mu.Lock()
+			t.read++
+			t.mu.Unlock()
 			if err := fn(key, rows[key]); err != nil {
 				return err
 			}
@@ -167,7 +180,96 @@ func TestKeysAreMadeOnce(t *testing.T) {
 	}
 	_, err = open(t, h, at)
 	require.NoError(t, err)
-	require.Equal(t, int64(1), h.asks.Load(), "a start asks for up to 100 keys at once")
+	require.Equal(t, int64(2), h.asks.Load(), "a start asks for the key that it needs, and for up to 100 others at once")
+}
+
+// Whichever keys make a question fail, the keyring opens after few questions, and the content of all other contexts can be read and written.
+func TestKeysThatBreakQuestions(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		h, at := &handlers{}, &table{}
+		k, err := open(t, h, at)
+		require.NoError(t, err)
+		sealed, bad := map[encryption.Context][]byte{}, map[encryption.Context]bool{}
+		for i := range 350 {
+			c := encryption.Context(fmt.Sprintf(`{"n":%d}`, i))
+			b, id := sealedIn(t, k, c)
+			seal.Forget(id)
+			sealed[c], bad[c] = b, random.IntN(60) == 0
+		}
+		breaks := func(c encryption.Context) bool { return bad[c] }
+		h.breaks.Store(&breaks)
+		h.asks.Store(0)
+		k, err = open(t, h, at)
+		require.NoError(t, err)
+		require.LessOrEqual(t, h.asks.Load(), int64(5))
+		for c, b := range sealed {
+			out, err := opened(k, t.Context(), b)
+			_, forErr := k.For(in(t, c))
+			if bad[c] {
+				require.Error(t, err)
+				require.Error(t, forErr)
+				continue
+			}
+			require.NoError(t, err)
+			require.NoError(t, forErr)
+			require.Equal(t, "text of "+string(c), string(out))
+		}
+	}
+	h, at := &handlers{}, &table{}
+	_, err := open(t, h, at)
+	require.NoError(t, err)
+	breaks := func(encryption.Context) bool { return true }
+	h.breaks.Store(&breaks)
+	for key := range at.rows {
+		seal.Forget(key[len(key)-16:])
+	}
+	_, err = open(t, h, at)
+	require.ErrorIs(t, err, errBroken, "nothing works without the key of the empty context")
+}
+
+// Meeting a key of another server reads its rows only, however many there are; so does one of a database from before there were rows of IDs, once it has been read.
+func TestKeysAreFoundByID(t *testing.T) {
+	h, at := &handlers{}, &table{}
+	one, err := open(t, h, at)
+	require.NoError(t, err)
+	two, err := open(t, h, at)
+	require.NoError(t, err)
+	for i := range 1000 {
+		b, id := sealedIn(t, one, encryption.Context(fmt.Sprintf(`{"n":%d}`, i)))
+		seal.Forget(id)
+		at.read = 0
+		_, err := opened(two, t.Context(), b)
+		require.NoError(t, err)
+		require.LessOrEqual(t, at.read, 2)
+	}
+	b, id := sealedIn(t, one, `{"n":"last"}`)
+	delete(at.rows, "data_key_id:"+id)
+	seal.Forget(id)
+	_, err = opened(two, t.Context(), b)
+	require.NoError(t, err)
+
+	native := ring(t, "0123456789abcdef")
+	b = native.Seal([]byte("x"))
+	seal.Forget(native.ID())
+	at.read = 0
+	for range 100 {
+		_, err = opened(two, t.Context(), b)
+		require.ErrorIs(t, err, seal.ErrUnknownKey)
+	}
+	require.LessOrEqual(t, at.read, len(at.rows), "one that nobody has is looked for once")
+}
+
+// A form of a key that is too long is not stored.
+func TestLongKeys(t *testing.T) {
+	h, at := &handlers{}, &table{}
+	k, err := open(t, h, at)
+	require.NoError(t, err)
+	rows := len(at.rows)
+	h.long = 65 << 10
+	_, err = k.For(in(t, `{"t":"a"}`))
+	require.ErrorContains(t, err, "more than 65536 bytes")
+	require.Len(t, at.rows, rows)
 }
 
 // A key that handlers do not return as it was is never used.
@@ -268,6 +370,13 @@ func TestNamesOfMetadata(t *testing.T) {
 	require.Equal(t, []contain.Term{terms[0], terms[2]}, indexed)
 	require.False(t, one.Hidden()("readable"))
 	require.True(t, one.Hidden()("secret"))
+	for _, odd := range []string{"r" + strings.Repeat("x", 5000), "r\x00"} { // which no database keeps in an index
+		require.NoError(t, one.Learn(t.Context(), []string{odd}))
+		require.True(t, one.Hidden()(odd))
+		indexed, err := one.Index([]contain.Term{{Key: odd, Value: "1"}})
+		require.NoError(t, err)
+		require.Empty(t, indexed)
+	}
 	require.NoError(t, two.Learn(t.Context(), []string{"readable"}))
 	indexed, err = two.Index(terms)
 	require.NoError(t, err)

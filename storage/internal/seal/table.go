@@ -24,7 +24,9 @@ type Table interface {
 const (
 	// A row of a data key is named by a digest of its context, so that the keys of a context are found together, and by its ID.
 	dataKeyRows = "data_key:"
-	nameRows    = "readable_name:"
+	// A row of an ID has the name of the row of its data key.
+	dataKeyIDs = "data_key_id:"
+	nameRows   = "readable_name:"
 )
 
 // DataKey is a data key as a database keeps it.
@@ -47,12 +49,9 @@ func rowsOf(c encryption.Context) string {
 // below is the first text behind those that begin with prefix.
 func below(prefix string) string { return prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1) }
 
-// dataKeys returns the data keys whose rows begin with prefix and end with suffix.
-func dataKeys(ctx context.Context, t Table, prefix, suffix string) (list []DataKey, err error) {
+// dataKeys returns the data keys whose rows begin with prefix.
+func dataKeys(ctx context.Context, t Table, prefix string) (list []DataKey, err error) {
 	err = t.Rows(ctx, prefix, below(prefix), func(key, value string) error {
-		if !strings.HasSuffix(key, suffix) {
-			return nil
-		}
 		var s storedKey
 		if err := json.Unmarshal([]byte(value), &s); err != nil {
 			return fmt.Errorf("the row %s of the table meta is damaged: %w", key, err)
@@ -71,13 +70,23 @@ func dataKeys(ctx context.Context, t Table, prefix, suffix string) (list []DataK
 	return list, err
 }
 
-// dataKey returns the data key with an ID; nil when there is none.
+// dataKey returns the data key with an ID; nil when there is none. It reads all only for one that was stored without a row of its ID.
 func dataKey(ctx context.Context, t Table, id string) (*DataKey, error) {
-	list, err := dataKeys(ctx, t, dataKeyRows, ":"+id)
-	if err != nil || len(list) == 0 {
+	row := dataKeyRows
+	at := dataKeyIDs + id
+	if err := t.Rows(ctx, at, at+"\x01", func(_, value string) error {
+		row = value
+		return nil
+	}); err != nil {
 		return nil, err
 	}
-	return &list[0], nil
+	list, err := dataKeys(ctx, t, row)
+	for i := range list {
+		if list[i].ID == id {
+			return &list[i], nil
+		}
+	}
+	return nil, err
 }
 
 // putDataKey stores a data key, in place of one with the same ID.
@@ -86,7 +95,8 @@ func putDataKey(ctx context.Context, t Table, d DataKey) error {
 	if err != nil {
 		return err
 	}
-	return t.Put(ctx, map[string]string{rowsOf(d.Context) + d.ID: string(value)}, true)
+	row := rowsOf(d.Context) + d.ID
+	return t.Put(ctx, map[string]string{row: string(value), dataKeyIDs + d.ID: row}, true)
 }
 
 // names returns which names of metadata are readable.
