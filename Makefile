@@ -76,7 +76,7 @@ setup: ## install what the tests need: Debian packages, Python and JavaScript pa
 	@conformance/setup >/dev/null
 
 .PHONY: check
-check: ## formatting, go.mod, vet, golangci-lint, builds for other systems
+check: ## formatting, go.mod, vet, golangci-lint, builds for other systems and without the studio
 	@echo "gofmt, go mod tidy, go vet"
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
 	@$(GO) mod tidy -diff
@@ -86,6 +86,9 @@ check: ## formatting, go.mod, vet, golangci-lint, builds for other systems
 	@$(MAKE) lint
 	@echo "builds for $(CROSS)"
 	@$(MAKE) cross
+	@echo "a build without the studio"
+	@CGO_ENABLED=0 $(GO) vet -tags nostudio ./studio ./cmd/understudy
+	@CGO_ENABLED=0 $(GO) test -tags nostudio -vet=off -run 'Studio$$' ./server
 
 # Where releases are for, and this machine is not.
 CROSS := windows/amd64 darwin/arm64 linux/arm64

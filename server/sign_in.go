@@ -81,7 +81,7 @@ func (s *Server) sendPrivate(c *fiber.Ctx, v any) error {
 
 // afterSignIn is where a browser goes that names no other place.
 func (s *Server) afterSignIn() string {
-	if s.opts.Studio && !s.opts.Disable.UI {
+	if s.showsStudio() {
 		return s.opts.MountPrefix + StudioPath + "/"
 	}
 	return s.opts.MountPrefix + "/"

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
 
+	"understudy/compat"
 	"understudy/internal/fault"
 	"understudy/server/internal/web"
 	"understudy/studio"
@@ -20,6 +22,9 @@ func (s *Server) studioRoutes() {
 	document := sync.OnceValues(func() ([]byte, error) { return studio.Document(base) })
 	page := func(c *fiber.Ctx) error {
 		web.Of(c).Route = StudioPath
+		if !studio.Built { // an answer, because a missing path with a slash behind it would be looked for without
+			return web.SendJSON(c.Status(http.StatusNotFound), compat.AppendDetail(nil, "this program has no studio: it was built with the tag nostudio"))
+		}
 		return sendStudio(c, document)
 	}
 	under := []string{s.opts.MountPrefix}
@@ -28,9 +33,12 @@ func (s *Server) studioRoutes() {
 	s.app.Get(base+"*", page)
 }
 
+// showsStudio reports whether browsers can be led to the pages.
+func (s *Server) showsStudio() bool { return studio.Built && s.opts.Studio && !s.opts.Disable.UI }
+
 // home is the answer of the root: the pages for a browser, if there are any, and otherwise what LangGraph Server says.
 func (s *Server) home(c *fiber.Ctx) error {
-	if s.opts.Studio && !s.opts.Disable.UI && strings.Contains(c.Get(fiber.HeaderAccept), "text/html") {
+	if s.showsStudio() && strings.Contains(c.Get(fiber.HeaderAccept), "text/html") {
 		c.Vary(fiber.HeaderAccept)
 		return c.Redirect(s.opts.MountPrefix+StudioPath+"/", fiber.StatusTemporaryRedirect)
 	}

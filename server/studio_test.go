@@ -25,6 +25,9 @@ import (
 // The pages work below any prefix, load their parts from there, and need no credentials: they hold no data.
 func TestStudio(t *testing.T) {
 	t.Parallel()
+	if !studio.Built {
+		t.Skip("the program is built without them")
+	}
 	for _, prefix := range []string{"", "/agents"} {
 		w := setup(t, func(o *Options) {
 			o.Studio, o.MountPrefix = true, prefix
@@ -74,6 +77,9 @@ func TestStudio(t *testing.T) {
 // The root leads browsers to the pages, and answers others as LangGraph Server does.
 func TestStudioAtRoot(t *testing.T) {
 	t.Parallel()
+	if !studio.Built {
+		t.Skip("the program is built without them")
+	}
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	w := setup(t, func(o *Options) { o.Studio = true })
 	res, _ := w.ask(t, "GET", "/", "", "Accept", browser)

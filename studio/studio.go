@@ -1,19 +1,15 @@
 // Package studio has the pages at /studio/: a user interface for the API, built from the sources in the folder ui by `make ui`. They talk to the API
-// of the server that sends them, and to nothing else.
+// of the server that sends them, and to nothing else. A program built with the tag nostudio has none.
 package studio
 
 import (
 	"bytes"
-	"embed"
 	"io"
 	"path"
 	"strings"
 
 	"github.com/andybalholm/brotli"
 )
-
-//go:embed dist
-var files embed.FS
 
 // Policy is the Content-Security-Policy of the pages. They load from and speak to their own server only, show pictures that came inside of messages,
 // and have no place where text could become a script: require-trusted-types-for makes the attempt an error. Layouts set styles on elements.
@@ -36,6 +32,7 @@ var types = map[string]string{
 }
 
 // Find returns the file of a path below /studio/. Any path without a file extension is one of the pages, which share one document.
+// Nothing is found unless Built.
 func Find(name string) (File, bool) {
 	ext := path.Ext(name)
 	if ext == "" {

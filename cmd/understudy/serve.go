@@ -23,6 +23,7 @@ import (
 	"understudy/internal/config"
 	"understudy/internal/logctx"
 	"understudy/internal/memlimit"
+	"understudy/studio"
 )
 
 // loader reads the configuration again.
@@ -72,8 +73,12 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
 			fmt.Fprintf(stdout, "  and on every other address of this machine (--host %s, port %d)\n", cfg.Host, tcp.Port)
 		}
-		if cfg.Studio && !cfg.HTTP.Disable.UI {
+		switch {
+		case !cfg.Studio || cfg.HTTP.Disable.UI:
+		case studio.Built:
 			fmt.Fprintf(stdout, "  in the browser: %s%s/studio/\n", url, cfg.HTTP.MountPrefix)
+		default:
+			fmt.Fprintln(stdout, "  without the studio: this program was built with the tag nostudio")
 		}
 		if cfg.Mode == config.Dev {
 			fmt.Fprint(stdout, loadingGraphs(cfg.Graphs))
