@@ -9,6 +9,7 @@ import (
 
 	"understudy/graph/agent"
 	"understudy/graph/agent/mcp"
+	"understudy/graph/message"
 )
 
 // Server is an MCP server whose tools the agent has.
@@ -178,10 +179,30 @@ func (s source) Tools(ctx context.Context) ([]agent.Tool, error) {
 	for _, t := range all {
 		if !s.taken[t.Name] && !seen[t.Name] {
 			seen[t.Name] = true
+			t.Run = failing(t.Run)
 			out = append(out, t)
 		}
 	}
 	return out, nil
+}
+
+// toolException is a result by which a server says that a call failed.
+type toolException string
+
+func (r toolException) Error() string { return string(r) }
+
+// ErrorName is the name that DeerFlow's clients know.
+func (r toolException) ErrorName() string { return "ToolException" }
+
+// failing makes errors of results that say so, for ToolErrorHandlingMiddleware, which tells the model what to do next.
+func failing(run func(context.Context, message.ToolCall) (any, error)) func(context.Context, message.ToolCall) (any, error) {
+	return func(ctx context.Context, call message.ToolCall) (any, error) {
+		out, err := run(ctx, call)
+		if m, ok := out.(message.Message); ok && err == nil && m.Status == message.StatusError {
+			return nil, toolException(m.Text())
+		}
+		return out, err
+	}
 }
 
 // sourceFor returns the tools of servers in addition to those of middleware; nil when there are no servers.
