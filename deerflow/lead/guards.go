@@ -10,6 +10,7 @@ import (
 
 	"understudy/deerflow/sandbox"
 	"understudy/deerflow/settings"
+	"understudy/deerflow/tool"
 	"understudy/graph/agent"
 	"understudy/graph/agent/middleware"
 )
@@ -33,7 +34,9 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 	if s.ToolOutput.Enabled {
 		o := middleware.ToolOutputOptions{Limit: s.ToolOutput.Limit, Head: s.ToolOutput.Head, Tail: s.ToolOutput.Tail, Exempt: s.ToolOutput.Exempt}
 		if g.o.Tools.Sandbox != nil {
-			o.Save = g.newToolbox(s).keep
+			o.Save = func(ctx context.Context, name, call, text string) (string, error) {
+				return keep(ctx, g.newToolbox(s).open, name, call, text)
+			}
 		}
 		m, err := middleware.ToolOutput(o)
 		if err != nil {
@@ -59,8 +62,8 @@ func guardOf(s settings.Guardrails) (middleware.Guard, error) {
 }
 
 // keep writes a large result of a tool to a file that the agent can read.
-func (t *toolbox) keep(ctx context.Context, name, call, text string) (string, error) {
-	box, err := t.open(ctx)
+func keep(ctx context.Context, open func(context.Context) (tool.Sandbox, error), name, call, text string) (string, error) {
+	box, err := open(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -61,6 +61,10 @@ type Graph struct {
 	subagents chan struct{} // as many as may start now
 	servers   *servers      // nil: there are none
 
+	// Of Parts alone.
+	open func(ctx context.Context) (tool.Sandbox, error) // of the sandbox of a run; nil: there is none
+	more []agent.Source                                  // of tools of subagents
+
 	mu    sync.Mutex
 	of    *settings.Settings
 	built *agent.Agent
@@ -208,13 +212,16 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		chain = append(chain, middleware.ToolSearch())
 	}
 	if g.o.Tools.Sandbox != nil {
-		chain = append(chain, limitSubagents(s.Subagents.MaxTotal))
+		chain = append(chain, limitSubagents(s.Subagents.MaxTotal, delegating))
 	}
 	if s.LoopDetection.Enabled {
 		chain = append(chain, loops(s.LoopDetection))
 	}
 	return agent.New(agent.Options{Name: Name, Model: first, Sources: g.sourceFor(chain, nil), Middleware: chain, State: state()})
 }
+
+// delegating reports whether a run has subagents.
+func delegating(ctx context.Context) bool { return wish(ctx, "subagent_enabled").Bool() }
 
 // planning reports whether a run has a plan.
 func planning(ctx context.Context) bool { return wish(ctx, "is_plan_mode").Bool() }

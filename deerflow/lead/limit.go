@@ -13,12 +13,12 @@ import (
 
 // limitSubagents cuts calls of task from an answer that has more than a run may have at once, and refuses those above what a run may have in all. The others are noted in
 // the state, from which the count of a run is taken: it is the same after a restart.
-func limitSubagents(configured int) agent.Middleware {
+func limitSubagents(configured int, enabled func(context.Context) bool) agent.Middleware {
 	return agent.Middleware{
 		Name: "SubagentLimitMiddleware",
 		AfterModel: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
 			list := agent.Messages(state)
-			if len(list) == 0 || !wish(ctx, "subagent_enabled").Bool() {
+			if len(list) == 0 || !enabled(ctx) {
 				return nil, nil
 			}
 			used, err := delegated(ctx, state)

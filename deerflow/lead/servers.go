@@ -194,7 +194,7 @@ func (r toolException) Error() string { return string(r) }
 // ErrorName is the name that DeerFlow's clients know.
 func (r toolException) ErrorName() string { return "ToolException" }
 
-// failing makes errors of results that say so, for ToolErrorHandlingMiddleware, which tells the model what to do next.
+// failing makes errors of results that say so, for ToolErrorHandlingMiddleware, from which the model knows what to do next.
 func failing(run func(context.Context, message.ToolCall) (any, error)) func(context.Context, message.ToolCall) (any, error) {
 	return func(ctx context.Context, call message.ToolCall) (any, error) {
 		out, err := run(ctx, call)
@@ -205,10 +205,10 @@ func failing(run func(context.Context, message.ToolCall) (any, error)) func(cont
 	}
 }
 
-// sourceFor returns the tools of servers in addition to those of middleware; nil when there are no servers.
+// sourceFor returns the tools of servers in addition to those of middleware; those of Parts when there are no servers.
 func (g *Graph) sourceFor(chain []agent.Middleware, tools []agent.Tool) []agent.Source {
 	if g.servers == nil {
-		return nil
+		return g.more
 	}
 	taken := map[string]bool{}
 	for _, t := range tools {

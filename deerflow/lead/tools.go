@@ -99,12 +99,7 @@ func (t *toolbox) id(ctx context.Context) string {
 
 // open opens the sandbox of a run.
 func (t *toolbox) open(ctx context.Context) (tool.Sandbox, error) {
-	info, _ := pregel.Info(ctx)
-	user, thread := userOf(ctx), string(info.Thread)
-	if !files.IsThread(thread) {
-		return nil, errors.New("this thread cannot have files: its ID has characters that names of folders must not have")
-	}
-	shared, own, err := t.Skills(user)
+	shared, own, err := t.Skills(userOf(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +108,17 @@ func (t *toolbox) open(ctx context.Context) (tool.Sandbox, error) {
 	for _, m := range t.set.Sandbox.Mounts {
 		mounts = append(mounts, sandbox.Mount{Virtual: m.Container, Host: t.Resolve(m.Host), Write: !m.ReadOnly})
 	}
-	return t.Sandbox.Open(sandbox.Place{ID: t.id(ctx), Dir: t.Dir(user, thread), Mounts: mounts})
+	return t.place(ctx, t.Sandbox, mounts)
+}
+
+// place opens the folders of a run.
+func (t *toolbox) place(ctx context.Context, in *sandbox.Local, mounts []sandbox.Mount) (tool.Sandbox, error) {
+	info, _ := pregel.Info(ctx)
+	user, thread := userOf(ctx), string(info.Thread)
+	if !files.IsThread(thread) {
+		return nil, errors.New("this thread cannot have files: its ID has characters that names of folders must not have")
+	}
+	return in.Open(sandbox.Place{ID: t.id(ctx), Dir: t.Dir(user, thread), Mounts: mounts})
 }
 
 func (t *toolbox) options() tool.Options {
@@ -224,7 +229,7 @@ func (t *toolbox) offered(ctx context.Context, name string, allowed []string) bo
 	case "write_todos":
 		return planning(ctx)
 	case "task":
-		return wish(ctx, "subagent_enabled").Bool()
+		return delegating(ctx)
 	case "setup_agent":
 		return wish(ctx, "is_bootstrap").Bool()
 	case "update_agent":

@@ -152,10 +152,26 @@ func (l *Learner) Run(ctx context.Context) error {
 		case <-wake:
 			timer.Reset(l.Limits().Wait)
 		case <-timer.C:
-			if again := l.work(ctx); again && ctx.Err() == nil {
+			if again := l.alone(ctx); again && ctx.Err() == nil {
 				timer.Reset(retry)
 			}
 		}
+	}
+}
+
+// folders are those of Learners in this process, each with a place for one that works: while an agent is replaced by another one, both have the same folder.
+var folders sync.Map // of chan struct{}
+
+// alone does work while no other Learner works in the folder.
+func (l *Learner) alone(ctx context.Context) (again bool) {
+	place, _ := folders.LoadOrStore(l.Dir, make(chan struct{}, 1))
+	taken := place.(chan struct{})
+	select {
+	case taken <- struct{}{}:
+		defer func() { <-taken }()
+		return l.work(ctx)
+	case <-ctx.Done():
+		return true
 	}
 }
 

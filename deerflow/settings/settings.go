@@ -255,6 +255,12 @@ type Amount struct {
 	Value float64 `yaml:"value"`
 }
 
+// Default returns the settings of an empty config.yaml.
+func Default() *Settings {
+	s := defaults()
+	return &s
+}
+
 func defaults() Settings {
 	s := Settings{MaxRecursionLimit: 1000}
 	s.Skills.ContainerPath = "/mnt/skills"

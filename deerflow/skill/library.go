@@ -98,10 +98,17 @@ func (l *Library) List(user string) ([]*Skill, error) {
 	return all, nil
 }
 
+// Scan returns the skills below a folder, by name. Hidden folders are left out, links are followed, and what does not parse is passed over with a warning.
+func Scan(dir string, log *slog.Logger) []*Skill {
+	all := (&Library{Log: log}).scan(dir, Public)
+	slices.SortFunc(all, func(a, b *Skill) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(all, func(a, b *Skill) bool { return a.Name == b.Name })
+}
+
 // maxScan bounds how deep skills are looked for.
 const maxScan = 6
 
-// scan returns the skills below a folder. Hidden folders are left out, links are followed, and what does not parse is passed over with a warning.
+// scan is Scan, without order.
 func (l *Library) scan(dir string, category Category) []*Skill {
 	var found []*Skill
 	var walk func(at, rel string, depth int)

@@ -26,6 +26,8 @@ type Options struct {
 	// are io.Closers.
 	Sources    []Source
 	Middleware []Middleware
+	// Closers are what Close closes besides sources, such as what middleware started.
+	Closers []io.Closer
 	// ResponseFormat requests an answer in a given form, stored in the state as structured_response.
 	ResponseFormat *ResponseFormat
 	// State are keys in addition to messages, jump_to and structured_response.
@@ -46,11 +48,15 @@ type Source interface {
 type Agent struct {
 	*pregel.Graph
 	sources []Source
+	closers []io.Closer
 }
 
-// Close ends the sources of tools, such as their processes.
+// Close ends the sources of tools, such as their processes, and Options.Closers.
 func (a *Agent) Close() error {
 	var errs []error
+	for _, c := range a.closers {
+		errs = append(errs, c.Close())
+	}
 	for _, s := range a.sources {
 		if c, ok := s.(io.Closer); ok {
 			errs = append(errs, c.Close())
@@ -95,7 +101,7 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{Graph: g, sources: o.Sources}, nil
+	return &Agent{Graph: g, sources: o.Sources, closers: o.Closers}, nil
 }
 
 func (a *build) prepare() (err error) {

@@ -35,7 +35,7 @@ type Agent struct {
 // AgentMiddleware is one middleware; Kind selects the field that is set.
 type AgentMiddleware struct {
 	Kind          string         // as in the file: summarization, human_in_the_loop, …
-	Model         *provider.Spec // of Summarization and Title; nil: the agent's
+	Model         *provider.Spec // of Summarization, Title and Memory; nil: the agent's
 	Summarization *agent.SummarizationOptions
 	Approvals     map[string]agent.Approval
 	Title         *agent.TitleOptions
@@ -46,6 +46,10 @@ type AgentMiddleware struct {
 	Guardrails    *AgentGuardrails
 	ToolOutput    *middleware.ToolOutputOptions
 	Loops         *middleware.LoopOptions
+	Sandbox       *AgentSandbox
+	Skills        string // absolute path of their folder
+	Memory        *AgentMemory
+	Subagents     *AgentSubagents
 }
 
 // AgentGuardrails decide before each call of a tool: by lists, or by a service.
@@ -446,7 +450,15 @@ func (f *file) middleware(a *Agent, v value, key string) {
 			mw.ToolOutput = f.toolOutput(m.value, at)
 		case "loop_detection":
 			mw.Loops = f.loops(m.value, at)
-		case "todos", "date", "token_usage", "clarification", "tool_search":
+		case "sandbox":
+			mw.Sandbox = f.sandbox(m.value, at)
+		case "skills":
+			mw.Skills = f.skills(m.value, at)
+		case "memory":
+			f.memory(&mw, m.value, at)
+		case "subagents":
+			mw.Subagents = f.subagents(m.value, at)
+		case "todos", "date", "token_usage", "clarification", "tool_search", "uploads", "view_image":
 			f.switched(m.value, at, nil)
 		default:
 			f.wrong(m.value, at, "unknown middleware%s; choose from %s", suggestion(m.key, middlewareKeys), list(middlewareNames))
@@ -454,12 +466,14 @@ func (f *file) middleware(a *Agent, v value, key string) {
 		}
 		a.Middleware = append(a.Middleware, mw)
 	}
+	f.needSandbox(a, members, key)
 }
 
 var (
 	middlewareNames = []string{
 		"summarization", "human_in_the_loop", "title", "tool_errors", "repair_tool_calls", "model_call_limit", "tool_call_limit",
 		"model_errors", "guardrails", "tool_output", "loop_detection", "todos", "date", "token_usage", "clarification", "tool_search",
+		"sandbox", "uploads", "view_image", "skills", "memory", "subagents",
 	}
 	middlewareKeys = func() map[string]func(value, string) {
 		keys := map[string]func(value, string){}

@@ -40,7 +40,11 @@ const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
     "guardrails": {"allowed_tools": ["search"], "denied_tools": ["calculator"], "passport": "${TEAM}", "fail_closed": false},
     "tool_output": {"limit": 900, "head": 200, "tail": 100, "exempt": ["search"]},
     "loop_detection": {"warn": 2, "stop": 4, "calls": {"warn": 8, "stop": 9}, "tools": {"search": {"warn": 1}}},
-    "todos": true, "date": {}, "token_usage": true, "clarification": true, "tool_search": true
+    "todos": true, "date": {}, "token_usage": true, "clarification": true, "tool_search": true,
+    "sandbox": {"folder": "files", "tools": ["ls", "read_file"], "bash": true, "confine": "required", "readable": ["/opt/x"], "timeout": "30s"},
+    "uploads": true, "view_image": {}, "skills": {"path": "know"},
+    "memory": {"model": "scripted:", "folder": "files", "wait": "5s", "max_facts": 9, "confidence": 0.5, "max_tokens": 300},
+    "subagents": {"total": 9, "types": {"reviewer": {"description": "reviews", "prompt": "You review.", "model": "scripted:", "tools": ["search"], "max_turns": 7, "timeout": "1m"}}}
   },
   "response_format": {"title": "Weather now", "description": "What it is like.", "type": "object", "properties": {"degrees": {"type": "number"}}}
 }}}, "env": {"MY_KEY": "secret", "TEAM": "a", "TZ_NAME": "UTC"}}`
@@ -50,6 +54,7 @@ func TestDeclaredAgent(t *testing.T) {
 	src := setup(t, declaredAgent, map[string]string{"HOST": "gpu"})
 	dir := filepath.Dir(src.File)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prompt.md"), []byte("Be brief.\n"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "know"), 0o755))
 	c, warnings, err := Load(src)
 	require.NoError(t, err)
 	require.Empty(t, warnings)
@@ -95,6 +100,20 @@ func TestDeclaredAgent(t *testing.T) {
 			{Kind: "token_usage"},
 			{Kind: "clarification"},
 			{Kind: "tool_search"},
+			{Kind: "sandbox", Sandbox: &AgentSandbox{
+				Folder: filepath.Join(dir, "files"), Tools: []string{"ls", "read_file"}, Bash: true, Confine: "required", Readable: []string{"/opt/x"}, Timeout: 30 * time.Second,
+			}},
+			{Kind: "uploads"},
+			{Kind: "view_image"},
+			{Kind: "skills", Skills: filepath.Join(dir, "know")},
+			{
+				Kind: "memory", Model: &provider.Spec{Place: "graphs.chat.agent.middleware.memory.model", Name: "scripted:"},
+				Memory: &AgentMemory{Folder: filepath.Join(dir, "files"), Wait: 5 * time.Second, MaxFacts: 9, Confidence: 0.5, MaxTokens: 300},
+			},
+			{Kind: "subagents", Subagents: &AgentSubagents{Total: 9, Types: []AgentSubagent{{
+				Name: "reviewer", Description: "reviews", Prompt: "You review.", Model: &provider.Spec{Place: "graphs.chat.agent.middleware.subagents.types.reviewer.model", Name: "scripted:"},
+				Tools: []string{"search"}, Turns: 7, Timeout: time.Minute,
+			}}}},
 		},
 		ResponseFormat: &agent.ResponseFormat{
 			Name: "Weather_now", Description: "What it is like.",
@@ -157,6 +176,22 @@ func TestMistakesInAgents(t *testing.T) {
 		{"late warning of a tool", `{"model": "a:b", "middleware": {"loop_detection": {"tools": {"x": {"warn": 9, "stop": 2}}}}}`, "loop_detection.tools.x: warns after 9, but stops at 2"},
 		{"limits of a tool", `{"model": "a:b", "middleware": {"loop_detection": {"tools": ["x"]}}}`, "loop_detection.tools: is a list"},
 		{"recovery", `{"model": "a:b", "middleware": {"model_errors": {"recovery": 5}}}`, "model_errors.recovery: write a time"},
+		{"tool of the sandbox", `{"model": "a:b", "middleware": {"sandbox": {"tools": ["rm"]}}}`, `sandbox.tools: "rm" is no tool of the sandbox; choose from glob, grep, ls`},
+		{"bash as a tool", `{"model": "a:b", "middleware": {"sandbox": {"tools": ["bash"]}}}`, `sandbox.tools: "bash" runs commands on this machine; write "bash": true`},
+		{"confine", `{"model": "a:b", "middleware": {"sandbox": {"confine": "yes"}}}`, `sandbox.confine: "yes"; write "auto", "off" or "required"`},
+		{"time of a command", `{"model": "a:b", "middleware": {"sandbox": {"timeout": 5}}}`, "sandbox.timeout: write a time"},
+		{"uploads without a sandbox", `{"model": "a:b", "middleware": {"uploads": true}}`, `middleware.uploads: works in the folders of a sandbox, and there is none; add "sandbox": true`},
+		{"images without a sandbox", `{"model": "a:b", "middleware": {"sandbox": false, "view_image": true}}`, "middleware.view_image: works in the folders of a sandbox"},
+		{"no skills", `{"model": "a:b", "middleware": {"skills": {"path": "none"}}}`, "middleware.skills.path: there is no folder"},
+		{"skills", `{"model": "a:b", "middleware": {"skills": "none"}}`, "middleware.skills: is text; write true, or an object"},
+		{"confidence", `{"model": "a:b", "middleware": {"memory": {"confidence": 2}}}`, "middleware.memory.confidence: write a number from 0 to 1"},
+		{"facts", `{"model": "a:b", "middleware": {"memory": {"max_facts": 0}}}`, "middleware.memory.max_facts: write a whole number"},
+		{"subagents", `{"model": "a:b", "middleware": {"subagents": {"types": ["x"]}}}`, "middleware.subagents.types: is a list; write an object"},
+		{"name of a subagent", `{"model": "a:b", "middleware": {"subagents": {"types": {"A b": {"description": "x", "prompt": "y"}}}}}`, `subagents.types.A b: "A b" is not the name of a subagent`},
+		{"built-in subagent", `{"model": "a:b", "middleware": {"subagents": {"types": {"bash": {"description": "x", "prompt": "y"}}}}}`, "subagents.types.bash: there is a built-in subagent of this name"},
+		{"subagent without a prompt", `{"model": "a:b", "middleware": {"subagents": {"types": {"x": {"description": "y"}}}}}`, "subagents.types.x.prompt: is missing"},
+		{"model of a subagent", `{"model": "a:b", "middleware": {"subagents": {"types": {"x": {"description": "y", "prompt": "z", "model": "gpt"}}}}}`, `subagents.types.x.model: "gpt" names no provider`},
+		{"many subagents", `{"model": "a:b", "middleware": {"subagents": {"total": 51}}}`, "subagents.total: write a whole number"},
 		{"tool errors", `{"model": "a:b", "middleware": {"tool_errors": {}}}`, "tool_errors.message: is missing"},
 		{"format", `{"model": "a:b", "response_format": {"type": "string"}}`, "response_format: is not a JSON Schema of an object"},
 	}
@@ -202,6 +237,7 @@ func TestAgentOfTheDocs(t *testing.T) {
 	load := func(text string) ([]Warning, error) {
 		src := setup(t, text, map[string]string{"OPENAI_API_KEY": "k"})
 		dir := filepath.Dir(src.File)
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "skills"), 0o755))
 		for name, text := range map[string]string{"prompt.md": "Hi", ".env": "A=1\n", "agent.py": "graph = 1\n"} {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 		}
@@ -211,6 +247,14 @@ func TestAgentOfTheDocs(t *testing.T) {
 	warnings, err := load(section("```json\n", "```"))
 	require.NoError(t, err)
 	require.Empty(t, warnings)
+
+	for i, part := range strings.Split(page, "```json\n{\"middleware\"")[1:] { // examples of single keys
+		example, _, _ := strings.Cut(part, "```")
+		example = strings.NewReplacer("${GUARD_KEY}", "k").Replace(`{"graphs": {"a": {"agent": {"model": "scripted:x.json", "middleware"` + strings.TrimSpace(example) + `}}}`)
+		warnings, err := load(example)
+		require.NoError(t, err, "example %d", i)
+		require.Empty(t, warnings, "example %d", i)
+	}
 
 	var documented, known []string
 	for _, line := range strings.Split(section("An object has these keys", "**Retries.**"), "\n") {
@@ -227,7 +271,7 @@ func TestAgentOfTheDocs(t *testing.T) {
 	})
 	require.ElementsMatch(t, known, documented)
 
-	needs := map[string]bool{"summarization": true, "tool_errors": true, "human_in_the_loop": true, "model_call_limit": true, "tool_call_limit": true, "guardrails": true}
+	needs := map[string]bool{"summarization": true, "tool_errors": true, "human_in_the_loop": true, "model_call_limit": true, "tool_call_limit": true, "guardrails": true, "uploads": true, "view_image": true}
 	for _, line := range strings.Split(section("| key | node |", "Before-hooks"), "\n") {
 		cell, isRow := strings.CutPrefix(line, "| `")
 		if !isRow {

@@ -193,6 +193,11 @@ func Models(cfg *config.Config, log *slog.Logger) (all []Model) {
 		add(g, &g.Agent.Model, len(g.Agent.Tools) > 0 || len(g.Agent.MCP) > 0 || g.Agent.ResponseFormat != nil)
 		for _, m := range g.Agent.Middleware {
 			add(g, m.Model, false)
+			if m.Subagents != nil {
+				for _, kind := range m.Subagents.Types {
+					add(g, kind.Model, true)
+				}
+			}
 		}
 	}
 	return all
@@ -237,12 +242,8 @@ func (d *declaration) build(id string) (*agent.Agent, error) {
 		}
 		o.Sources = append(o.Sources, source)
 	}
-	for _, m := range d.Middleware {
-		made, err := d.middleware(m, o.Model)
-		if err != nil {
-			return nil, d.wrong("middleware."+m.Kind, err)
-		}
-		o.Middleware = append(o.Middleware, made...)
+	if err := d.addMiddleware(id, &o); err != nil {
+		return nil, err
 	}
 	a, err := agent.New(o)
 	if err != nil {
@@ -288,10 +289,11 @@ func Embeddings(cfg *config.Config, log *slog.Logger) (*provider.Embeddings, err
 	return provider.OpenEmbeddings(provider.Spec{Name: cfg.StoreIndex.Embed, Place: "store.index", Getenv: getenv(cfg), Log: log}, cfg.StoreIndex.Dims)
 }
 
-func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]agent.Middleware, error) {
-	one := func(made agent.Middleware, err error) ([]agent.Middleware, error) {
-		return []agent.Middleware{made}, err
-	}
+func one(made agent.Middleware, err error) ([]agent.Middleware, error) {
+	return []agent.Middleware{made}, err
+}
+
+func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model, parts *parts) ([]agent.Middleware, error) {
 	model := own
 	if m.Model != nil {
 		var err error
@@ -326,11 +328,14 @@ func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]a
 		}
 		return all, nil
 	}
-	return one(d.guarding(m))
+	if made, known, err := parts.middleware(m, model); known {
+		return made, err
+	}
+	return one(d.guarding(m, parts))
 }
 
 // guarding makes the middleware of package middleware.
-func (d *declaration) guarding(m config.AgentMiddleware) (agent.Middleware, error) {
+func (d *declaration) guarding(m config.AgentMiddleware, parts *parts) (agent.Middleware, error) {
 	switch {
 	case m.ModelErrors != nil:
 		return middleware.ModelErrors(*m.ModelErrors), nil
@@ -341,7 +346,7 @@ func (d *declaration) guarding(m config.AgentMiddleware) (agent.Middleware, erro
 		}
 		return middleware.Guardrails(o)
 	case m.ToolOutput != nil:
-		return middleware.ToolOutput(*m.ToolOutput)
+		return middleware.ToolOutput(parts.output(*m.ToolOutput))
 	case m.Loops != nil:
 		return middleware.Loops(*m.Loops), nil
 	}

@@ -1,0 +1,302 @@
+package lead
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tmc/langchaingo/llms"
+
+	"understudy/deerflow/files"
+	"understudy/deerflow/memory"
+	"understudy/deerflow/sandbox"
+	"understudy/deerflow/settings"
+	"understudy/deerflow/skill"
+	"understudy/deerflow/tool"
+	"understudy/graph/agent"
+	"understudy/graph/agent/middleware"
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// Parts are parts of the lead agent for another one, each by itself. They start nothing before a run needs it. Close, which belongs to
+// agent.Options.Closers, ends what they started.
+type Parts struct {
+	model agent.Model
+	log   *slog.Logger
+	set   settings.Settings
+	g     *Graph // has the options of what was added
+
+	mounts []sandbox.Mount // of skills
+
+	mu      sync.Mutex
+	closing []func()
+	closed  bool
+}
+
+// Of the model of an agent, among the models of subagents.
+const ownModel = "agent"
+
+// NewParts returns parts for an agent with a model.
+func NewParts(model agent.Model, log *slog.Logger) *Parts {
+	p := &Parts{model: model, log: log}
+	p.set.Skills.ContainerPath = "/mnt/skills"
+	p.g = New(Options{Log: log})
+	return p
+}
+
+// Close ends what the parts have started, and waits for it.
+func (p *Parts) Close() error {
+	p.mu.Lock()
+	all := p.closing
+	p.closing, p.closed = nil, true
+	p.mu.Unlock()
+	for _, end := range slices.Backward(all) {
+		end()
+	}
+	return nil
+}
+
+// whenClosed calls end at Close; at once if that has been.
+func (p *Parts) whenClosed(end func()) {
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.closing = append(p.closing, end)
+	}
+	p.mu.Unlock()
+	if closed {
+		end()
+	}
+}
+
+// SandboxPart says where the files of threads are, and which tools there are for them.
+type SandboxPart struct {
+	sandbox.Options
+	Home    string        // folder of all threads
+	Names   []string      // of tools; nil: all but bash
+	Bash    bool          // commands may run
+	Timeout time.Duration // of a command; 0: the default
+}
+
+// Sandbox gives an agent the folders of its threads, and tools for them.
+func (p *Parts) Sandbox(o SandboxPart) agent.Middleware {
+	home := files.Home{Dir: o.Home}
+	o.Log = p.log
+	var once sync.Once
+	var local *sandbox.Local
+	open := func() *sandbox.Local { // says in the log what confines commands: when an agent works, not when a file is checked
+		once.Do(func() {
+			local = sandbox.NewLocal(o.Options)
+			p.whenClosed(local.Close)
+		})
+		return local
+	}
+	p.g.o.Tools.Dir = home.ThreadDir
+	p.set.Sandbox.BashTimeout = o.Timeout.Seconds()
+	box := &toolbox{Tools: p.g.o.Tools, set: &p.set}
+	options := box.options()
+	options.Open = func(ctx context.Context) (tool.Sandbox, error) { return box.place(ctx, open(), p.mounts) }
+	tools := append(tool.Files(options), tool.PresentFiles(options))
+	if o.Names != nil {
+		tools = slices.DeleteFunc(tools, func(t agent.Tool) bool { return !slices.Contains(o.Names, t.Name) })
+	}
+	if o.Bash {
+		tools = append(tools, tool.Bash(options))
+	}
+	p.g.open = options.Open
+	return agent.Middleware{
+		Name: "SandboxMiddleware", Tools: tools, State: map[string]pregel.Channel{"sandbox": tool.State()["sandbox"], "artifacts": tool.State()["artifacts"]},
+		BeforeAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
+			id := box.id(ctx)
+			open().Release(id) // what a run left that was cancelled between two calls
+			return map[string]any{"sandbox": map[string]string{"sandbox_id": id}}, nil
+		}},
+		AfterAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
+			open().Release(box.id(ctx))
+			return nil, nil
+		}},
+	}
+}
+
+// errNoSandbox is a mistake of the program.
+var errNoSandbox = errors.New("this part works in the folders of a sandbox; add Sandbox first")
+
+// Uploads shows the model which files a person sent with a message.
+func (p *Parts) Uploads() (agent.Middleware, error) {
+	if p.g.open == nil {
+		return agent.Middleware{}, errNoSandbox
+	}
+	m := uploads(p.g.o.Tools.Dir)
+	m.State = map[string]pregel.Channel{"uploaded_files": tool.State()["uploaded_files"]}
+	return m, nil
+}
+
+// ViewImage gives an agent the tool view_image, whose images the model sees.
+func (p *Parts) ViewImage() (agent.Middleware, error) {
+	if p.g.open == nil {
+		return agent.Middleware{}, errNoSandbox
+	}
+	m := images()
+	m.Tools = []agent.Tool{tool.ViewImage(tool.Options{Open: p.g.open})}
+	m.State = map[string]pregel.Channel{viewedKey: tool.State()[viewedKey]}
+	return m, nil
+}
+
+// Keep writes a large result of a tool to a file that the agent can read; nil without a sandbox.
+func (p *Parts) Keep() func(ctx context.Context, name, call, text string) (string, error) {
+	if p.g.open == nil {
+		return nil
+	}
+	return func(ctx context.Context, name, call, text string) (string, error) {
+		return keep(ctx, p.g.open, name, call, text)
+	}
+}
+
+// Skills informs the model of the skills in a folder, which it reads in the sandbox, and puts one in front of a task that a message begins with its name, as in
+// `/skill-name task`. The folder is read again for each request.
+func (p *Parts) Skills(dir string) agent.Middleware {
+	p.mounts = []sandbox.Mount{{Virtual: p.set.Skills.ContainerPath + "/" + string(skill.Public), Host: dir, Links: true}}
+	p.g.o.Skills = func(string) ([]*skill.Skill, error) { return skill.Scan(dir, p.log), nil }
+	m := p.g.skills(p.set.Skills)
+	m.State = map[string]pregel.Channel{skillContextKey: pregel.Reducer(addSkills)}
+	activate := m.WrapModelCall
+	m.WrapModelCall = func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
+		skills, err := p.g.runSkills(ctx)
+		if err != nil {
+			return agent.ModelResponse{}, err
+		}
+		if len(skills) > 0 && p.g.open != nil { // otherwise it could not read them
+			text := skillsPart(p.set.Skills, skills)
+			if r.System != nil {
+				text = r.System.Text() + "\n\n" + text
+			}
+			system := message.System(text)
+			r.System = &system
+		}
+		return activate(ctx, r, next)
+	}
+	return m
+}
+
+// MemoryPart says where memories are, and what is learned. Zero values are the defaults of DeerFlow.
+type MemoryPart struct {
+	Home       string
+	Model      agent.Model // that learns
+	Wait       time.Duration
+	MaxFacts   int
+	Confidence float64
+	MaxTokens  int
+}
+
+// Memory lets an agent know its users, and the date, and learn of them. What waits to be learned is in files, and is worked off from the next run on.
+func (p *Parts) Memory(o MemoryPart) []agent.Middleware {
+	set := settings.Default().Memory
+	limits := memory.Limits{Wait: time.Duration(set.Debounce) * time.Second, Confidence: set.Confidence, MaxFacts: set.MaxFacts}
+	if o.Wait > 0 {
+		limits.Wait = o.Wait
+	}
+	if o.MaxFacts > 0 {
+		limits.MaxFacts = o.MaxFacts
+	}
+	if o.Confidence > 0 {
+		limits.Confidence = o.Confidence
+	}
+	if o.MaxTokens > 0 {
+		set.MaxTokens = o.MaxTokens
+	}
+	home := files.Home{Dir: o.Home}
+	book := &memory.Book{File: func(user string) string { return filepath.Join(home.UserDir(user), "memory.json") }, Now: time.Now}
+	learner := &memory.Learner{
+		Book: book, Dir: filepath.Join(o.Home, "memory-queue"), Log: p.log, Limits: func() memory.Limits { return limits },
+		Ask: func(ctx context.Context, prompt string) (string, error) {
+			r, err := o.Model.LLM.GenerateContent(ctx, []llms.MessageContent{llms.TextParts(llms.ChatMessageTypeHuman, prompt)}, o.Model.Options...)
+			if err != nil {
+				return "", err
+			}
+			if len(r.Choices) == 0 {
+				return "", errors.New("the model gave no answer")
+			}
+			return r.Choices[0].Content, nil
+		},
+	}
+	p.g.o.Memory = Memory{
+		Read:  func(user, _ string) (*memory.Memory, error) { return book.Read(user) },
+		Learn: func(user, _, thread string, turns []memory.Turn) error { return learner.Add(user, thread, turns) },
+	}
+	var once sync.Once
+	start := func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := learner.Run(ctx); err != nil {
+				p.log.Error("nothing more is learned of users", "error", err)
+			}
+		}()
+		p.whenClosed(func() { cancel(); <-ended })
+	}
+	about := middleware.DynamicContext(middleware.ContextOptions{About: p.g.about(set)})
+	remember := p.g.remember(set)
+	remember.BeforeAgent = agent.Hook{Run: func(context.Context, pregel.Values) (any, error) {
+		once.Do(start)
+		return nil, nil
+	}}
+	return []agent.Middleware{about, remember}
+}
+
+// SubagentPart are the subagents of an agent.
+type SubagentPart struct {
+	Types  map[string]settings.Subagent // by name, in addition to the built-in ones; Model is a key of Models, "": the agent's
+	Models map[string]agent.Model
+	Total  int                // in a run; 0: the default
+	Tools  []agent.Tool       // of the agent
+	More   []agent.Source     // whose tools the general types have too; the agent owns them
+	Guards []agent.Middleware // that subagents have in common with the agent
+}
+
+// Subagents gives an agent the tool task, by which it gives work to subagents.
+func (p *Parts) Subagents(o SubagentPart) ([]agent.Middleware, error) {
+	set := p.set
+	set.Subagents = settings.Default().Subagents
+	if o.Total > 0 {
+		set.Subagents.MaxTotal = o.Total
+	}
+	set.Models = []settings.Model{{Name: ownModel}}
+	opened := map[string]agent.Model{ownModel: p.model}
+	for name, m := range o.Models {
+		set.Models, opened[name] = append(set.Models, settings.Model{Name: name}), m
+	}
+	set.Subagents.Custom, set.Subagents.Agents = map[string]settings.Subagent{}, map[string]settings.SubagentOverride{}
+	for _, kind := range builtin {
+		set.Subagents.Agents[kind.name] = settings.SubagentOverride{Model: ownModel}
+	}
+	for name, kind := range o.Types {
+		if kind.Model == "" {
+			kind.Model = ownModel
+		}
+		set.Subagents.Custom[name] = kind
+	}
+	p.g.o.Open = func(m *settings.Model, _ *int, _ map[string]json.RawMessage) (agent.Model, error) {
+		return opened[m.Name], nil
+	}
+	p.g.more = o.More
+	all := &models{settings: &set, open: p.g.o.Open, made: map[chosen]agent.Model{}}
+	sub, err := newSubagents(&set, all, p.model, o.Tools, agent.Middleware{Name: "ToolGroupsMiddleware"}, o.Guards, p.g)
+	if err != nil {
+		return nil, fmt.Errorf("build subagents: %w", err)
+	}
+	limit := limitSubagents(set.Subagents.MaxTotal, func(context.Context) bool { return true })
+	limit.Tools = []agent.Tool{sub.tool()}
+	kept := durable()
+	if p.g.o.Skills != nil { // which has the key too
+		delete(kept.State, skillContextKey)
+	}
+	return []agent.Middleware{kept, limit}, nil
+}
