@@ -33,6 +33,7 @@ type Options struct {
 	Usage      Usage      // nil: no route
 	ReadModels ReadModels // nil: no routes
 	Fleet      Fleet      // nil: no routes
+	Components Components // nil: graphs have none
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator

@@ -26,12 +26,14 @@ import (
 const settle = 300 * time.Millisecond
 
 // reloader loads the graphs again when their files change: *.py below the folder of langgraph.json and its local dependencies,
-// langgraph.json itself, and .env files next to it.
+// langgraph.json itself, and .env files next to it. It bundles components again when files that they may consist of change.
 type reloader struct {
 	log    *slog.Logger
 	cfg    *config.Config // as it was at the start
 	load   func() (*config.Config, []config.Warning, error)
 	reload func(context.Context, *config.Config) error
+	// bundle makes the components of graphs anew.
+	bundle func(context.Context, *config.Config)
 	// problems returns the import errors by graph.
 	problems func() map[string]error
 	rested   time.Duration
@@ -50,7 +52,7 @@ func (r *reloader) Run(ctx context.Context) error {
 	}
 	rest := time.NewTimer(time.Hour)
 	rest.Stop()
-	var changed string
+	var changed, component string // files since the last reload
 	for {
 		select {
 		case <-ctx.Done():
@@ -62,17 +64,36 @@ func (r *reloader) Run(ctx context.Context) error {
 		case e := <-w.Events:
 			if e.Has(fsnotify.Create) {
 				r.watch(w, e.Name) // a folder may have come with files in it
-				if info, err := os.Stat(e.Name); err == nil && info.IsDir() && !r.ignored(e.Name) && holdsPython(e.Name) {
-					changed = e.Name
-					rest.Reset(r.rested)
+				if info, err := os.Stat(e.Name); err == nil && info.IsDir() && !r.ignored(e.Name) {
+					if holds(e.Name, func(name string) bool { return strings.HasSuffix(name, ".py") }) {
+						changed = e.Name
+						rest.Reset(r.rested)
+					}
+					if holds(e.Name, isComponent) {
+						component = e.Name
+						rest.Reset(r.rested)
+					}
 				}
 			}
-			if e.Op != fsnotify.Chmod && r.matters(e.Name) {
+			if e.Op == fsnotify.Chmod {
+				continue
+			}
+			if r.matters(e.Name) {
 				changed = e.Name
 				rest.Reset(r.rested)
 			}
+			if e.Name == r.cfg.File || isComponent(e.Name) {
+				component = e.Name
+				rest.Reset(r.rested)
+			}
 		case <-rest.C:
-			r.again(ctx, changed)
+			if component != "" {
+				r.bundleAgain(ctx)
+			}
+			if changed != "" {
+				r.again(ctx, changed)
+			}
+			changed, component = "", ""
 		}
 	}
 }
@@ -93,9 +114,10 @@ func (r *reloader) watch(w *fsnotify.Watcher, dir string) {
 	}
 }
 
-func holdsPython(dir string) bool {
-	files, err := filepath.Glob(filepath.Join(dir, "*.py"))
-	return err == nil && len(files) > 0
+// holds reports whether a folder has a file that counts.
+func holds(dir string, counts func(name string) bool) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return counts(e.Name()) })
 }
 
 // ignored are folders in which no graph is written by hand.
@@ -113,6 +135,23 @@ func (r *reloader) matters(path string) bool {
 	beside := filepath.Dir(path) == r.cfg.Dir
 	return path == r.cfg.File || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
 		strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, ".")
+}
+
+// isComponent reports whether the components of a graph may consist of a file.
+func isComponent(path string) bool {
+	switch name := filepath.Base(path); filepath.Ext(name) {
+	case ".tsx", ".jsx", ".ts", ".js", ".mjs", ".mts", ".cjs", ".cts", ".css", ".json", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".txt":
+		return !strings.HasPrefix(name, ".")
+	}
+	return false
+}
+
+// bundleAgain bundles the components. It leaves mistakes in the configuration to again, which logs them.
+func (r *reloader) bundleAgain(ctx context.Context) {
+	cfg, _, err := r.load()
+	if err == nil && r.bundle != nil && len(cfg.Components) > 0 {
+		r.bundle(ctx, cfg)
+	}
 }
 
 // again reads the configuration and loads the graphs.

@@ -93,7 +93,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		}
 	}
 	if srv, ok := srv.(*app.Server); ok && cfg.Reload {
-		r := &reloader{log: log, cfg: cfg, load: load, reload: srv.Reload, problems: srv.GraphProblems, rested: settle}
+		r := &reloader{log: log, cfg: cfg, load: load, reload: srv.Reload, bundle: srv.ReloadComponents, problems: srv.GraphProblems, rested: settle}
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
 	return explain(srv.Run(ctx), cfg)

@@ -18,6 +18,11 @@ export async function bundlePage(sdk) {
   return (await build({ ...options, entryPoints: [`${here}page/app.jsx`], alias })).outputFiles[0].text;
 }
 
+/** The page that loads components of a graph. */
+export async function bundleComponents() {
+  return (await build({ ...options, entryPoints: [`${here}page/components.jsx`] })).outputFiles[0].text;
+}
+
 /** The page on @langchain/react. */
 export async function bundleReact() {
   return (await build({ ...options, entryPoints: [`${here}page/react.jsx`] })).outputFiles[0].text;

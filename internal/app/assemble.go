@@ -126,6 +126,7 @@ func (s *Server) assemble(c Config) error {
 	s.events = thread.NewLog(s.rows, backfill)
 	s.fleet = s.keeper(c.Version, instance)
 	if s.listener != nil {
+		s.addComponents()
 		s.http = server.New(s.httpOptions(c.Version))
 	}
 	return nil
@@ -166,6 +167,9 @@ func (s *Server) httpOptions(version string) server.Options {
 	}
 	if s.gate != nil && cfg.HTTP.App.IsSet() {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes
+	}
+	if s.components != nil {
+		o.Components = s.components
 	}
 	if s.encryption != nil {
 		o.Encryption = s.encryption

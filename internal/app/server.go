@@ -35,6 +35,7 @@ import (
 	"understudy/id"
 	"understudy/internal/app/backend"
 	"understudy/internal/app/graphs"
+	"understudy/internal/components"
 	"understudy/internal/config"
 	"understudy/internal/fleet"
 	"understudy/internal/logctx"
@@ -125,6 +126,7 @@ type Server struct {
 	sandbox    *sandbox.Local        // of DeerFlow's agent; nil: none
 	lead       *lead.Graph           // DeerFlow's agent; nil: its API is not served
 	learner    *memory.Learner       // of DeerFlow's agent; nil: none
+	components *components.Set       // nil when no graph has any
 	http       *server.Server        // nil without a listener
 }
 
@@ -264,6 +266,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			return s.http.Serve(uctx, s.certs.listen(s.listener))
 		})
 		upper.Go(func() error { return s.certs.run(uctx) })
+	}
+	if s.components != nil {
+		upper.Go(func() error { return s.components.Run(uctx) })
 	}
 	if s.tokens != nil {
 		upper.Go(func() error { return s.tokens.Run(uctx) })

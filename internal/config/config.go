@@ -188,6 +188,10 @@ type Config struct {
 	// missed was probably meant to be there. "" otherwise.
 	MissingEnv string
 
+	// Components are in the order of the file; SharedPackages are those that its clients provide (ui_config.shared).
+	Components     []Components
+	SharedPackages []string
+
 	HTTP     HTTP
 	Auth     Auth
 	Webhooks Webhooks
@@ -229,6 +233,12 @@ type Remote struct {
 	URL     string // http or https; may hold user and password
 	GraphID string // of the graph there
 	Headers map[string]string
+}
+
+// Components are the React components of one graph (ui).
+type Components struct {
+	Graph string
+	File  string // absolute path of the module that exports them
 }
 
 // HTTP is the http section.

@@ -361,7 +361,7 @@ func TestIgnoreAuth(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	src := setup(t, `{"graphs": {"a": "./none.py:g"}, "env": ".env", "dependnecies": ["."], "ui": {"a": "b"}, "node_version": "20",
+	src := setup(t, `{"graphs": {"a": "./none.py:g"}, "env": ".env", "dependnecies": ["."], "ui": {"a": "b.tsx", "x": "agent.py"}, "node_version": "20",
 		"store": {"index": {}, "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1, "sweep": 1}, "backend": "mongo"}}`, nil)
 	_, warnings, err := Load(src)
 	require.NoError(t, err)
@@ -369,7 +369,7 @@ func TestWarnings(t *testing.T) {
 	for _, w := range warnings {
 		keys = append(keys, w.Key)
 	}
-	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "checkpointer.ttl.sweep", "checkpointer.backend"}, keys)
+	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui.a", "ui.x", "node_version", "checkpointer.ttl.sweep", "checkpointer.backend"}, keys)
 	require.Contains(t, warnings[2].String(), `did you mean "dependencies"?`)
 }
 

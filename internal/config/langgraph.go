@@ -70,8 +70,8 @@ func (f *file) root(v value) {
 		"auth":           f.auth,
 		"limits":         f.limits,
 		"encryption":     f.encryption,
-		"ui":             later("not in this version; the graphs are served without it"),
-		"ui_config":      later("not in this version; the graphs are served without it"),
+		"ui":             f.components,
+		"ui_config":      f.componentConfig,
 		"priority":       later("not in this version; runs are taken in order of creation"),
 		"node_version":   later("JavaScript graphs are not in this version; ignored"),
 		// Of these only the builder of container images speaks.

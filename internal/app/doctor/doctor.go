@@ -40,7 +40,7 @@ const (
 
 // Finding is what one check found.
 type Finding struct {
-	Check   string   `json:"check"` // config, environment, data, database, redis, port, python, graph, model
+	Check   string   `json:"check"` // config, environment, data, database, redis, port, python, graph, components, model
 	Verdict Verdict  `json:"verdict"`
 	Text    string   `json:"text"`              // what is so
 	Mend    string   `json:"mend,omitempty"`    // what to do about it; "" when Text says it, or nothing is to be done
@@ -101,6 +101,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 		d.graphs(ctx, cfg)
 	}
 	d.index(ctx, cfg)
+	d.components(ctx, cfg)
 	if d.Models {
 		d.models(ctx, cfg)
 	}

@@ -1,0 +1,3 @@
+import { nothing } from "./nowhere";
+
+export default { broken: () => <p>{nothing}</p> };

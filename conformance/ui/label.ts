@@ -1,0 +1,1 @@
+export const label = (city: string, degrees: number): string => `${city}: ${degrees} degrees`;
