@@ -75,7 +75,7 @@ func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
 }
 
 // limits bound processes of a command: no core files, no file above 2 GiB.
-const limits = "ulimit -c 0 -f 4194304 2>/dev/null; "
+const limits = "ulimit -c 0 -f 2097152 2>/dev/null; "
 
 // marker is a variable by which processes are found that left their group.
 const marker = "UNDERSTUDY_SANDBOX"
