@@ -46,7 +46,7 @@ type Failure struct{ error }
 func (f Failure) Unwrap() error { return f.error }
 
 // ErrUnknownKey: a value is encrypted with a key that is not there.
-var ErrUnknownKey = errors.New("encrypted with a key that this server does not have; add it to LANGGRAPH_AES_KEY, behind the current one and a comma")
+var ErrUnknownKey = errors.New("encrypted with a key that this server does not have; add it to LANGGRAPH_AES_KEY, behind the current one and a comma, or name the handlers of its database in encryption.path")
 
 var (
 	masters sync.Map                                     // by ID: the keys of all rings of the process
