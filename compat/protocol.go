@@ -25,6 +25,9 @@ var (
 // maxPrefixes bounds the namespaces of a filter: each namespace of a thread is compared with all of them.
 const maxPrefixes = 1000
 
+// maxChannels bounds the channels of a filter, which may have any names: each event is compared with all of them.
+const maxChannels = 1000
+
 // maxSeq bounds the seq at which a client resumes: no event has a greater one, and JavaScript counts no further.
 const maxSeq = 1<<53 - 1
 
@@ -52,8 +55,11 @@ func eventFilter(o object) (f protocol.Filter, bad []string, err error) {
 	for _, c := range channels {
 		name := text(c)
 		if c[0] == '"' && protocol.IsChannel(name) {
-			if !slices.Contains(f.Channels, name) && !strings.Contains(name, ":") { // nodes write custom data without a name
+			if !slices.Contains(f.Channels, name) {
 				f.Channels = append(f.Channels, name)
+			}
+			if len(f.Channels) > maxChannels {
+				return f, nil, fault.Newf(fault.Invalid, "channels has more than %d entries", maxChannels)
 			}
 			continue
 		}
@@ -188,7 +194,7 @@ func (c *Command) Filter() (protocol.Filter, error) {
 }
 
 // eventModes are the stream modes of runs made by commands: all that events are made of.
-var eventModes = []string{"values", "updates", "messages-tuple", "tools", "custom", "tasks", graph.ModeIDs}
+var eventModes = []string{"values", "updates", "messages-tuple", "tools", "custom", "tasks", graph.ModeIDs, graph.ModeChannels}
 
 // RunStart reads the parameters of run.start.
 func (c *Command) RunStart() (run.Request, error) {

@@ -6,7 +6,7 @@ import pathlib
 
 GRAPHS = pathlib.Path(__file__).resolve().parent / "graphs"
 
-STREAMS = ["test_event_streaming.py", "test_protocol.py", "test_websocket.py", "test_a2a.py", "test_mcp.py", "test_remote_graph.py",
+STREAMS = ["test_event_streaming.py", "test_protocol.py", "test_transformers.py", "test_websocket.py", "test_a2a.py", "test_mcp.py", "test_remote_graph.py",
            "js/event-streaming.test.mjs", "js/commands.test.mjs", "js/mcp.test.mjs"]
 
 # What goes through package remote: modes, checkpoints, tools, interrupts and subgraphs.

@@ -8,6 +8,7 @@ import uuid
 
 import httpx
 import pytest
+import test_event_streaming as event_streaming
 from helpers import BASE_URL
 from langgraph_sdk import get_client
 
@@ -217,3 +218,16 @@ def test_state_commands_with_the_sdk():
     assert deep["checkpoint"]["ns"] == state["checkpoint"]["checkpoint_ns"]
     assert listed["checkpoints"][0]["id"] == deep["checkpoint"]["id"]
     assert root["values"]["trail"] == ["before"]
+
+
+def test_a_late_reader_gets_the_changed_words():
+    tid = event_streaming.new_id()
+    first = event_streaming.Stream(tid, {"channels": ["lifecycle", "messages", "custom"]})
+    event_streaming.command(tid, "run.start", {"assistant_id": "masked", "input": {"messages": [{"role": "user", "content": "say 4"}]}})
+    first.wait_terminal()
+    late = event_streaming.Stream(tid, {"channels": ["lifecycle", "messages", "custom"]})
+    late.wait_terminal()
+    shown = [[e["params"]["data"] for e in s.events if e["method"] != "lifecycle"] for s in (first, late)]
+    first.close()
+    late.close()
+    assert shown[0] == shown[1] and " w2" not in str(shown[1]).replace("whole w2", "")

@@ -106,13 +106,17 @@ type Invocation struct {
 // that it has. Clients of the v1 wire do not know it.
 const ModeIDs = "checkpoint-ids"
 
+// ModeChannels is a stream mode for event streaming: {"name", "payload"} of what a graph sends on channels of its own, beside `custom`. Clients of the v1 wire do not
+// know it.
+const ModeChannels = "custom-channels"
+
 // Arguments are the arguments of a client's call, the same in the request, in the row of the run and in its invocation. The JSON is that of the row,
 // where Input and Command have columns of their own.
 type Arguments struct {
 	// Input is the input as JSON. nil: none, resume from the checkpoint. (A client's JSON null is nil as well.)
 	Input           json.RawMessage `json:"-"`
 	Command         json.RawMessage `json:"-"`                          // {"resume"?, "update"?, "goto"?}; nil when there is none
-	Modes           []string        `json:"stream_mode,omitempty"`      // as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events; and tools and ModeIDs
+	Modes           []string        `json:"stream_mode,omitempty"`      // as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events; and tools, ModeIDs and ModeChannels
 	Subgraphs       bool            `json:"subgraphs,omitempty"`        // emit events of nested namespaces too
 	InterruptBefore json.RawMessage `json:"interrupt_before,omitempty"` // list of nodes, "*", or nil
 	InterruptAfter  json.RawMessage `json:"interrupt_after,omitempty"`

@@ -225,7 +225,7 @@ func TestStateCommands(t *testing.T) {
 func TestModesOfEventStreaming(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	for _, mode := range []string{"tools", "lifecycle", "input", "checkpoint-ids"} {
+	for _, mode := range []string{"tools", "lifecycle", "input", "checkpoint-ids", "custom-channels"} {
 		res, body := w.ask(t, "POST", protocolPath+"/runs/stream", `{"assistant_id":"a","stream_mode":["`+mode+`"]}`)
 		require.Equal(t, 422, res.StatusCode, body)
 	}

@@ -13,7 +13,7 @@ import (
 // streamModes returns the modes that the client requested and those that the mirror needs.
 func (r *run) streamModes() []string {
 	// Servers refuse tools in requests of v1.
-	modes := slices.DeleteFunc(slices.Clone(r.inv.Modes), func(mode string) bool { return mode == "tools" || mode == graph.ModeIDs })
+	modes := slices.DeleteFunc(slices.Clone(r.inv.Modes), func(mode string) bool { return mode == "tools" || mode == graph.ModeIDs || mode == graph.ModeChannels })
 	if !slices.Contains(modes, "checkpoints") && r.live {
 		modes = append(modes, "checkpoints")
 	}

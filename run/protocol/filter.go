@@ -19,18 +19,21 @@ var Channels = []string{"values", "updates", "messages", "tools", "custom", "lif
 
 // IsChannel reports whether a subscription may name a channel.
 func IsChannel(name string) bool {
-	if custom, ok := strings.CutPrefix(name, "custom:"); ok {
+	if custom, ok := strings.CutPrefix(name, customOf); ok {
 		return custom != ""
 	}
 	return slices.Contains(Channels, name) || name == "checkpoints"
 }
 
-// channel reports whether events of a method are selected.
+// customOf begins the names of channels of a graph; `custom` selects all of them.
+const customOf = "custom:"
+
+// channel reports whether events of a method are selected. The method of an event of a channel of the graph is the name of that.
 func (f *Filter) channel(method string) bool {
 	if method == inputRequested {
 		method = "input"
 	}
-	return slices.Contains(f.Channels, method)
+	return slices.Contains(f.Channels, method) || strings.HasPrefix(method, customOf) && slices.Contains(f.Channels, "custom")
 }
 
 // namespace reports whether events of a namespace are selected.

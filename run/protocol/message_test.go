@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/protocol"
@@ -313,6 +314,22 @@ func TestFilterNamespaces(t *testing.T) {
 			got = append(got, e.Params.Data["payload"].(float64))
 		}
 		require.Equal(t, tt.want, got, tt.name)
+	}
+}
+
+// TestFilterCustom selects what graphs send on channels with a name, which have one event whoever asked for it.
+func TestFilterCustom(t *testing.T) {
+	t.Parallel()
+	source, records := oneRun("custom", "1", graph.ModeChannels, `{"name":"a","payload":2}`, graph.ModeChannels, `{"name":"","payload":3}`, graph.ModeChannels, `{"name":"a:b","payload":4}`)
+	for channels, want := range map[string][]float64{
+		"custom": {1, 2, 3, 4}, "custom:a": {2}, "custom:a:b": {4}, "custom:b": nil, "custom custom:a": {1, 2, 3, 4}, "values": nil,
+	} {
+		var got []float64
+		for _, e := range project(t, source, protocol.Filter{Channels: strings.Fields(channels)}, records) {
+			require.Equal(t, "custom", e.Method)
+			got = append(got, e.Params.Data["payload"].(float64))
+		}
+		require.Equal(t, want, got, channels)
 	}
 }
 

@@ -341,6 +341,8 @@ func (p *Projection) record(st *runState, base, ns string, rec, shown *bridge.Re
 		p.tools(st, ns, rec.Data)
 	case "custom":
 		p.emit(st, ns, "custom", "", func(b []byte) []byte { return append(append(append(b, `{"payload":`...), rec.Data...), '}') })
+	case graph.ModeChannels:
+		p.emit(st, ns, customOf+jsonscan.Text(rec.Data, "name"), "", func(b []byte) []byte { return append(b, rec.Data...) })
 	case "tasks":
 		p.tasks(st, ns, rec.Data)
 	case graph.ModeIDs:
@@ -463,6 +465,9 @@ func (p *Projection) emitIn(st *runState, sp *space, method, node string, data f
 	seq := p.number(st)
 	if !p.selects(seq, sp, method) {
 		return
+	}
+	if strings.HasPrefix(method, customOf) {
+		method = "custom"
 	}
 	b := append(append(append(make([]byte, 0, 512), "event: "...), method...), "\r\ndata: "...)
 	start := len(b)

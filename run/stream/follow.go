@@ -254,7 +254,7 @@ func isOfEventStreaming(event string) bool {
 		return false
 	}
 	base, _, _ := strings.Cut(event, "|")
-	return base == "tools" || base == graph.ModeIDs
+	return base == "tools" || base == graph.ModeIDs || base == graph.ModeChannels
 }
 
 // matches reports whether a reader of some modes gets an event. A mode selects the events of its name in all namespaces, and those below it

@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from langchain_core.runnables.config import var_child_runnable_config
@@ -12,7 +12,7 @@ from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateUpdate
 from langgraph.version import __version__ as langgraph_version
 
-from . import clock, drawing, errors, fatal, inputs, inside, jsonenc, logs, users
+from . import clock, drawing, errors, fatal, inputs, inside, jsonenc, logs, transformers, users
 from .calls import Calls
 from .context import Current, current
 from .describe import Describer, tasks_json
@@ -277,8 +277,16 @@ class Runner:
                 except FrameTooLarge as exc:
                     lost.append(exc)  # here nobody would hear of it
 
-            shaper = Shaper(wanted, emit, hold, saver.loaded if saver else set(), None if events else self._loop.call_soon)
+            streaming = transformers.CHANNELS in wanted
+            own = transformers.of(graph) if streaming else ()
+            # A transformer may take its time between values and their checkpoint.
+            soon = None if events or own else self._loop.call_soon
+            shaper = Shaper(wanted, emit, hold, saver.loaded if saver else set(), soon)
             kwargs: dict[str, Any] = {"stream_mode": Shaper.modes(wanted, hold), "subgraphs": f["subgraphs"]}
+            transformed = None
+            if own:
+                transformed = transformers.Transformed(own, shaper.item, shaper.channel)
+                transformed.arguments(config, kwargs, kwargs["stream_mode"])
             if context is not None:
                 kwargs["context"] = context
             if not events and (output := getattr(graph, "output_channels", None)) is not None:
@@ -292,6 +300,8 @@ class Runner:
             try:
                 if events:
                     await self._events(number, graph.astream_events(given, config, version="v2", **kwargs), f["subgraphs"], f["run"], shaper, ask)
+                elif transformed is not None:
+                    await transformed.run(graph.astream(given, config, **kwargs), lambda: self._rest(number, ask))
                 else:
                     await self._items(number, graph.astream(given, config, **kwargs), f["subgraphs"], shaper, ask)
             finally:
@@ -333,8 +343,11 @@ class Runner:
                     shaper.item((), part[0], part[1])
             else:
                 shaper.event(event)
-            if number in self._paused or self._wire.congested or line.unanswered > UNSAVED:
-                await self._wait(number, line)
+            if (wait := self._rest(number, line)) is not None:
+                await wait
+
+    def _rest(self, number: int, line: Line) -> Coroutine | None:
+        return self._wait(number, line) if number in self._paused or self._wire.congested or line.unanswered > UNSAVED else None
 
     async def _wait(self, number: int, line: Line) -> None:
         """The reader of this run is behind, or the storage, or the socket is full."""

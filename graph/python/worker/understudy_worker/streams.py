@@ -10,6 +10,7 @@ import orjson
 from langchain_core.messages import BaseMessage, BaseMessageChunk
 from langchain_core.messages.utils import message_chunk_to_message
 
+from . import transformers
 from .jsonenc import OPTIONS, _default, dumps, message_dict
 
 # (event, namespace, JSON, checkpoint that must be committed first or "")
@@ -47,6 +48,7 @@ class Shaper:
         # Values whose checkpoint is not known yet, by namespace: those of the root, and for checkpoint-ids all.
         self._held: dict[tuple[str, ...], bytes] = {}
         self._ids = IDS in wanted
+        self._streaming = transformers.CHANNELS in wanted
         self._tuples = "messages-tuple" in wanted
         self._messages = "messages" in wanted and not self._tuples
         self._meta: tuple[Any, orjson.Fragment] | None = None
@@ -56,7 +58,7 @@ class Shaper:
     @staticmethod
     def modes(wanted: set[str], hold: bool) -> list[str]:
         """Stream modes to ask of LangGraph. Root checkpoints tell which commit a root `values` waits for."""
-        out = {m for m in wanted if m not in ("events", "messages-tuple", IDS)}
+        out = {m for m in wanted if m not in ("events", "messages-tuple", IDS, transformers.CHANNELS)}
         if not TOOLS:
             out.discard("tools")
         if "messages-tuple" in wanted:
@@ -109,6 +111,10 @@ class Shaper:
     def _release_root(self) -> None:
         self._release(())
 
+    def channel(self, name: str, item: Any) -> None:
+        self.flush()
+        self._emit(transformers.CHANNELS, "", dumps({"name": name, "payload": item}), "")
+
     def event(self, event: dict) -> None:
         self.flush()
         self._emit("events", "", dumps(event), "")
@@ -124,6 +130,8 @@ class Shaper:
     def _message(self, ns: tuple[str, ...], data: tuple[Any, dict]) -> None:
         self.flush(ns if self._ids else ())
         message, meta = data
+        if self._streaming and transformers.internal(meta):
+            return
         fragment = self._metadata(meta)
         if self._tuples:
             try:
