@@ -149,7 +149,7 @@ func TestEventStream(t *testing.T) {
 	require.Equal(t, "event: values\r\ndata: {}\r\nid: 7\r\n\r\n", body)
 	require.Equal(t, []string{"text/event-stream; charset=utf-8", "no-store", "no"}, []string{res.Header.Get("Content-Type"), res.Header.Get("Cache-Control"), res.Header.Get("X-Accel-Buffering")})
 	one := 1
-	require.Equal(t, protocol.Filter{Channels: []string{"values", "checkpoints"}, Namespaces: [][]string{{"a"}, {}}, Depth: &one, Since: 5, Resume: true}, w.last())
+	require.Equal(t, protocol.Filter{Channels: []string{"values", "custom:x", "checkpoints"}, Namespaces: [][]string{{"a"}, {}}, Depth: &one, Since: 5, Resume: true}, w.last())
 
 	// Positions are in the body only, and without an upgrade there is nothing to get.
 	l = following(w)
