@@ -106,7 +106,7 @@ type Invocation struct {
 // that it has. Clients of the v1 wire do not know it.
 const ModeIDs = "checkpoint-ids"
 
-// ModeChannels is a stream mode for event streaming: {"name", "payload"} of what a graph sends on channels of its own, beside `custom`. Clients of the v1 wire do not
+// ModeChannels is a stream mode for event streaming: {"name", "payload"} of what a graph sends on channels of its own, in addition to `custom`. Clients of the v1 wire do not
 // know it.
 const ModeChannels = "custom-channels"
 

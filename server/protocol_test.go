@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -228,5 +229,21 @@ func TestModesOfEventStreaming(t *testing.T) {
 	for _, mode := range []string{"tools", "lifecycle", "input", "checkpoint-ids", "custom-channels"} {
 		res, body := w.ask(t, "POST", protocolPath+"/runs/stream", `{"assistant_id":"a","stream_mode":["`+mode+`"]}`)
 		require.Equal(t, 422, res.StatusCode, body)
+	}
+}
+
+// Each event is compared with all channels of a filter, which may have any names.
+func TestChannelsOfAFilterAreBounded(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for n, status := range map[int]int{1000: 200, 1001: 400} {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = `"custom:` + strconv.Itoa(i) + `"`
+		}
+		l := following(w)
+		close(l.records)
+		res, body := w.ask(t, "POST", protocolPath+"/stream/events", `{"channels":[`+strings.Join(names, ",")+`]}`)
+		require.Equal(t, status, res.StatusCode, body)
 	}
 }
