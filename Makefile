@@ -204,6 +204,7 @@ bin/roundrobin:
 .PHONY: conformance-go
 conformance-go: bin/twins
 	@conformance/run --go
+	@conformance/run --go --deployments
 
 # Go twins of the graphs in conformance/graphs.
 .PHONY: bin/twins

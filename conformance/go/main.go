@@ -30,12 +30,17 @@ func serve() error {
 	data := flag.String("data", ":memory:", "`DIR` of the database")
 	database := flag.String("database-url", "", "`URL` of a Postgres database in place of that")
 	redis := flag.String("redis-url", "", "`URL` of a Redis that several servers share")
+	python := flag.String("python", "", "`PATH` of the interpreter for handlers, which a deployment has in addition to its graphs")
+	deployment := flag.Bool("deployment", false, "serve the twins of ../auth and ../index in place of those of ../graphs")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flag.Arg(0))
 	}
 
 	flags := map[string]string{"port": *port, "data": *data}
+	if *python != "" {
+		flags["python"] = *python
+	}
 	if *database != "" {
 		flags["database-url"] = *database
 	}
@@ -52,7 +57,11 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	graphs, err := twins()
+	build := twins
+	if *deployment {
+		build = deployed
+	}
+	graphs, err := build()
 	if err != nil {
 		return errors.Join(err, srv.Close())
 	}
