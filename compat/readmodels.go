@@ -46,7 +46,7 @@ func PlaceQuery(get func(name string) []string) (before readmodel.Place, limit i
 	return before, limit, nil
 }
 
-// readPlace reads what placeText has written.
+// readPlace reads what PlaceText has written.
 func readPlace(text string) (readmodel.Place, error) {
 	at, rest, _ := strings.Cut(text, ".")
 	seq, thread, _ := strings.Cut(rest, ".")
@@ -58,7 +58,8 @@ func readPlace(text string) (readmodel.Place, error) {
 	return readmodel.Place{At: micros, Thread: id.Thread(thread), Seq: eventstore.Seq(n)}, nil
 }
 
-func placeText(p readmodel.Place) string {
+// PlaceText is the text of a place in a list; "" for the zero one.
+func PlaceText(p readmodel.Place) string {
 	if p == (readmodel.Place{}) {
 		return ""
 	}
@@ -75,15 +76,15 @@ func MessageID(text string) (string, error) {
 
 func storable(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
 
-// AppendBranches appends {"thread_id", "ancestors": […], "branches": […], "next": thread ID or null}.
-func AppendBranches(dst []byte, t id.Thread, l *readmodel.Lineage) []byte {
+// AppendBranches appends {"thread_id", "ancestors": […], "branches": […], "next": text or null}.
+func AppendBranches(dst []byte, t id.Thread, l *readmodel.Lineage, next string) []byte {
 	r := newRow(dst, nil)
 	r.text("thread_id", string(t))
 	r.key("ancestors")
 	r.dst = AppendList(r.dst, l.Ancestors, func(dst []byte, b readmodel.Row) []byte { return appendBranch(dst, id.Thread(b.Name), b) })
 	r.key("branches")
 	r.dst = AppendList(r.dst, l.Forks, func(dst []byte, b readmodel.Row) []byte { return appendBranch(dst, b.Thread, b) })
-	r.textOrNull("next", string(l.Next))
+	r.textOrNull("next", next)
 	return r.end()
 }
 
@@ -111,7 +112,7 @@ func AppendMessagePlace(dst []byte, t id.Thread, m *readmodel.Message) []byte {
 }
 
 // AppendTimeline appends {"events": […], "next": text or null}.
-func AppendTimeline(dst []byte, page []readmodel.Row, next readmodel.Place) []byte {
+func AppendTimeline(dst []byte, page []readmodel.Row, next string) []byte {
 	return appendPlaces(dst, "events", page, next, func(dst []byte, x readmodel.Row) []byte {
 		r := newRow(dst, nil)
 		r.text("thread_id", string(x.Thread))
@@ -124,7 +125,7 @@ func AppendTimeline(dst []byte, page []readmodel.Row, next readmodel.Place) []by
 }
 
 // AppendHeads appends {"heads": […], "next": text or null}.
-func AppendHeads(dst []byte, page []readmodel.Row, next readmodel.Place) []byte {
+func AppendHeads(dst []byte, page []readmodel.Row, next string) []byte {
 	return appendPlaces(dst, "heads", page, next, func(dst []byte, x readmodel.Row) []byte {
 		r := newRow(dst, nil)
 		r.text("thread_id", string(x.Thread))
@@ -137,11 +138,11 @@ func AppendHeads(dst []byte, page []readmodel.Row, next readmodel.Place) []byte 
 	})
 }
 
-func appendPlaces(dst []byte, name string, page []readmodel.Row, next readmodel.Place, one func([]byte, readmodel.Row) []byte) []byte {
+func appendPlaces(dst []byte, name string, page []readmodel.Row, next string, one func([]byte, readmodel.Row) []byte) []byte {
 	r := newRow(dst, nil)
 	r.key(name)
 	r.dst = AppendList(r.dst, page, one)
-	r.textOrNull("next", placeText(next))
+	r.textOrNull("next", next)
 	return r.end()
 }
 

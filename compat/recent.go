@@ -36,12 +36,12 @@ func RecentQuery(get func(name string) []string) (run.Recent, error) {
 	return q, nil
 }
 
-// AppendRecent appends a page of runs without their arguments: {"runs": […], "next": run ID or null}.
-func AppendRecent(dst []byte, page []*run.Run, next id.Run) []byte {
+// AppendRecent appends a page of runs without their arguments: {"runs": […], "next": text or null}.
+func AppendRecent(dst []byte, page []*run.Run, next string) []byte {
 	r := newRow(dst, nil)
 	r.key("runs")
 	r.dst = AppendList(r.dst, page, appendRecentRun)
-	r.textOrNull("next", string(next))
+	r.textOrNull("next", next)
 	return r.end()
 }
 

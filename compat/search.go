@@ -43,7 +43,7 @@ func SearchQuery(get func(name string) []string) (q search.Query, limit int, err
 	return q, limit, nil
 }
 
-// placeOf reads what AppendResults has written as next: the seq in a thread, or the body and the thread.
+// placeOf reads what ResultPlace has written: the seq in a thread, or the body and the thread.
 func placeOf(text string, of id.Thread) (search.Place, error) {
 	number, thread, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(number, 10, 64)
@@ -56,19 +56,23 @@ func placeOf(text string, of id.Thread) (search.Place, error) {
 	return search.Place{Body: n, Thread: id.Thread(thread)}, nil
 }
 
-// AppendResults appends a page of a search: {"results": […], "next": text or null}. of is the thread of the search; "": all.
-func AppendResults(dst []byte, page []search.Result, next search.Place, of id.Thread) []byte {
+// ResultPlace is the text of a place in a search; "" for none. of is the thread of the search; "": all.
+func ResultPlace(next search.Place, of id.Thread) string {
+	switch {
+	case next == search.Place{}:
+		return ""
+	case of != "":
+		return strconv.FormatInt(int64(next.Seq), 10)
+	}
+	return strconv.FormatInt(next.Body, 10) + "." + string(next.Thread)
+}
+
+// AppendResults appends a page of a search: {"results": […], "next": text or null}.
+func AppendResults(dst []byte, page []search.Result, next string) []byte {
 	r := newRow(dst, nil)
 	r.key("results")
 	r.dst = AppendList(r.dst, page, appendResult)
-	switch {
-	case next == search.Place{}:
-		r.textOrNull("next", "")
-	case of != "":
-		r.text("next", strconv.FormatInt(int64(next.Seq), 10))
-	default:
-		r.text("next", strconv.FormatInt(next.Body, 10)+"."+string(next.Thread))
-	}
+	r.textOrNull("next", next)
 	return r.end()
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"understudy/access"
 	"understudy/access/audit"
+	"understudy/internal/cursor"
 	"understudy/internal/header"
 	"understudy/internal/memlimit"
 	"understudy/server/deerflow/gateway"
@@ -37,6 +38,8 @@ type Options struct {
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator
+	// Cursors seals where lists of several callers continue; nil: they say it as it is.
+	Cursors *cursor.Sealer
 	// Encryption says in which context the content of requests is encrypted; nil: in none.
 	Encryption Encryption
 	// SignIn is how people may authenticate in a browser; nil: no routes.

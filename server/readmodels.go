@@ -8,11 +8,15 @@ import (
 	"understudy/compat"
 	"understudy/eventstore/readmodel"
 	"understudy/id"
+	"understudy/internal/cursor"
 	"understudy/server/internal/web"
 )
 
 // readModelHandlers serve the read models of the log.
-type readModelHandlers struct{ models ReadModels }
+type readModelHandlers struct {
+	models  ReadModels
+	cursors *cursor.Sealer
+}
 
 func (h *readModelHandlers) routes(route register) {
 	route("GET", "/understudy/threads/{thread_id}/branches", withThread(h.branches))
@@ -22,7 +26,7 @@ func (h *readModelHandlers) routes(route register) {
 }
 
 func (h *readModelHandlers) branches(c *fiber.Ctx, t id.Thread) error {
-	after, limit, err := compat.BranchesQuery(func(name string) []string { return web.Queries(c, name) })
+	after, limit, err := compat.BranchesQuery(queriesOf(c, h.cursors))
 	if err != nil {
 		return err
 	}
@@ -30,7 +34,7 @@ func (h *readModelHandlers) branches(c *fiber.Ctx, t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	return web.SendJSON(c, compat.AppendBranches(nil, t, l))
+	return web.SendJSON(c, compat.AppendBranches(nil, t, l, h.cursors.Seal(string(l.Next))))
 }
 
 func (h *readModelHandlers) message(c *fiber.Ctx, t id.Thread) error {
@@ -45,9 +49,9 @@ func (h *readModelHandlers) message(c *fiber.Ctx, t id.Thread) error {
 	return web.SendJSON(c, compat.AppendMessagePlace(nil, t, m))
 }
 
-func (h *readModelHandlers) recent(model string, answer func([]byte, []readmodel.Row, readmodel.Place) []byte) fiber.Handler {
+func (h *readModelHandlers) recent(model string, answer func([]byte, []readmodel.Row, string) []byte) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		before, limit, err := compat.PlaceQuery(func(name string) []string { return web.Queries(c, name) })
+		before, limit, err := compat.PlaceQuery(queriesOf(c, h.cursors))
 		if err != nil {
 			return err
 		}
@@ -59,6 +63,21 @@ func (h *readModelHandlers) recent(model string, answer func([]byte, []readmodel
 		if err != nil {
 			return err
 		}
-		return web.SendJSON(c, answer(nil, page, next))
+		return web.SendJSON(c, answer(nil, page, h.cursors.Seal(compat.PlaceText(next))))
+	}
+}
+
+// queriesOf returns what reads a parameter of a query, with the places in lists that cursors has sealed opened.
+func queriesOf(c *fiber.Ctx, cursors *cursor.Sealer) func(name string) []string {
+	return func(name string) []string {
+		values := web.Queries(c, name)
+		if name != "before" && name != "after" {
+			return values
+		}
+		opened := make([]string, len(values))
+		for i, v := range values {
+			opened[i] = cursors.Open(v)
+		}
+		return opened
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/id"
+	"understudy/internal/cursor"
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/server/internal/web"
@@ -24,6 +25,7 @@ type runHandlers struct {
 	*web.Completer
 	runs    Runs
 	guarded bool // runs that a caller may not see are answered as absent
+	cursors *cursor.Sealer
 }
 
 func (h *runHandlers) routes(route register) {
@@ -258,7 +260,7 @@ func (h *runHandlers) listRuns(c *fiber.Ctx, t id.Thread) error {
 
 // recentRuns lists the runs of all threads, newest first.
 func (h *runHandlers) recentRuns(c *fiber.Ctx) error {
-	q, err := compat.RecentQuery(func(name string) []string { return web.Queries(c, name) })
+	q, err := compat.RecentQuery(queriesOf(c, h.cursors))
 	if err != nil {
 		return err
 	}
@@ -270,7 +272,7 @@ func (h *runHandlers) recentRuns(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return web.SendJSON(c, compat.AppendRecent(nil, page, next))
+	return web.SendJSON(c, compat.AppendRecent(nil, page, h.cursors.Seal(string(next))))
 }
 
 // joinRun answers with the result of a run once it is over. An unknown run is reported in the result.

@@ -6,6 +6,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"
+	"understudy/internal/cursor"
 	"understudy/server/internal/web"
 	"understudy/thread/search"
 )
@@ -13,7 +14,8 @@ import (
 // searchHandlers serve the search for messages.
 type searchHandlers struct {
 	*web.Transport
-	search Search
+	search  Search
+	cursors *cursor.Sealer
 }
 
 func (h *searchHandlers) routes(route register) {
@@ -21,7 +23,7 @@ func (h *searchHandlers) routes(route register) {
 }
 
 func (h *searchHandlers) find(c *fiber.Ctx) error {
-	q, limit, err := compat.SearchQuery(func(name string) []string { return web.Queries(c, name) })
+	q, limit, err := compat.SearchQuery(queriesOf(c, h.cursors))
 	if err != nil {
 		return err
 	}
@@ -33,5 +35,5 @@ func (h *searchHandlers) find(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return web.SendJSON(c, compat.AppendResults(nil, page, next, q.Thread))
+	return web.SendJSON(c, compat.AppendResults(nil, page, h.cursors.Seal(compat.ResultPlace(next, q.Thread))))
 }

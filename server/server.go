@@ -240,7 +240,7 @@ func (s *Server) routes() {
 	}
 	if !d.Runs {
 		(&cronHandlers{s.Transport, s.Completer, s.opts.Crons}).routes(s.route)
-		(&runHandlers{s.Transport, s.Completer, s.opts.Runs, s.opts.Authenticator != nil}).routes(s.route)
+		(&runHandlers{s.Transport, s.Completer, s.opts.Runs, s.opts.Authenticator != nil, s.opts.Cursors}).routes(s.route)
 		(&spanHandlers{s.opts.Runs}).routes(s.route)
 	}
 	if !d.Threads && !d.Runs && s.opts.Events != nil {
@@ -253,10 +253,10 @@ func (s *Server) routes() {
 		(&changeHandlers{s.Transport, s.opts.Changes}).routes(s.route)
 	}
 	if s.opts.Search != nil && !d.Threads {
-		(&searchHandlers{s.Transport, s.opts.Search}).routes(s.route)
+		(&searchHandlers{s.Transport, s.opts.Search, s.opts.Cursors}).routes(s.route)
 	}
 	if s.opts.ReadModels != nil && !d.Threads {
-		(&readModelHandlers{s.opts.ReadModels}).routes(s.route)
+		(&readModelHandlers{s.opts.ReadModels, s.opts.Cursors}).routes(s.route)
 	}
 	if s.opts.Usage != nil && !d.Runs {
 		(&usageHandlers{s.opts.Usage}).routes(s.route)

@@ -176,6 +176,7 @@ func (s *Server) httpOptions(version string) server.Options {
 	}
 	if s.guard != nil {
 		o.Authenticator, o.Inside, o.Audit, o.SignIn = s.auth, s.inside, s.audit, s.signIn
+		o.Cursors = s.cursors
 		s.guard.Wrap(&o)
 	}
 	return o

@@ -254,6 +254,47 @@ func TestNoUserMakesAssistantsOfTheSystem(t *testing.T) {
 	hidden()
 }
 
+// A list may end at a row of somebody else: where it continues is sealed, and each page still follows the one before.
+func TestPlacesInListsAreSealed(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageOf(t, native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}, nil).url()}
+	var ids []string
+	for n := range 6 {
+		user := []string{"ada", "bob"}[n%2]
+		thread := gjson.Get(v.must(user, "POST", "/threads", `{}`), "thread_id").String()
+		run := gjson.Get(v.must(user, "POST", "/threads/"+thread+"/runs", `{"assistant_id":"talk","input":{"note":"x"}}`), "run_id").String()
+		v.must(user, "GET", "/threads/"+thread+"/runs/"+run+"/join", "")
+		ids = append(ids, thread, run)
+	}
+	for path, name := range map[string]string{"/understudy/runs": "runs", "/understudy/timeline": "events", "/understudy/heads": "heads"} {
+		var whole, paged []string
+		require.Eventually(t, func() bool { // the lists are written behind runs
+			whole = nil
+			for _, row := range gjson.Get(v.must("ada", "GET", path+"?limit=1000", ""), name).Array() {
+				whole = append(whole, row.Raw)
+			}
+			return len(whole) >= 3
+		}, 20*time.Second, 10*time.Millisecond, path)
+		for next, first := "", true; next != "" || first; first = false {
+			query := "?limit=1"
+			if next != "" {
+				query += "&before=" + next
+			}
+			body := v.must("ada", "GET", path+query, "")
+			next = gjson.Get(body, "next").String()
+			for _, id := range ids {
+				require.NotContains(t, next, id, path)
+			}
+			require.True(t, next == "" || strings.HasPrefix(next, "c."), "%s: %s", path, next)
+			for _, row := range gjson.Get(body, name).Array() {
+				paged = append(paged, row.Raw)
+			}
+		}
+		require.Equal(t, whole, paged, path)
+		require.Equal(t, http.StatusUnprocessableEntity, v.ask("ada", "GET", path+"?before=c.AAAA", "").status, path)
+	}
+}
+
 // Users are notified of changes of what they may see, and of nothing else.
 func TestChangesShowWhatIsInReach(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"understudy/auth"
 	"understudy/auth/signin"
 	"understudy/id"
+	"understudy/internal/cursor"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
@@ -33,6 +34,13 @@ func (s *Server) protect() (err error) {
 		s.auth = accounts{s.deerflow, access.Owner{Key: deerflow.OwnerKey}}
 	default:
 		return nil
+	}
+	key, err := s.rows.CursorKey(context.Background())
+	if err == nil {
+		s.cursors, err = cursor.New(key)
+	}
+	if err != nil {
+		return err
 	}
 	s.inside = access.NewInside()
 	s.audit = audit.NewLog(audit.Options{Store: s.rows, Retention: s.cfg.AuditRetention, Now: s.now, Log: s.log, Exists: s.exists})

@@ -37,6 +37,7 @@ import (
 	"understudy/internal/app/graphs"
 	"understudy/internal/components"
 	"understudy/internal/config"
+	"understudy/internal/cursor"
 	"understudy/internal/fleet"
 	"understudy/internal/logctx"
 	"understudy/internal/logs"
@@ -102,6 +103,7 @@ type Server struct {
 	declared   graphs.Declared
 	loaded     func(name string, err error, took time.Duration)
 	rows       backend.Database
+	cursors    *cursor.Sealer // of lists that several callers read
 	changes    *changes.Hub
 	search     *search.Service
 	indexer    *search.Indexer // runs if searches

@@ -62,6 +62,11 @@ func (d *Database) UseHandlers(ctx context.Context, h encryption.Handlers) error
 	return seal.LoadDataKeys(ctx, h, keyTable{d.store})
 }
 
+// CursorKey returns the key for cursors of all servers of the database (package cursor).
+func (s *Store) CursorKey(ctx context.Context) ([]byte, error) {
+	return seal.CursorKey(ctx, keyTable{s})
+}
+
 // Put implements seal.Table.
 func (t keyTable) Put(ctx context.Context, rows map[string]string, replace bool) error {
 	text := "INSERT INTO meta (key, value) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT (key) DO NOTHING"

@@ -60,6 +60,11 @@ func (f *Folder) UseHandlers(ctx context.Context, h encryption.Handlers) error {
 	return seal.LoadDataKeys(ctx, h, keyTable{store: f.store})
 }
 
+// CursorKey returns the key for cursors of all servers of the database (package cursor).
+func (s *Store) CursorKey(ctx context.Context) ([]byte, error) {
+	return seal.CursorKey(ctx, keyTable{store: s})
+}
+
 // Put implements seal.Table.
 func (t keyTable) Put(ctx context.Context, rows map[string]string, replace bool) error {
 	text := "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING"

@@ -58,6 +58,8 @@ type Database interface {
 	search.Store
 	usage.Store
 
+	// CursorKey returns a key that all servers of the database have: package cursor seals places in lists with it.
+	CursorKey(ctx context.Context) ([]byte, error)
 	// Ping reports whether the database answers.
 	Ping(ctx context.Context) error
 	Close() error
