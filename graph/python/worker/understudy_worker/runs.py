@@ -4,7 +4,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 from langchain_core.runnables.config import var_child_runnable_config
@@ -298,12 +299,14 @@ class Runner:
                 if f.get(key):
                     kwargs[key] = jsonenc.loads(f[key])
             try:
-                if events:
-                    await self._events(number, graph.astream_events(given, config, version="v2", **kwargs), f["subgraphs"], f["run"], shaper, ask)
-                elif transformed is not None:
-                    await transformed.run(graph.astream(given, config, **kwargs), lambda: self._rest(number, ask))
-                else:
-                    await self._items(number, graph.astream(given, config, **kwargs), f["subgraphs"], shaper, ask)
+                stream = graph.astream_events(given, config, version="v2", **kwargs) if events else graph.astream(given, config, **kwargs)
+                async with _ending(stream):
+                    if events:
+                        await self._events(number, stream, f["subgraphs"], f["run"], shaper, ask)
+                    elif transformed is not None:
+                        await transformed.run(stream, lambda: self._rest(number, ask))
+                    else:
+                        await self._items(number, stream, f["subgraphs"], shaper, ask)
             finally:
                 shaper.flush()
             if lost:
@@ -415,6 +418,16 @@ class Runner:
         store = Store(ask, self._loop)
         async with self._build(source, config, None, store, "assistants.read") as (graph, _shapes):
             return jsonenc.dumps(await drawing.describe(graph, config, f))
+
+
+@asynccontextmanager
+async def _ending(stream: Any) -> AsyncIterator[None]:
+    """Ends the nodes of a graph when what reads its stream fails; they would work on unheard."""
+    try:
+        yield
+    finally:
+        if (close := getattr(stream, "aclose", None)) is not None:
+            await close()
 
 
 class _Invalid(Exception):
