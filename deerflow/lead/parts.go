@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tmc/langchaingo/llms"
-
 	"understudy/deerflow/files"
 	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
@@ -111,18 +109,9 @@ func (p *Parts) Sandbox(o SandboxPart) agent.Middleware {
 		tools = append(tools, tool.Bash(options))
 	}
 	p.g.open = options.Open
-	return agent.Middleware{
-		Name: "SandboxMiddleware", Tools: tools, State: map[string]pregel.Channel{"sandbox": tool.State()["sandbox"], "artifacts": tool.State()["artifacts"]},
-		BeforeAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
-			id := box.id(ctx)
-			open().Release(id) // what a run left that was cancelled between two calls
-			return map[string]any{"sandbox": map[string]string{"sandbox_id": id}}, nil
-		}},
-		AfterAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
-			open().Release(box.id(ctx))
-			return nil, nil
-		}},
-	}
+	m := box.holding(func(id string) { open().Release(id) })
+	m.Tools, m.State = tools, map[string]pregel.Channel{"sandbox": tool.State()["sandbox"], "artifacts": tool.State()["artifacts"]}
+	return m
 }
 
 // errNoSandbox is a mistake of the program.
@@ -216,14 +205,7 @@ func (p *Parts) Memory(o MemoryPart) []agent.Middleware {
 	learner := &memory.Learner{
 		Book: book, Dir: filepath.Join(o.Home, "memory-queue"), Log: p.log, Limits: func() memory.Limits { return limits },
 		Ask: func(ctx context.Context, prompt string) (string, error) {
-			r, err := o.Model.LLM.GenerateContent(ctx, []llms.MessageContent{llms.TextParts(llms.ChatMessageTypeHuman, prompt)}, o.Model.Options...)
-			if err != nil {
-				return "", err
-			}
-			if len(r.Choices) == 0 {
-				return "", errors.New("the model gave no answer")
-			}
-			return r.Choices[0].Content, nil
+			return Ask(ctx, o.Model, o.Model.Name, "", prompt)
 		},
 	}
 	p.g.o.Memory = Memory{

@@ -58,7 +58,7 @@ type toolbox struct {
 	groups map[string][]string // of configured tools, by name
 }
 
-// toolbox makes the middleware with the tools. Its name is DeerFlow's: its nodes acquire and release the sandbox.
+// toolbox makes the middleware with the tools. Its nodes acquire and release the sandbox.
 func (g *Graph) toolbox(s *settings.Settings, models *models, guards []agent.Middleware) (agent.Middleware, error) {
 	t := g.newToolbox(s)
 	tools := t.all(g)
@@ -71,21 +71,25 @@ func (g *Graph) toolbox(s *settings.Settings, models *models, guards []agent.Mid
 	if err != nil {
 		return agent.Middleware{}, fmt.Errorf("build subagents: %w", err)
 	}
+	m := t.holding(t.Sandbox.Release)
+	m.Tools, m.WrapModelCall, m.WrapToolCall = append(tools, sub.tool()), t.offer, t.refuse
+	return m, nil
+}
+
+// holding makes the middleware that gives a run its sandbox, and releases it. Its name is DeerFlow's.
+func (t *toolbox) holding(release func(id string)) agent.Middleware {
 	return agent.Middleware{
-		Name:  "SandboxMiddleware",
-		Tools: append(tools, sub.tool()),
+		Name: "SandboxMiddleware",
 		BeforeAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
 			id := t.id(ctx)
-			t.Sandbox.Release(id) // what a run left that was cancelled between two calls
+			release(id) // what a run left that was cancelled between two calls
 			return map[string]any{"sandbox": map[string]string{"sandbox_id": id}}, nil
 		}},
 		AfterAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
-			t.Sandbox.Release(t.id(ctx))
+			release(t.id(ctx))
 			return nil, nil
 		}},
-		WrapModelCall: t.offer,
-		WrapToolCall:  t.refuse,
-	}, nil
+	}
 }
 
 func (g *Graph) newToolbox(s *settings.Settings) *toolbox {

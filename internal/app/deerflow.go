@@ -137,16 +137,5 @@ func (s *Server) ask(ctx context.Context, m *settings.Model, system, prompt stri
 	if err != nil {
 		return "", err
 	}
-	messages := []llms.MessageContent{llms.TextParts(llms.ChatMessageTypeHuman, prompt)}
-	if system != "" {
-		messages = append([]llms.MessageContent{llms.TextParts(llms.ChatMessageTypeSystem, system)}, messages...)
-	}
-	r, err := model.LLM.GenerateContent(ctx, messages, append(model.Options, llms.WithModel(m.Model))...)
-	if err != nil {
-		return "", err
-	}
-	if len(r.Choices) == 0 {
-		return "", fmt.Errorf("model %s gave no answer", m.Name)
-	}
-	return r.Choices[0].Content, nil
+	return lead.Ask(ctx, model, m.Name, system, prompt, llms.WithModel(m.Model))
 }
