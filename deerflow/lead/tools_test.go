@@ -52,35 +52,11 @@ type world struct {
 	graph   *lead.Graph
 	options *lead.Options
 	dir     string
-	saves   saves
+	saves   checkpointer.Memory
 
 	mu     sync.Mutex
 	seen   [][]llms.MessageContent // requests to the model
 	bodies []string                // its name and parameters, of each request
-}
-
-// saves keeps checkpoints in memory.
-type saves struct{ checkpointer.Memory }
-
-func (m *saves) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	return m.LoadCheckpoint(ctx, k)
-}
-
-func (m *saves) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
-	return m.ListCheckpoints(ctx, q)
-}
-
-func (m *saves) Save(_ context.Context, saves ...graph.Save) error {
-	for _, s := range saves {
-		if s.Put != nil {
-			if err := m.PutCheckpoint(s.Put); err != nil {
-				return err
-			}
-		} else if err := m.PutWrites(s.At, s.Writes); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // last returns the text of the last request, one message a line: role, then its parts.

@@ -3,7 +3,6 @@ package sandbox_test
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/deerflow/sandbox"
+	"understudy/internal/child"
 )
 
 // On a full disk a write fails and leaves the file as it was; commands fail as they do on any machine, and the sandbox works again when there is space.
@@ -71,24 +71,13 @@ func TestTenGigabytesOfOutput(t *testing.T) { // not parallel: it measures the m
 		t.Skip("takes some seconds")
 	}
 	b := setup(t, sandbox.Options{})
-	before := resident(t)
+	before := child.ResidentMemory(os.Getpid())
 	began := time.Now()
 	out := b.run(t, "echo BEGIN; head -c 10000000000 /dev/zero; echo; echo END")
 	require.LessOrEqual(t, len([]rune(out)), 20_100)
 	require.True(t, strings.HasPrefix(out, "BEGIN"))
 	require.Contains(t, out, "END")
-	grown := resident(t) - before
+	grown := child.ResidentMemory(os.Getpid()) - before
 	t.Logf("10 GB in %s, memory grew by %d MB", time.Since(began), grown>>20)
-	require.Less(t, grown, 200<<20)
-}
-
-// resident returns the memory of this process, in bytes.
-func resident(t *testing.T) int {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/statm")
-	require.NoError(t, err)
-	fields := strings.Fields(string(text))
-	pages, err := strconv.Atoi(fields[1])
-	require.NoError(t, err)
-	return pages * os.Getpagesize()
+	require.Less(t, grown, int64(200<<20))
 }

@@ -27,26 +27,12 @@ type memory struct {
 	words []string // of summaries
 }
 
-func (m *memory) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	return m.LoadCheckpoint(ctx, k)
-}
-
-func (m *memory) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
-	return m.ListCheckpoints(ctx, q)
-}
-
-func (m *memory) Save(_ context.Context, saves ...graph.Save) error {
+func (m *memory) Save(ctx context.Context, saves ...graph.Save) error {
 	for _, s := range saves {
 		if s.Words != "" {
 			m.words = append(m.words, s.Words)
 		}
-		var err error
-		if s.Put != nil {
-			err = m.PutCheckpoint(s.Put)
-		} else {
-			err = m.PutWrites(s.At, s.Writes)
-		}
-		if err != nil {
+		if err := m.Memory.Save(ctx, s); err != nil {
 			return err
 		}
 	}

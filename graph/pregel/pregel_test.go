@@ -25,15 +25,7 @@ type memory struct {
 	fail  func(graph.Save) error
 }
 
-func (m *memory) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	return m.LoadCheckpoint(ctx, k)
-}
-
-func (m *memory) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
-	return m.ListCheckpoints(ctx, q)
-}
-
-func (m *memory) Save(_ context.Context, saves ...graph.Save) error {
+func (m *memory) Save(ctx context.Context, saves ...graph.Save) error {
 	for _, sv := range saves {
 		if m.fail != nil {
 			if err := m.fail(sv); err != nil {
@@ -44,10 +36,8 @@ func (m *memory) Save(_ context.Context, saves ...graph.Save) error {
 			m.mu.Lock()
 			m.order = append(m.order, sv.Put.Key)
 			m.mu.Unlock()
-			if err := m.PutCheckpoint(sv.Put); err != nil {
-				return err
-			}
-		} else if err := m.PutWrites(sv.At, sv.Writes); err != nil {
+		}
+		if err := m.Memory.Save(ctx, sv); err != nil {
 			return err
 		}
 	}

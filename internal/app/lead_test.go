@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,35 +25,6 @@ import (
 	"understudy/internal/config"
 	"understudy/internal/logtest"
 )
-
-// leadModel plays a provider with OpenAI's wire: it gives the replies of a script in turn, the last one repeatedly, and keeps what it is asked.
-type leadModel struct {
-	*httptest.Server
-	mu     sync.Mutex
-	script []providertest.Reply
-	asked  []gjson.Result
-}
-
-func (m *leadModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	m.mu.Lock()
-	m.asked = append(m.asked, gjson.ParseBytes(body))
-	reply := m.script[0]
-	if len(m.script) > 1 {
-		m.script = m.script[1:]
-	}
-	m.mu.Unlock()
-	reply(w, r)
-}
-
-// requests returns what was asked since the last call.
-func (m *leadModel) requests() []gjson.Result {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	asked := m.asked
-	m.asked = nil
-	return asked
-}
 
 // calling is a reply with calls of tools: pairs of name and arguments. Their ids are call_0, call_1, … with a prefix.
 func calling(prefix string, calls ...string) providertest.Reply {
@@ -76,7 +46,7 @@ func failing(status int, text string) providertest.Reply {
 // leadWorld is a server with DeerFlow's agent, its model, and a thread.
 type leadWorld struct {
 	*gatewayUser
-	model  *leadModel
+	model  *providertest.Script
 	home   string
 	log    *logtest.Buffer
 	thread string
@@ -85,9 +55,9 @@ type leadWorld struct {
 // serveLead starts a server for a config.yaml, to which the model is added. files are further ones of its folder; %MODEL in them is the address of the model.
 func serveLead(t *testing.T, text string, files map[string]string, script ...providertest.Reply) *leadWorld {
 	t.Helper()
-	m := &leadModel{script: script}
-	m.Server = httptest.NewServer(m)
-	t.Cleanup(m.Close)
+	m := &providertest.Script{Replies: script}
+	h := httptest.NewServer(m)
+	t.Cleanup(h.Close)
 	dir, home := t.TempDir(), t.TempDir()
 	all := map[string]string{"config.yaml": fmt.Sprintf(`
 config_version: 34
@@ -97,7 +67,7 @@ tools:
   - {name: read_file, group: a, use: "deerflow.sandbox.tools:read_file_tool"}
   - {name: write_file, group: a, use: "deerflow.sandbox.tools:write_file_tool"}
   - {name: bash, group: a, use: "deerflow.sandbox.tools:bash_tool"}
-%s`, m.URL, text)}
+%s`, h.URL, text)}
 	for name, content := range files {
 		all[name] = content
 	}
@@ -261,7 +231,7 @@ func TestLeadUploads(t *testing.T) {
 	l := w.turn(`{"role":"human","content":"look","additional_kwargs":{"files":[{"filename":"data.csv"},{"filename":"../data.csv"},{"filename":"ghost.csv"}]}}`, `{}`)
 	require.Equal(t, `["data.csv"]`, l.values.Get("uploaded_files.#.filename").Raw)
 	require.Equal(t, "look", l.messages("human")[0].Get("content").Str)
-	asked := texts(w.model.requests()[0])
+	asked := texts(w.model.Taken()[0])
 	last := asked[len(asked)-1]
 	require.Contains(t, last, "<current_uploads>")
 	require.Contains(t, last, "data.csv (0.0 KB)")
@@ -275,12 +245,12 @@ func TestLeadDanglingCalls(t *testing.T) {
 	t.Parallel()
 	w := serveLead(t, off, nil, providertest.Answer("done"))
 	w.turn("hi", `{}`)
-	w.model.requests()
+	w.model.Taken()
 	status, answer := w.ask("POST", "/api/langgraph/threads/"+w.thread+"/state", `{"values":{"messages":[{"role":"human","content":"a"},{"role":"ai","content":"","tool_calls":[{"name":"ls","args":{},"id":"c9"}]}]},"as_node":"tools"}`)
 	require.Equal(t, 200, status, answer)
 	l := w.turn("b", `{}`)
 	require.Empty(t, l.messages("tool"))
-	asked := texts(w.model.requests()[0])
+	asked := texts(w.model.Taken()[0])
 	require.Contains(t, asked, "tool: [Tool call was interrupted and did not return a result.]")
 	at := slices.Index(asked, "tool: [Tool call was interrupted and did not return a result.]")
 	require.Equal(t, "assistant: ", asked[at-1])
@@ -304,17 +274,17 @@ func TestLeadErrorsOfTheModel(t *testing.T) {
 		require.True(t, c.Get("wait_ms").Exists() && c.Get("reason").Exists() && c.Get("message").Exists(), c.Raw)
 	}
 	for _, text := range []string{"authentication or access is invalid", "out of quota", "LLM request failed: no such parameter"} {
-		w.model.requests()
+		w.model.Taken()
 		l = w.turn("next", `{}`)
 		require.Contains(t, l.last().Get("content").Str, text)
 		require.True(t, l.last().Get("additional_kwargs.deerflow_error_fallback").Bool())
 		require.NotEmpty(t, l.failed)
-		require.Len(t, w.model.requests(), 1, "what does not pass is not repeated")
+		require.Len(t, w.model.Taken(), 1, "what does not pass is not repeated")
 	}
 	for _, want := range []int{3, 3, 0} { // the third is refused by the circuit breaker
 		l = w.turn("again", `{}`)
 		require.Contains(t, l.last().Get("content").Str, "unavailable")
-		require.Len(t, w.model.requests(), want)
+		require.Len(t, w.model.Taken(), want)
 	}
 }
 
@@ -377,7 +347,7 @@ func TestLeadToolsOfServers(t *testing.T) {
 	offered := func(r gjson.Result) bool {
 		return slices.ContainsFunc(r.Get("tools.#.function.name").Array(), func(n gjson.Result) bool { return n.Str == "sky_weather" })
 	}
-	asked := w.model.requests()
+	asked := w.model.Taken()
 	require.Len(t, asked, 4)
 	require.Equal(t, []bool{false, false, true, true}, []bool{offered(asked[0]), offered(asked[1]), offered(asked[2]), offered(asked[3])})
 }
@@ -392,7 +362,7 @@ func TestLeadSummaries(t *testing.T) {
 	l := w.turn("c", `{}`)
 	require.Contains(t, l.nodes, "DeerFlowSummarizationMiddleware.before_model")
 	require.Contains(t, l.values.Get("summary_text").Str, "THE SUMMARY")
-	asked := w.model.requests()
+	asked := w.model.Taken()
 	last := strings.Join(texts(asked[len(asked)-1]), "\n")
 	require.Contains(t, last, "THE SUMMARY")
 	require.NotContains(t, last, "user: a\n")
@@ -414,7 +384,7 @@ func TestLeadPlans(t *testing.T) {
 		require.Contains(t, r.Get("content").Str, "should never be called multiple times in parallel")
 	}
 	require.JSONEq(t, `[{"content":"buy milk","status":"pending"}]`, l.values.Get("todos").Raw)
-	asked := w.model.requests()
+	asked := w.model.Taken()
 	require.Len(t, asked, 5, "two plans, the answer, and twice sent back")
 	for _, r := range asked[3:] {
 		list := texts(r)
@@ -465,13 +435,13 @@ func TestLeadTitleAndMemory(t *testing.T) {
 		_, answer := w.ask("GET", "/api/memory", "")
 		return strings.Contains(answer, "The user is called Ann")
 	}, 30*time.Second, 20*time.Millisecond)
-	asked := w.model.requests()
+	asked := w.model.Taken()
 	require.Contains(t, texts(asked[2])[0], "I am Ann")
 	system := texts(asked[0])[0]
 
 	w.begin()
 	w.turn("Who am I?", `{}`)
-	asked = w.model.requests()
+	asked = w.model.Taken()
 	now := texts(asked[0])
 	require.Equal(t, system, now[0], "the instructions of a configuration never change")
 	require.Contains(t, strings.Join(now[1:], "\n"), "The user is called Ann")
@@ -491,15 +461,15 @@ func TestLeadImages(t *testing.T) {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.png"), []byte("\x89PNG\r\n\x1a\nrest"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "b.png"), []byte("no image"), 0o600))
-	w.model.requests()
+	w.model.Taken()
 	l := w.turn("look", `{}`)
 	require.Equal(t, "Successfully read image", l.messages("tool")[0].Get("content").Str)
 	require.Contains(t, l.messages("tool")[1].Get("content").Str, "Error")
-	asked := w.model.requests()
+	asked := w.model.Taken()
 	require.Equal(t, 1, strings.Count(asked[1].Raw, "data:image/png;base64,"))
 	require.NotContains(t, l.values.Raw, "base64")
 	w.turn("and now?", `{}`)
-	require.NotContains(t, w.model.requests()[0].Raw, "base64")
+	require.NotContains(t, w.model.Taken()[0].Raw, "base64")
 }
 
 // Row 17: a model that repeats itself is warned once, in a request; then its calls are taken away, and the run ends with an answer.
@@ -510,7 +480,7 @@ func TestLeadLoops(t *testing.T) {
 	require.Empty(t, l.failed)
 	require.Contains(t, l.last().Get("content").Str, "[FORCED STOP]")
 	require.Empty(t, l.last().Get("tool_calls").Array())
-	asked := w.model.requests()
+	asked := w.model.Taken()
 	require.Len(t, asked, 5)
 	for i, r := range asked {
 		require.Equal(t, i == 3, strings.Contains(r.Raw, "LOOP DETECTED"), "request %d", i)
@@ -518,14 +488,14 @@ func TestLeadLoops(t *testing.T) {
 	require.NotContains(t, l.values.Raw, "LOOP DETECTED")
 }
 
-// Row 18: a question ends the run, which succeeds; the next message goes on.
+// Row 18: a question ends the run, which succeeds; the next message continues it.
 func TestLeadClarification(t *testing.T) {
 	t.Parallel()
 	w := serveLead(t, off, nil,
 		calling("a", "ask_clarification", `{"question":"Which?","clarification_type":"approach_choice","context":"Two ways.","options":["this","that"]}`), providertest.Answer("done"))
 	l := w.turn("go", `{}`)
 	require.Empty(t, l.failed)
-	require.Len(t, w.model.requests(), 1)
+	require.Len(t, w.model.Taken(), 1)
 	require.Equal(t, "tool", l.last().Get("type").Str)
 	require.Equal(t, "clarification:a_0", l.last().Get("id").Str)
 	text := l.last().Get("content").Str
@@ -536,6 +506,6 @@ func TestLeadClarification(t *testing.T) {
 	require.Equal(t, "success", gjson.Get(answer, "0.status").Str)
 	l = w.turn("this", `{}`)
 	require.Equal(t, "done", l.last().Get("content").Str)
-	list := texts(w.model.requests()[0])
+	list := texts(w.model.Taken()[0])
 	require.Equal(t, "user: this", list[len(list)-1])
 }

@@ -1,7 +1,6 @@
 package graphs
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,70 +25,30 @@ import (
 	"understudy/internal/config"
 )
 
-// partsWorld is a declared agent whose model plays a script and keeps what it is asked.
+// partsWorld is a declared agent whose model plays a script.
 type partsWorld struct {
 	t     *testing.T
 	dir   string
 	agent *agent.Agent
-	saves saves
-
-	mu     sync.Mutex
-	script []providertest.Reply
-	asked  []gjson.Result
-}
-
-// saves keeps checkpoints in memory.
-type saves struct{ checkpointer.Memory }
-
-func (m *saves) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	return m.LoadCheckpoint(ctx, k)
-}
-
-func (m *saves) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
-	return m.ListCheckpoints(ctx, q)
-}
-
-func (m *saves) Save(_ context.Context, saves ...graph.Save) error {
-	for _, s := range saves {
-		if s.Put != nil {
-			if err := m.PutCheckpoint(s.Put); err != nil {
-				return err
-			}
-		} else if err := m.PutWrites(s.At, s.Writes); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *partsWorld) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	w.mu.Lock()
-	w.asked = append(w.asked, gjson.ParseBytes(body))
-	reply := w.script[0]
-	if len(w.script) > 1 {
-		w.script = w.script[1:]
-	}
-	w.mu.Unlock()
-	reply(out, r)
+	saves checkpointer.Memory
+	model providertest.Script
 }
 
 // request returns the n-th request as text; negative numbers count from the end.
 func (w *partsWorld) request(n int) gjson.Result {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	asked := w.model.Asked()
 	if n < 0 {
-		n += len(w.asked)
+		n += len(asked)
 	}
-	require.Less(w.t, n, len(w.asked))
-	return w.asked[n]
+	require.Less(w.t, n, len(asked))
+	return asked[n]
 }
 
 // withParts declares an agent with middleware. %DIR% in it is a new folder, with a skill in skills/.
 func withParts(t *testing.T, middleware string, script ...providertest.Reply) *partsWorld {
 	t.Helper()
-	w := &partsWorld{t: t, dir: t.TempDir(), script: script}
-	h := httptest.NewServer(w)
+	w := &partsWorld{t: t, dir: t.TempDir(), model: providertest.Script{Replies: script}}
+	h := httptest.NewServer(&w.model)
 	t.Cleanup(h.Close)
 	w.write("skills/cook/SKILL.md", "---\nname: cook\ndescription: Cooks.\nallowed-tools: [read_file]\n---\nBoil water.\n")
 	w.write("langgraph.json", `{"graphs": {"a": {"agent": {"model": {"name": "openai:m", "base_url": "`+h.URL+`", "images": true}, "prompt": "PROMPT", "tools": ["calculator"], "middleware": `+middleware+`}}}}`)
