@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A program without the pages says so where they would be, leads nobody there, and has the rest of the API.
+// A program without the pages says so at their address, does not redirect browsers to it, and has the rest of the API.
 func TestWithoutStudio(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "/agents"} {

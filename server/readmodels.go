@@ -66,18 +66,3 @@ func (h *readModelHandlers) recent(model string, answer func([]byte, []readmodel
 		return web.SendJSON(c, answer(nil, page, h.cursors.Seal(compat.PlaceText(next))))
 	}
 }
-
-// queriesOf returns what reads a parameter of a query, with the places in lists that cursors has sealed opened.
-func queriesOf(c *fiber.Ctx, cursors *cursor.Sealer) func(name string) []string {
-	return func(name string) []string {
-		values := web.Queries(c, name)
-		if name != "before" && name != "after" {
-			return values
-		}
-		opened := make([]string, len(values))
-		for i, v := range values {
-			opened[i] = cursors.Open(v)
-		}
-		return opened
-	}
-}

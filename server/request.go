@@ -14,6 +14,7 @@ import (
 	"understudy/compat"
 	"understudy/eventstore/overlay"
 	"understudy/id"
+	"understudy/internal/cursor"
 	"understudy/internal/idempotency"
 	"understudy/internal/logctx"
 	"understudy/server/internal/connection"
@@ -136,4 +137,19 @@ func owner(ctx context.Context) string {
 		return actor.Identity
 	}
 	return ""
+}
+
+// queriesOf returns what reads a parameter of a query, with the places in lists that cursors has sealed opened.
+func queriesOf(c *fiber.Ctx, cursors *cursor.Sealer) func(name string) []string {
+	return func(name string) []string {
+		values := web.Queries(c, name)
+		if name != "before" && name != "after" {
+			return values
+		}
+		opened := make([]string, len(values))
+		for i, v := range values {
+			opened[i] = cursors.Open(v)
+		}
+		return opened
+	}
 }

@@ -254,7 +254,7 @@ func TestNoUserMakesAssistantsOfTheSystem(t *testing.T) {
 	hidden()
 }
 
-// A list may end at a row of somebody else: where it continues is sealed, and each page still follows the one before.
+// A page may end at a row of another user: its `next` is sealed, and each page still follows the one before.
 func TestPlacesInListsAreSealed(t *testing.T) {
 	t.Parallel()
 	v := &village{t: t, url: villageOf(t, native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}, nil).url()}

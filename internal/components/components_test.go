@@ -57,7 +57,7 @@ func TestBundle(t *testing.T) {
 	require.Contains(t, js, `"development"`)
 	require.NotContains(t, js, "a second React")
 	require.Contains(t, string(b.Assets["entrypoint.css"].Body), "data:image/svg+xml")
-	require.NotContains(t, js, p.Dir, "paths of the machine are nobody's business")
+	require.NotContains(t, js, p.Dir, "a bundle must not contain paths of the machine")
 
 	p.Minify = true
 	small, _, err := build(t, p)

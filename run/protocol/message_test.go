@@ -317,7 +317,7 @@ func TestFilterNamespaces(t *testing.T) {
 	}
 }
 
-// TestFilterCustom selects what graphs send on channels with a name, which have one event whoever asked for it.
+// TestFilterCustom selects events of named channels, each once, whichever filters match it.
 func TestFilterCustom(t *testing.T) {
 	t.Parallel()
 	source, records := oneRun("custom", "1", graph.ModeChannels, `{"name":"a","payload":2}`, graph.ModeChannels, `{"name":"","payload":3}`, graph.ModeChannels, `{"name":"a:b","payload":4}`)

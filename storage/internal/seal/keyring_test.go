@@ -257,7 +257,7 @@ func TestKeysAreFoundByID(t *testing.T) {
 		_, err = opened(two, t.Context(), b)
 		require.ErrorIs(t, err, seal.ErrUnknownKey)
 	}
-	require.LessOrEqual(t, at.read, len(at.rows), "one that nobody has is looked for once")
+	require.LessOrEqual(t, at.read, len(at.rows), "a missing key is looked up once")
 }
 
 // A form of a key that is too long is not stored.

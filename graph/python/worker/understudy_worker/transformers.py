@@ -146,7 +146,7 @@ class Spoken:
 
     id: str | None
     metadata: dict
-    told: dict = field(default_factory=dict)  # what its start said of the model
+    about_model: dict = field(default_factory=dict)  # response metadata that its start had
     blocks: dict[int, Block] = field(default_factory=dict)
 
     def chunk(self, event: dict) -> AIMessageChunk | None:
@@ -154,8 +154,8 @@ class Spoken:
         match event["event"]:
             case "message-start":
                 about = event.get("metadata") or {}
-                self.told = {k: about[v] for k, v in (("model_provider", "provider"), ("model_name", "model")) if about.get(v)}
-                return self._made(response_metadata=dict(self.told))
+                self.about_model = {k: about[v] for k, v in (("model_provider", "provider"), ("model_name", "model")) if about.get(v)}
+                return self._made(response_metadata=dict(self.about_model))
             case "content-block-start":
                 return self._start(event["index"], event["content"])
             case "content-block-delta":
@@ -169,7 +169,7 @@ class Spoken:
             case "message-finish":
                 return self._made(
                     usage_metadata=_usage(event.get("usage")),
-                    response_metadata={k: v for k, v in (event.get("metadata") or {}).items() if self.told.get(k) != v},
+                    response_metadata={k: v for k, v in (event.get("metadata") or {}).items() if self.about_model.get(k) != v},
                     additional_kwargs=dict(event.get("additional_kwargs") or {}),
                     chunk_position="last",
                 )
