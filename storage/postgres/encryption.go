@@ -39,16 +39,11 @@ func (s *Store) useKeys(ctx context.Context, opts Options) (*seal.Keyring, error
 // keyTable implements seal.Table.
 type keyTable struct{ store *Store }
 
-// Rows implements seal.Table. It has a connection of its own: those of the pool may all be waiting for a data key.
-func (t keyTable) Rows(ctx context.Context, from, below string, fn func(key, value string) error) (err error) {
+// Rows implements seal.Table.
+func (t keyTable) Rows(ctx context.Context, from, below string, fn func(key, value string) error) error {
 	ctx, cancel := t.store.patient(ctx)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, t.store.pool.Config().ConnConfig)
-	if err != nil {
-		return classify(err)
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	found, err := conn.Query(ctx, `SELECT key, value FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2 ORDER BY key COLLATE "C"`, from, below)
+	found, err := t.store.aside.Query(ctx, `SELECT key, value FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2 ORDER BY key COLLATE "C"`, from, below)
 	if err != nil {
 		return classify(err)
 	}
@@ -79,7 +74,7 @@ func (t keyTable) Put(ctx context.Context, rows map[string]string, replace bool)
 	}
 	ctx, cancel := t.store.patient(ctx)
 	defer cancel()
-	_, err := t.store.pool.Exec(ctx, text, keys, values)
+	_, err := t.store.aside.Exec(ctx, text, keys, values)
 	return classify(err)
 }
 
@@ -106,37 +101,74 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	if err := s.clearSearch(ctx); err != nil {
 		return 0, err
 	}
-	found, err := s.pool.Query(ctx, `SELECT c.relname, a.attname, a.atttypid = 'jsonb'::regtype FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+	columns, err := s.secrets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	// A server may copy a value to a place that was passed, so nothing is left only when all places were passed once more and none had changed.
+	for pass := 1; ; pass++ {
+		n, err := s.encryptAll(ctx, columns)
+		if changed += n; err != nil {
+			return changed, err
+		}
+		if n == 0 && pass > 1 {
+			return changed, s.hideNames(ctx)
+		}
+		if pass > encryptPasses {
+			return changed, errStillStale
+		}
+		// Transactions that may have read a value before it was encrypted have ended after this.
+		if err := s.write(ctx, func(tx *Tx) error {
+			tx.lockEverything()
+			return tx.send()
+		}); err != nil {
+			return changed, err
+		}
+	}
+}
+
+// encryptPasses is how many passes find something before it is clear that it does not end.
+const encryptPasses = 10
+
+var errStillStale = errors.New("values that are not encrypted with the current key keep appearing: a server or another program writes into the database without it; " +
+	"give all the same LANGGRAPH_AES_KEY, restart them, and run this again")
+
+// secrets returns the columns with content.
+func (s *Store) secrets(ctx context.Context) ([]secret, error) {
+	found, err := s.pool.Query(ctx, `SELECT c.relname, a.attname, a.atttypid = 'jsonb'::regtype, k.names, k.types FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid, LATERAL (
+			SELECT coalesce(array_agg(k.attname::text ORDER BY place), '{}') names, coalesce(array_agg(format_type(k.atttypid, NULL) ORDER BY place), '{}') types
+			FROM pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY p (number, place), pg_attribute k WHERE i.indrelid = c.oid AND i.indisprimary AND k.attrelid = c.oid AND k.attnum = p.number) k
 		WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid IN ('bytea'::regtype, 'jsonb'::regtype)
 		AND c.oid IN (SELECT to_regclass(t) FROM unnest($1::text[]) t) ORDER BY 1, 2`, secretTables)
 	if err != nil {
-		return 0, classify(err)
+		return nil, classify(err)
 	}
 	columns, err := pgx.CollectRows(found, pgx.RowToStructByPos[secret])
-	if err != nil {
-		return 0, classify(err)
-	}
 	for _, c := range columns {
-		last := "(0,0)"
-		for last != "" {
+		if len(c.Key) == 0 {
+			return nil, fmt.Errorf("the table %s has no primary key", c.Table)
+		}
+	}
+	return columns, classify(err)
+}
+
+// encryptAll encrypts once what has not the current key, and returns the number of values.
+func (s *Store) encryptAll(ctx context.Context, columns []secret) (changed int, err error) {
+	for _, c := range columns {
+		for from := (place{limit: encryptBatch}); !from.end; {
 			var n int
-			err := s.write(ctx, func(tx *Tx) (err error) {
-				var next string
-				if n, next, err = tx.encrypt(c, last); err == nil {
-					last = next
-				}
+			var next place // set by fn, which may run again
+			if err := s.write(ctx, func(tx *Tx) (err error) {
+				n, next, err = tx.encrypt(c, from)
 				return err
-			})
-			if changed += n; err != nil {
+			}); err != nil {
 				return changed, fmt.Errorf("encrypt %s.%s: %w", c.Table, c.Column, err)
 			}
+			changed, from = changed+n, next
 		}
 	}
 	n, err := s.SealCompletions(ctx)
-	if changed += n; err != nil {
-		return changed, err
-	}
-	return changed, s.hideNames(ctx)
+	return changed + n, err
 }
 
 // Encrypts implements relational.Writer.
@@ -167,58 +199,108 @@ func (s *Store) hideNames(ctx context.Context) error {
 var secretTables = strings.Fields(`checkpoints checkpoint_blobs checkpoint_writes snapshots shapes answers list_parts assistants assistant_versions threads runs run_kwargs
 	run_completions crons outbox stream_records store_items event_bodies events transcript_nodes upstream_deleted update_queue model_calls run_spans sessions usage_ended servers server_logs`)
 
-// secret is a column with bytes, or JSON.
+// secret is a column with bytes, or JSON, in a table with a primary key of columns Key.
 type secret struct {
 	Table, Column string
 	JSON          bool
+	Key, Types    []string
 }
 
-// encryptBatch is how many rows a transaction encrypts.
-const encryptBatch = 500
+// place is where a walk over a table continues.
+type place struct {
+	after []string // the key of the last row; nil at the beginning
+	limit int      // of rows
+	end   bool
+}
 
-// encrypt encrypts the rows of a column behind a place, and returns the last place; "" when there is nothing behind.
-func (tx *Tx) encrypt(c secret, after string) (changed int, last string, err error) {
-	type found struct {
-		at    string
-		value any
-	}
-	var list []found
-	count := 0
+const (
+	// encryptBatch is how many rows a transaction encrypts, encryptBytes after how many bytes it looks at no more.
+	encryptBatch = 500
+	encryptBytes = 4 << 20
+)
+
+// query returns the statement that reads the rows behind a place, locked. It follows the primary key, which stays whatever servers write into other columns.
+func (c secret) query(from place) (text string, args []any) {
 	column := pgx.Identifier{c.Column}.Sanitize()
+	var keys, texts, after []string
+	for i, name := range c.Key {
+		name = pgx.Identifier{c.Table, name}.Sanitize() // without its table ORDER BY would mean the text
+		keys, texts, after = append(keys, name), append(texts, name+"::text"), append(after, fmt.Sprintf("$%d::text::%s", i+1, c.Types[i]))
+	}
+	key, behind := strings.Join(keys, ", "), ""
+	if from.after != nil {
+		behind = fmt.Sprintf("(%s) > (%s) AND ", key, strings.Join(after, ", "))
+		for _, value := range from.after {
+			args = append(args, value)
+		}
+	}
+	return fmt.Sprintf("SELECT %s, %s FROM %s WHERE %s%s IS NOT NULL ORDER BY %s LIMIT %d FOR UPDATE", strings.Join(texts, ", "), column, c.Table, behind, column, key, from.limit), args
+}
+
+// update returns the statement that replaces a value; its arguments are the key and the value.
+func (c secret) update() string {
+	var is []string
+	for i, name := range c.Key {
+		is = append(is, fmt.Sprintf("%s = $%d::text::%s", pgx.Identifier{name}.Sanitize(), i+1, c.Types[i]))
+	}
+	return fmt.Sprintf("UPDATE %s SET %s = $%d WHERE %s", c.Table, pgx.Identifier{c.Column}.Sanitize(), len(is)+1, strings.Join(is, " AND "))
+}
+
+// encrypt encrypts the rows of a column behind a place, and returns the next place.
+func (tx *Tx) encrypt(c secret, from place) (changed int, next place, err error) {
 	deep, members, encode := "", seal.MetadataMembers, tx.metadataJSON
 	if c.Column == "checkpoint" {
 		deep, members, encode = seal.Deep, seal.CheckpointMembers, tx.checkpointJSON
 	}
-	ring := tx.ring
-	text := fmt.Sprintf("SELECT ctid::text, %s FROM %s WHERE ctid > $1::tid AND %s IS NOT NULL ORDER BY ctid LIMIT %d FOR UPDATE", column, c.Table, column, encryptBatch)
+	ring, col := tx.ring, len(c.Key)
+	var list [][]any // arguments of update
+	count, bytes := 0, 0
+	// Without statistics Postgres would rather sort the table than follow its key.
+	if err := tx.exec("SET LOCAL enable_sort = off"); err != nil {
+		return 0, from, err
+	}
+	if err := tx.exec("SET LOCAL enable_bitmapscan = off"); err != nil {
+		return 0, from, err
+	}
+	text, args := c.query(from)
 	err = tx.query(text, func(r *row) error {
 		count++
-		last = r.Text(0)
-		raw := append([]byte(nil), r.values[1]...)
+		next.after = make([]string, col)
+		update := make([]any, col, col+1)
+		for i := range col {
+			next.after[i] = r.Text(i)
+			update[i] = next.after[i]
+		}
+		raw := append([]byte(nil), r.values[col]...)
 		switch {
 		case c.JSON:
-			if r.fields[1].Format == pgx.BinaryFormatCode {
+			if r.fields[col].Format == pgx.BinaryFormatCode {
 				raw = raw[1:]
 			}
 			if !ring.JSONCurrent(raw, deep, members...) {
-				list = append(list, found{last, encode(r.Bytes(1))})
+				list = append(list, append(update, encode(r.Bytes(col))))
 			}
 		case !ring.Current(raw):
-			list = append(list, found{last, r.Bytes(1)})
+			list = append(list, append(update, r.Bytes(col)))
+		}
+		if bytes += len(raw); bytes > encryptBytes {
+			return errStop
 		}
 		return nil
-	}, after)
+	}, args...)
 	if err != nil {
-		return 0, "", err
+		return 0, from, err
 	}
-	for _, f := range list {
-		if err := tx.exec(fmt.Sprintf("UPDATE %s SET %s = $2 WHERE ctid = $1::tid", c.Table, column), f.at, f.value); err != nil {
-			return changed, "", err
+	for _, args := range list {
+		if err := tx.exec(c.update(), args...); err != nil {
+			return 0, from, err
 		}
-		changed++
 	}
-	if count == 0 {
-		last = ""
+	switch {
+	case bytes > encryptBytes: // what was read behind is thrown away: next time fewer rows
+		next.limit = count
+	default:
+		next.limit, next.end = min(2*from.limit, encryptBatch), count < from.limit
 	}
-	return changed, last, nil
+	return len(list), next, nil
 }

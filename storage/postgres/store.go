@@ -87,6 +87,7 @@ type Store struct {
 	log     *slog.Logger
 	metrics *measure.Metrics
 	pool    *pgxpool.Pool
+	aside   *pgxpool.Pool // for the table meta: the connections of pool may all be waiting for a data key
 	lists   *lists
 	now     func() time.Time
 	changed func([]id.Thread)
@@ -164,27 +165,45 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 	if opts.Registry != nil {
 		opts.Registry.MustRegister(newPoolMetrics(pool))
 	}
-	s := newStore(opts, pool, layout)
+	s, err := newStore(ctx, opts, pool, layout)
+	if err != nil {
+		pool.Close()
+		return nil, fail(err)
+	}
 	measure.Writable(opts.Registry, func() bool { return s.refusal.known() })
 	if s.keys, err = s.useKeys(ctx, opts); err != nil {
-		pool.Close()
+		s.closePools()
 		return nil, fail(err)
 	}
 	s.Hidden = s.keys.Hidden()
 	return s, nil
 }
 
+// asideConnections bounds the connections for the table meta. They close when they are idle.
+const asideConnections = 2
+
 // newStore returns a store on an open pool.
-func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
+func newStore(ctx context.Context, opts Options, pool *pgxpool.Pool, layout string) (*Store, error) {
+	config := pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns, config.MaxConnIdleTime = asideConnections, 0, 0, time.Minute
+	aside, err := newPool(ctx, config)
+	if err != nil {
+		return nil, err
+	}
 	s := &Store{
 		copyRows: rows.CopyRows, scans: scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
 		copies:  make(chan struct{}, max(1, min(copiesAtOnce, int(pool.Config().MaxConns)/4))),
-		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, lists: newLists(layout == layoutLangGraph), now: opts.Now,
+		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, aside: aside, lists: newLists(layout == layoutLangGraph), now: opts.Now,
 		changed: opts.Changed, touched: opts.Touched, heard: opts.Heard, self: string(id.NewRun()),
 		refusal: refusal{tryRoom: tryRoom, askAgain: askAgain}, patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}
 	s.Store = relational.NewStore(database{s}, opts.Now)
-	return s
+	return s, nil
+}
+
+func (s *Store) closePools() {
+	s.pool.Close()
+	s.aside.Close()
 }
 
 // patienceFor returns the patience for a statement_timeout as Postgres prints it.
@@ -311,6 +330,6 @@ func configure(opts *Options) (*pgxpool.Config, error) {
 
 // Close waits for reads and writes that have begun. Further calls do nothing.
 func (s *Store) Close() error {
-	s.pool.Close()
+	s.closePools()
 	return s.keys.Close()
 }

@@ -50,12 +50,16 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, classify(err))
 	}
+	s, err := newStore(ctx, opts, pool, layoutCompact)
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
 	defer func() {
 		if err != nil {
-			pool.Close()
+			s.closePools()
 		}
 	}()
-	s := newStore(opts, pool, layoutCompact)
 	known, at := len(migrations()), 0
 	d := &Database{store: s}
 	var unknown int
