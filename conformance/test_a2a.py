@@ -317,6 +317,9 @@ async def test_bad_push_configurations(http, client):
 async def rpc(http, a, method, params, **more):
     r = await http.post(f"/a2a/{a}", json={"jsonrpc": "2.0", "id": "1", "method": method, "params": params} | more)
     assert r.status_code == 200, r.text
+    if r.headers["content-type"].startswith("text/event-stream"):
+        [event] = parse_sse(r.text)
+        return event.data
     return r.json()
 
 
@@ -360,14 +363,14 @@ async def test_bad_requests(http, client):
         for params in ({}, None, {"id": 1}, {"id": {}}):
             assert (await rpc(http, a, method, params))["error"]["code"] == -32602, (method, params)
     good = by_hand("x")["message"]
-    for change, code in [({"parts": []}, -32602), ({"parts": None}, -32602), ({"parts": [1]}, -32602), ({"parts": [{"kind": "video"}]}, -32005), ({"messageId": ""}, -32602),
-                         ({"parts": [{"kind": "text"}]}, -32602), ({"parts": [{"kind": "file", "file": {}}]}, -32602), ({"parts": [{"kind": "data", "data": 1}]}, -32602),
+    for change, code in [({"parts": []}, -32602), ({"parts": None}, -32602), ({"parts": [1]}, -32005), ({"parts": "x"}, -32602), ({"contextId": 1}, -32602), ({"taskId": 1}, -32602), ({"parts": [{"kind": "video"}]}, -32005), ({"messageId": ""}, -32602),
+                         ({"parts": [{"kind": "text"}]}, -32005), ({"parts": [{"kind": "file", "file": {}}]}, -32602), ({"parts": [{"kind": "data", "data": 1}]}, -32005),
                          ({"contextId": "x"}, -32602), ({"taskId": "x"}, -32001), ({"role": "wizard"}, -32602), ({"messageId": "x" * 5000}, -32602)]:
         for method in ("message/send", "message/stream", "SendMessage"):
             assert (await rpc(http, a, method, {"message": good | change}))["error"]["code"] == code, change
     for conf in (1, {"historyLength": -1}, {"historyLength": "x"}, {"historyLength": 0.5}):
         assert (await rpc(http, a, "message/send", {"message": good, "configuration": conf}))["error"]["code"] == -32602, conf
-    for raw, code in [("{", -32700), ("[]", -32600), ("{}", -32600), ('{"jsonrpc":"2.0","method":"tasks/get"}', -32600), ("[" * 1_000_000, -32700), ('{"a":' * 100_000, -32700),
+    for raw, code in [("{", -32700), ("[]", -32600), ("{}", -32600), ('{"jsonrpc":"2.0","id":[1],"method":"tasks/get"}', -32600), ('{"jsonrpc":"2.0","method":"tasks/get"}', -32602), ('{"jsonrpc":"2.0","id":1,"method":5}', -32601), ("[" * 1_000_000, -32700), ('{"a":' * 100_000, -32700),
                       ('{"jsonrpc":"2.0","id":1,"method":"nope"}', -32601), ('{"jsonrpc":"2.0","id":"' + "x" * 9000 + '","method":"tasks/get"}', -32600)]:
         r = await http.post(f"/a2a/{a}", content=raw)
         assert r.status_code == 200 and r.json()["error"]["code"] == code, raw[:50]
@@ -415,10 +418,13 @@ async def test_a_waiting_task_is_shown_as_such_at_once(http, client):
     assert states[-1] == "input-required"
 
 
-async def test_the_default_assistant_has_its_graphs_name(http, client):
+async def test_cards(http, client):
     a = await assistant(client, "agent")
-    assert (await http.get("/a2a/agent")).json()["url"].endswith(f"/a2a/{a}")
     assert (await http.get("/.well-known/agent-card.json")).status_code == 400
+    for path in ("/a2a/agent", "/.well-known/agent-card.json?assistant_id=agent"):
+        r = await http.get(path)
+        assert r.status_code == 400 and r.json()["error"] == {"code": -32602, "message": "Failed to get assistant 'agent': Invalid assistant ID: must be a UUID"}
+    assert (await rpc(http, "agent", "message/send", by_hand("x")))["error"]["message"] == "Invalid assistant ID: must be a UUID"
     for path in (f"/a2a/{a}/.well-known/agent.json", f"/a2a/{a}/.well-known/agent-card.json", f"/api/langgraph/a2a/{a}"):
         card = (await http.get(path)).json()
         assert card["capabilities"]["streaming"] is True and card["skills"][0]["metadata"]["inputSchema"]["supportsA2A"] is True

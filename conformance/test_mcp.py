@@ -51,7 +51,7 @@ async def test_tools_and_results():
         result = await server.call_tool("echo", {"n": 1})
         assert not result.is_error and result.structured_content["n"] == 2 and "'n': 2" in result.content[0].text
         failed = await server.call_tool("failing", {"kind": "value"})
-        assert failed.is_error and failed.content[0].text == "ValueError: boom: node failed"
+        assert failed.is_error and [c.text for c in failed.content] == ["ValueError"] and failed.meta["message"] == "boom: node failed"
         with pytest.raises(mcp.MCPError, match="Unknown tool: nope"):
             await server.call_tool("nope")
 

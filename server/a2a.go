@@ -53,15 +53,15 @@ func (h *a2aHandlers) routes(route register) {
 	})
 }
 
-// agent returns the assistant that has an ID, or is the default one of a graph.
+// agent returns the assistant that has an ID.
 func (h *a2aHandlers) agent(ctx context.Context, name string) (*assistant.Assistant, error) {
 	key := id.Assistant(id.Canonical(name))
 	if key == "" {
-		key = id.DefaultAssistant(name)
+		return nil, a2a.ErrAssistantID
 	}
 	a, err := h.assistants.Get(ctx, key)
 	if fault.Is(err, fault.NotFound) {
-		return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "Assistant '" + web.Bounded(name, 100) + "' not found"}
+		return nil, a2a.NoAssistant(name)
 	}
 	return a, err
 }
@@ -76,7 +76,11 @@ func (h *a2aHandlers) baseURL(c *fiber.Ctx) string {
 func (h *a2aHandlers) card(c *fiber.Ctx, name string) error {
 	a, err := h.agent(c.UserContext(), name)
 	if refused := (*a2a.Error)(nil); errors.As(err, &refused) {
-		return web.SendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError(refused.Message))
+		text := refused.Message
+		if errors.Is(err, a2a.ErrAssistantID) {
+			text = "Failed to get assistant '" + web.Bounded(name, 100) + "': " + text
+		}
+		return web.SendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError(text))
 	}
 	if err != nil {
 		return err
@@ -120,6 +124,9 @@ func (h *a2aHandlers) a2a(c *fiber.Ctx) error {
 			return err
 		}
 		web.Of(c).Reason = web.Bounded(text, web.MaxReason)
+		if call.Streams() && !errors.Is(err, a2a.ErrAssistantID) { // clients read nothing else then
+			return web.SendEvents(c, call.AppendFailedStream(nil, code, text))
+		}
 		return web.SendJSON(c, call.AppendFailure(nil, code, text))
 	})
 }
@@ -389,11 +396,18 @@ func replies(t *tasks.Task, m *a2a.Sent) ([]run.Response, error) {
 
 // taskIn reads the ID of the task of a request.
 func taskIn(params gjson.Result, member string) (a2a.TaskID, error) {
-	v := params.Get(member)
-	if v.Type != gjson.String || v.Str == "" {
-		return a2a.TaskID{}, &a2a.Error{Code: a2a.InvalidParams, Message: "Missing required parameter: " + member + ", the id of a task"}
+	v, context := params.Get(member), params.Get("contextId")
+	switch {
+	case !v.Exists(), v.Type == gjson.Null, v.Type == gjson.String && v.Str == "":
+		return a2a.TaskID{}, &a2a.Error{Code: a2a.InvalidParams, Message: "Missing required parameter: " + member + " (task_id)"}
+	case v.Type != gjson.String, context.Exists() && context.Type != gjson.String && context.Type != gjson.Null:
+		return a2a.TaskID{}, &a2a.Error{Code: a2a.InvalidParams, Message: "Task id and contextId must be strings"}
 	}
-	return a2a.ParseTaskID(v.Str)
+	key, err := a2a.ParseTaskID(v.Str)
+	if err == nil && context.Str != "" && id.Canonical(context.Str) != string(key.Thread) {
+		err = a2a.NoTaskIn(key.String(), web.Bounded(context.Str, 100))
+	}
+	return key, err
 }
 
 // scopeOf reports whether the client wants the history of the task alone.
@@ -497,14 +511,14 @@ func (h *a2aHandlers) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assist
 	}
 	size := taskPage
 	if v := p.Get("pageSize"); v.Exists() && v.Type != gjson.Null {
-		if size = int(min(v.Num, maxTaskPage)); v.Type != gjson.Number || v.Num < 1 {
-			return &a2a.Error{Code: a2a.InvalidParams, Message: "pageSize is a number from 1 to " + strconv.Itoa(maxTaskPage)}
+		if size = int(v.Num); v.Type != gjson.Number || v.Num < 1 || v.Num > maxTaskPage || v.Num != float64(size) {
+			return &a2a.Error{Code: a2a.InvalidParams, Message: "pageSize must be an integer between 1 and " + strconv.Itoa(maxTaskPage) + "."}
 		}
 	}
 	offset := 0
 	if v := p.Get("pageToken").String(); v != "" {
 		if offset, err = strconv.Atoi(v); err != nil || offset < 0 {
-			return &a2a.Error{Code: a2a.InvalidParams, Message: "pageToken is the nextPageToken of the page before"}
+			return &a2a.Error{Code: a2a.InvalidParams, Message: "Invalid pageToken."}
 		}
 	}
 	all, err := h.tasks.List(ctx, a, p)

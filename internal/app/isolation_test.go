@@ -16,6 +16,7 @@ import (
 
 	"understudy/access"
 	"understudy/auth"
+	"understudy/id"
 	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 	"understudy/internal/seedtest"
@@ -152,9 +153,9 @@ var more = []probe{
 	{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"{TOOL}","arguments":{}}}`, nil},
 	{"POST", "/v1/chat/completions", `{"model":"{A}","messages":[{"role":"user","content":"x"}]}`, nil},
 	{"POST", "/v1/responses", `{"model":"talk","input":"x","previous_response_id":"{RESP}"}`, nil},
-	{"POST", "/a2a/talk", a2a("tasks/get", `{"id":"{TASK}"}`), nil},
-	{"POST", "/a2a/talk", a2a("tasks/cancel", `{"id":"{TASK}"}`), nil},
-	{"POST", "/a2a/talk", a2a("tasks/resubscribe", `{"id":"{TASK}"}`), nil},
+	{"POST", "/a2a/" + string(id.DefaultAssistant("talk")), a2a("tasks/get", `{"id":"{TASK}"}`), nil},
+	{"POST", "/a2a/" + string(id.DefaultAssistant("talk")), a2a("tasks/cancel", `{"id":"{TASK}"}`), nil},
+	{"POST", "/a2a/" + string(id.DefaultAssistant("talk")), a2a("tasks/resubscribe", `{"id":"{TASK}"}`), nil},
 	{"POST", "/a2a/{OWNA}", a2a("tasks/get", `{"id":"{TASK}"}`), nil},
 	{"POST", "/a2a/{OWNA}", a2a("tasks/resubscribe", `{"id":"{TASK}"}`), nil},
 	{"POST", "/a2a/{OWNA}", a2a("message/send", `{"message":{`+spoken+`,"taskId":"{TASK}"}}`), nil},
@@ -187,8 +188,8 @@ var telling = []probe{
 	{"POST", "/threads/{B}/runs", `{"assistant_id":"talk","input":{},"if_not_exists":"create","multitask_strategy":"rollback"}`, nil},
 	{"POST", "/threads/{T}/commands", `{"id":1,"method":"run.start","params":{"assistant_id":"talk","input":{}}}`, nil},
 	{"POST", "/threads/{I}/commands", `{"id":1,"method":"input.inject","params":{"namespace":[],"message":{"role":"user","content":"x"},"assistant_id":"talk"}}`, nil},
-	{"POST", "/a2a/talk", a2a("message/send", `{"message":{`+spoken+`,"contextId":"{T}"}}`), nil},
-	{"POST", "/a2a/talk", a2a("message/stream", `{"message":{`+spoken+`,"contextId":"{I}"}}`), nil},
+	{"POST", "/a2a/" + string(id.DefaultAssistant("talk")), a2a("message/send", `{"message":{`+spoken+`,"contextId":"{T}"}}`), nil},
+	{"POST", "/a2a/" + string(id.DefaultAssistant("talk")), a2a("message/stream", `{"message":{`+spoken+`,"contextId":"{I}"}}`), nil},
 	{"POST", "/v1/chat/completions", `{"model":"talk","messages":[{"role":"user","content":"x"}]}`, []string{"X-Thread-Id", "{T}"}},
 	{"POST", "/v1/responses", `{"model":"talk","input":"x","conversation":"{CONV}"}`, nil},
 	{"GET", "/v1/models", "", nil},

@@ -41,8 +41,21 @@ func refuse(code int, format string, args ...any) *Error {
 	return &Error{code, fmt.Sprintf(format, args...)}
 }
 
+// NoAssistant is the error for an ID under which there is no assistant.
+func NoAssistant(assistant string) error {
+	return refuse(InvalidParams, "Assistant '%s' not found", assistant)
+}
+
+// ErrAssistantID refuses an ID of an assistant that is none, such as the name of a graph.
+var ErrAssistantID error = refuse(InvalidParams, "Invalid assistant ID: must be a UUID")
+
 // NoTask is the error for a task that there is not, or that is one of another assistant.
 func NoTask(task string) error { return refuse(TaskNotFound, "Task not found: %s", task) }
+
+// NoTaskIn is the error for a task that is one of another context.
+func NoTaskIn(task, context string) error {
+	return refuse(TaskNotFound, "Task not found: %s in context '%s'", task, context)
+}
 
 // Method is what a request asks for, whatever its version calls it.
 type Method string
@@ -90,6 +103,8 @@ func Read(body []byte) (Call, error) {
 	at := m.Get("id")
 	if at.Type == gjson.String || at.Type == gjson.Number {
 		c.ID = json.RawMessage(at.Raw)
+	} else if at.Exists() && at.Type != gjson.Null {
+		return c, refuse(InvalidRequest, "Invalid JSON-RPC request: 'id' must be a string, number, or null")
 	}
 	if len(c.ID) > maxID {
 		c.ID = json.RawMessage("null")
@@ -99,8 +114,11 @@ func Read(body []byte) (Call, error) {
 		return c, refuse(InvalidRequest, "Invalid JSON-RPC message: missing or invalid jsonrpc version")
 	}
 	name := m.Get("method")
-	if name.Type != gjson.String || string(c.ID) == "null" {
-		return c, refuse(InvalidRequest, "Invalid message format: must be a JSON-RPC request with an id, a text or a number, and a method")
+	switch {
+	case !name.Exists():
+		return c, refuse(InvalidRequest, "Invalid JSON-RPC request: missing 'method' field")
+	case name.Type != gjson.String:
+		return c, refuse(MethodNotFound, "Method not found: method must be a string")
 	}
 	c.Method, c.V1 = newer[name.Str], true
 	if c.Method == "" {
@@ -110,13 +128,30 @@ func Read(body []byte) (Call, error) {
 	case !c.Params.Exists(), c.Params.Type == gjson.Null:
 		c.Params = gjson.Parse("{}")
 	case !c.Params.IsObject():
-		return c, refuse(InvalidParams, "params is an object")
+		return c, refuse(InvalidParams, "Invalid params: must be an object")
 	}
 	return c, nil
 }
 
 // Unknown returns the error for a method that there is not.
 func (c Call) Unknown() error { return refuse(MethodNotFound, "Method not found: %s", c.Method) }
+
+// Streams reports whether the answer to the call is a stream of events, also when it is an error.
+func (c Call) Streams() bool {
+	return c.Method == Resubscribe || c.Method == Stream && named(c.Params.Get("message"))
+}
+
+// named reports whether a value is an object with members.
+func named(v gjson.Result) bool {
+	any := false
+	if v.IsObject() {
+		v.ForEach(func(_, _ gjson.Result) bool {
+			any = true
+			return false
+		})
+	}
+	return any
+}
 
 // Accepts reports whether a client takes the answers. accept is its header; "" when there is none.
 func Accepts(accept string) bool {
@@ -141,6 +176,11 @@ func (c Call) AppendResult(dst []byte, result []byte) []byte {
 func (c Call) AppendFailure(dst []byte, code int, text string) []byte {
 	dst = strconv.AppendInt(append(c.answer(dst, "error"), `{"code":`...), int64(code), 10)
 	return append(jsonobj.AppendText(append(dst, `,"message":`...), text), "}}"...)
+}
+
+// AppendFailedStream appends the only event of a stream that is not possible.
+func (c Call) AppendFailedStream(dst []byte, code int, text string) []byte {
+	return event(dst, func(dst []byte) []byte { return c.AppendFailure(dst, code, text) })
 }
 
 // event appends an event of a stream that fill writes.

@@ -48,7 +48,8 @@ func TestRead(t *testing.T) {
 		`{'jsonrpc':'2.0','id':1,'method':'SubscribeToTask'}`:          {0, "1", a2a.Resubscribe, true},
 		`{'jsonrpc':'2.0','id':1,'method':'nope','params':null}`:       {0, "1", "nope", false},
 		`{'jsonrpc':'2.0','id':1,'method':'tasks/get','params':[]}`:    {a2a.InvalidParams, "1", a2a.Get, false},
-		`{'jsonrpc':'2.0','id':null,'method':'tasks/get'}`:             {a2a.InvalidRequest, "null", "", false},
+		`{'jsonrpc':'2.0','id':null,'method':'tasks/get'}`:             {0, "null", a2a.Get, false},
+		`{'jsonrpc':'2.0','id':1,'method':5}`:                          {a2a.MethodNotFound, "1", "", false},
 		`{'jsonrpc':'2.0','id':{},'method':'tasks/get'}`:               {a2a.InvalidRequest, "null", "", false},
 		`{'id':1,'method':'tasks/get'}`:                                {a2a.InvalidRequest, "1", "", false},
 		`{'jsonrpc':'2.0','id':1}`:                                     {a2a.InvalidRequest, "1", "", false},
@@ -103,8 +104,8 @@ func TestParts(t *testing.T) {
 		require.JSONEq(t, json5(want), got, parts)
 	}
 	for parts, code := range map[string]int{
-		``: a2a.InvalidParams, `1`: a2a.InvalidParams, `{}`: a2a.ContentType, `{'kind':'video'}`: a2a.ContentType, `{'kind':'text','text':1}`: a2a.InvalidParams,
-		`{'kind':'file','file':{}}`: a2a.InvalidParams, `{'raw':'aGk=','url':'u'}`: a2a.InvalidParams, `{'data':1}`: a2a.InvalidParams,
+		``: a2a.InvalidParams, `1`: a2a.ContentType, `{}`: a2a.ContentType, `{'kind':'video'}`: a2a.ContentType, `{'kind':'text','text':1}`: a2a.ContentType,
+		`{'kind':'file','file':{}}`: a2a.InvalidParams, `{'raw':'aGk=','url':'u'}`: a2a.InvalidParams, `{'data':1}`: a2a.ContentType,
 		`{'data':{'messages':'x'}},{'text':'a'}`: a2a.InvalidParams,
 	} {
 		_, err := sent(t, parts)

@@ -188,7 +188,7 @@ type Sent struct {
 // ReadSend reads the params of message/send and message/stream.
 func (d Dialect) ReadSend(params gjson.Result) (*Sent, error) {
 	m := params.Get("message")
-	if !m.IsObject() {
+	if !named(m) {
 		return nil, refuse(InvalidParams, "Missing or invalid 'message' in params")
 	}
 	s := &Sent{ID: m.Get("messageId").Str, Wait: true}
@@ -213,7 +213,7 @@ func (d Dialect) ReadSend(params gjson.Result) (*Sent, error) {
 	}
 	conf := params.Get("configuration")
 	if conf.Exists() && conf.Type != gjson.Null && !conf.IsObject() {
-		return nil, refuse(InvalidParams, "configuration is an object")
+		return nil, refuse(InvalidParams, "Invalid params: 'configuration' must be an object")
 	}
 	s.Wait = conf.Get("blocking").Type != gjson.False && conf.Get("returnImmediately").Type != gjson.True
 	var err error
@@ -240,12 +240,17 @@ func (d Dialect) ReadSend(params gjson.Result) (*Sent, error) {
 
 // readPlace reads the context and the task of a message.
 func (s *Sent) readPlace(m gjson.Result) error {
-	if at := m.Get("contextId"); at.Type == gjson.String && at.Str != "" {
-		if s.Thread = id.Thread(id.Canonical(at.Str)); s.Thread == "" {
-			return refuse(InvalidParams, "Failed to create run: Invalid thread ID: contextId is a UUID")
+	for _, name := range []string{"contextId", "taskId"} {
+		if v := m.Get(name); v.Exists() && v.Type != gjson.String && v.Type != gjson.Null {
+			return refuse(InvalidParams, "%s must be a string", name)
 		}
 	}
-	if at := m.Get("taskId"); at.Type == gjson.String && at.Str != "" {
+	if at := m.Get("contextId").Str; at != "" {
+		if s.Thread = id.Thread(id.Canonical(at)); s.Thread == "" {
+			return refuse(InvalidParams, "Failed to create run: Invalid thread ID")
+		}
+	}
+	if at := m.Get("taskId"); at.Str != "" {
 		task, err := ParseTaskID(at.Str)
 		if err != nil {
 			return err
@@ -265,16 +270,19 @@ func HistoryLength(of gjson.Result) (*int, error) {
 		return nil, nil
 	}
 	if v.Type != gjson.Number || v.Num < 0 || v.Num != float64(int64(v.Num)) {
-		return nil, refuse(InvalidParams, "historyLength is a number, 0 or more")
+		return nil, refuse(InvalidParams, "historyLength must be a non-negative integer")
 	}
 	n := int(min(v.Num, 1<<30))
 	return &n, nil
 }
 
 func (s *Sent) readParts(parts gjson.Result) error {
+	if parts.Exists() && !parts.IsArray() {
+		return refuse(InvalidParams, "Invalid params: 'parts' must be an array")
+	}
 	list := parts.Array()
-	if !parts.IsArray() || len(list) == 0 {
-		return refuse(InvalidParams, "Missing or invalid 'parts' in message: a message has at least one part")
+	if len(list) == 0 {
+		return refuse(InvalidParams, "Message must contain at least one part")
 	}
 	s.own = Message{ID: s.ID, User: !s.agent}
 	for _, p := range list {
@@ -287,13 +295,15 @@ func (s *Sent) readParts(parts gjson.Result) error {
 	return nil
 }
 
+const partKinds = "A2A agents support 'text', 'data', and 'file' parts only."
+
 // readPart reads a part in the form of either version.
 func readPart(p gjson.Result) (Part, error) {
 	kind := p.Get("kind").Str
 	text, data, file := p.Get("text"), p.Get("data"), p.Get("file")
 	switch {
 	case !p.IsObject():
-		return Part{}, refuse(InvalidParams, "A part of a message is an object")
+		return Part{}, refuse(ContentType, "Each message part must be an object. "+partKinds)
 	case text.Type == gjson.String && (kind == "" || kind == "text"):
 		return Part{Text: text.Str}, nil
 	case data.Exists() && (kind == "" || kind == "data"):
@@ -304,10 +314,8 @@ func readPart(p gjson.Result) (Part, error) {
 	case p.Get("raw").Exists() || p.Get("url").Exists():
 		f := &File{Base64: p.Get("raw").Str, URL: p.Get("url").Str, Type: p.Get("mediaType").Str, Name: p.Get("filename").Str}
 		return Part{File: f}, checkFile(f)
-	case kind == "text" || kind == "data" || kind == "file":
-		return Part{}, refuse(InvalidParams, "A part of kind %s has a member %s", kind, kind)
 	}
-	return Part{}, refuse(ContentType, "Unsupported part type. A2A agents support 'text', 'data', and 'file' parts only.")
+	return Part{}, refuse(ContentType, "Unsupported part type. "+partKinds)
 }
 
 func checkFile(f *File) error {
@@ -365,7 +373,7 @@ func (s *Sent) input() (json.RawMessage, error) {
 			continue
 		}
 		if !gjson.ParseBytes(p.Data).IsObject() {
-			return nil, refuse(InvalidParams, "The data of a part is an object with members of the graph's input")
+			return nil, refuse(ContentType, "DataPart must contain a JSON object in the 'data' field")
 		}
 		input.Merge(jsonobj.Of(p.Data))
 	}

@@ -183,11 +183,11 @@ func outputSchema(schema gjson.Result) json.RawMessage {
 // tool, which the model of the client sees.
 func (m Message) Called(res run.Result) []byte {
 	if len(res.Error) > 0 {
-		text := gjson.GetBytes(res.Error, "error").String()
+		b := m.failed(gjson.GetBytes(res.Error, "error").String()) // the type alone, as LangGraph Server says to models
 		if why := gjson.GetBytes(res.Error, "message").String(); why != "" {
-			text += ": " + why
+			b = append(jsonobj.AppendText(append(b, `,"_meta":{"message":`...), why), '}')
 		}
-		return m.Failed(text)
+		return m.Result(append(b, '}'))
 	}
 	b := jsonobj.AppendText([]byte(`{"content":[{"type":"text","text":`), pytext.Repr(orNull(res.Values)))
 	b = append(b, `}]`...)
@@ -202,7 +202,12 @@ func (m Message) Called(res run.Result) []byte {
 
 // Failed is the result of a call that failed.
 func (m Message) Failed(text string) []byte {
-	return m.Result(append(jsonobj.AppendText([]byte(`{"isError":true,"content":[{"type":"text","text":`), text), `}]}`...))
+	return m.Result(append(m.failed(text), '}'))
+}
+
+// failed is Failed without its end.
+func (Message) failed(text string) []byte {
+	return append(jsonobj.AppendText([]byte(`{"isError":true,"content":[{"type":"text","text":`), text), `}]`...)
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {

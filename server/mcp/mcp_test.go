@@ -199,7 +199,7 @@ func TestResultsOfCalls(t *testing.T) {
 		{run.Result{Values: json.RawMessage(`null`)}, `{"content":[{"type":"text","text":"None"}],"structuredContent":{}}`},
 		{run.Result{}, `{"content":[{"type":"text","text":"None"}],"structuredContent":{}}`},
 		{run.Result{Values: json.RawMessage(`[1]`)}, `{"content":[{"type":"text","text":"[1]"}]}`},
-		{run.Result{Error: run.ErrorJSON("ValueError", "no \"x\"")}, `{"isError":true,"content":[{"type":"text","text":"ValueError: no \"x\""}]}`},
+		{run.Result{Error: run.ErrorJSON("ValueError", "no \"x\"")}, `{"isError":true,"content":[{"type":"text","text":"ValueError"}],"_meta":{"message":"no \"x\""}}`},
 		{run.Result{Error: run.ErrorJSON("ValueError", "")}, `{"isError":true,"content":[{"type":"text","text":"ValueError"}]}`},
 	} {
 		got := m.Called(tt.res)

@@ -246,7 +246,7 @@ func (r *Reader) List(ctx context.Context, a *assistant.Assistant, filter gjson.
 	state := a2a.State("")
 	if v := filter.Get("status").Str; v != "" && v != "TASK_STATE_UNSPECIFIED" {
 		if state = a2a.ParseState(v); state == "" {
-			return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "status is a state of tasks"}
+			return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "Invalid status value: '" + v[:min(len(v), 100)] + "'."}
 		}
 	}
 	after := time.Time{}

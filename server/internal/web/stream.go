@@ -67,10 +67,20 @@ func (t *Transport) StreamForm(c *fiber.Ctx, f run.Follower, form openai.Events)
 }
 
 func (t *Transport) streamOpen(c *fiber.Ctx, o *Open) error {
+	setEventStream(c)
+	return t.answer(c, o)
+}
+
+// SendEvents answers with an event stream that is complete.
+func SendEvents(c *fiber.Ctx, events []byte) error {
+	setEventStream(c)
+	return c.Send(events)
+}
+
+func setEventStream(c *fiber.Ctx) {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	c.Set("X-Accel-Buffering", "no")
 	c.Set(fiber.HeaderContentType, "text/event-stream; charset=utf-8")
-	return t.answer(c, o)
 }
 
 // Patience is how long to wait for a result before the answer begins. A result within that time is sent in one write, without watching whether
