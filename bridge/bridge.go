@@ -164,7 +164,7 @@ type Options struct {
 	// Records and Bytes limit the records kept for replay, per thread: 10,000 and 64 MiB.
 	Records int
 	Bytes   int64
-	// Total limits their bytes over all threads: 256 MiB, or an eighth of Go's memory limit.
+	// Total limits their bytes over all threads: 64 MiB, or an eighth of Go's memory limit.
 	Total int64
 	// TTL is how long kept records outlive the last kept run of their thread: 1 h.
 	TTL time.Duration
@@ -187,7 +187,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.Records = cmp.Or(o.Records, 10_000)
 	o.Bytes = cmp.Or(o.Bytes, 64<<20)
-	o.Total = cmp.Or(o.Total, memlimit.Share(8, 256<<20))
+	o.Total = cmp.Or(o.Total, memlimit.Share(8, 64<<20))
 	o.TTL = cmp.Or(o.TTL, time.Hour)
 	o.LagBytes = cmp.Or(o.LagBytes, 64<<20)
 	o.SpillBytes = cmp.Or(o.SpillBytes, 1<<30)

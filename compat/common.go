@@ -40,6 +40,15 @@ func uuid(s, kind string) (string, error) {
 // ThreadID reads the id of a thread from a path.
 func ThreadID(s string) (id.Thread, error) { c, err := uuid(s, "thread"); return id.Thread(c), err }
 
+// CommandThreadID is ThreadID with the error of commands that create runs.
+func CommandThreadID(s string) (id.Thread, error) {
+	c, err := uuid(s, "thread")
+	if err != nil {
+		return "", fault.New(fault.Unprocessable, "Invalid thread ID")
+	}
+	return id.Thread(c), nil
+}
+
 // PlainThreadID is ThreadID with the error of routes that use Python's UUID: those that copy a thread, or create a run and follow it.
 func PlainThreadID(s string) (id.Thread, error) {
 	c, err := uuid(s, "thread")

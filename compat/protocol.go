@@ -170,8 +170,27 @@ func DecodeCommand(body []byte) (Command, error) {
 	return c, nil
 }
 
-// Subscription returns the parameter of a command about a subscription.
-func (c *Command) Subscription() string { return c.params.text("subscription_id") }
+// Subscription returns the parameter of a command about a subscription; "": it has none.
+func (c *Command) Subscription() string {
+	if raw := c.params.raw("subscription_id"); raw == nil || raw[0] != '"' {
+		return ""
+	}
+	return c.params.text("subscription_id")
+}
+
+// Unsubscribe returns the subscription that a command ends.
+func (c *Command) Unsubscribe() (string, error) {
+	name := c.Subscription()
+	if name == "" {
+		return "", invalidArgument("%s requires a subscription_id.", c.Method)
+	}
+	return name, nil
+}
+
+// UnknownSubscription is the answer to a command about a subscription that there is not.
+func UnknownSubscription(name string) *CommandError {
+	return &CommandError{Code: NoSuchSubscription, Message: "Unknown subscription: " + name}
+}
 
 // Filter reads the parameters of subscription.subscribe and subscription.reconnect. Since is that of the latter, which must name one.
 func (c *Command) Filter() (protocol.Filter, error) {

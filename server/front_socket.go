@@ -97,6 +97,7 @@ func (k *frontSocket) serve(w *web.Websocket) {
 	}()
 	if !s.Lingering.Enter() { // the server does not wait for connections that fasthttp has handed over
 		err = ErrShutdown
+		w.Close(restarting)
 		return
 	}
 	defer s.Lingering.Leave()
@@ -117,10 +118,12 @@ func (k *frontSocket) serve(w *web.Websocket) {
 	others.Wait()
 	if cause := context.Cause(s.Streaming); cause != nil {
 		err = cause
-		w.Close(&web.CloseError{Code: web.StatusServiceRestart, Text: "the server is restarting, connect again"})
+		w.Close(restarting)
 	}
 	w.Await()
 }
+
+var restarting = &web.CloseError{Code: web.StatusServiceRestart, Text: "the server is restarting, connect again"}
 
 // up passes messages of the client on.
 func (k *frontSocket) up(w *web.Websocket) error {

@@ -146,7 +146,7 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 		if err != nil {
 			return nil, err
 		}
-		t, err := compat.PlainThreadID(by.thread)
+		t, err := compat.CommandThreadID(by.thread)
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +164,7 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 		if err != nil {
 			return nil, err
 		}
-		t, err := compat.PlainThreadID(by.thread)
+		t, err := compat.CommandThreadID(by.thread)
 		if err != nil {
 			return nil, err
 		}
@@ -181,9 +181,16 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 		return h.executeState(ctx, by, cmd)
 	// The rest is about a connection, which a request over HTTP does not have.
 	case "subscription.subscribe":
+		if _, err := cmd.Filter(); err != nil {
+			return nil, err
+		}
 		return json.RawMessage(`{"subscription_id":"` + uuid.NewString() + `","replayed_events":0}`), nil
 	case "subscription.unsubscribe":
-		return nil, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + web.Bounded(cmd.Subscription(), web.MaxReason)}
+		name, err := cmd.Unsubscribe()
+		if err != nil {
+			return nil, err
+		}
+		return nil, compat.UnknownSubscription(web.Bounded(name, web.MaxReason))
 	case "subscription.reconnect", "agent.getTree":
 		return nil, errNoActiveRun
 	}

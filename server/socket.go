@@ -117,6 +117,7 @@ func (k *socket) serve() {
 	}()
 	if !s.Lingering.Enter() { // the server does not wait for connections that fasthttp has handed over
 		err = ErrShutdown
+		k.Close(k.farewell(err))
 		return
 	}
 	defer s.Lingering.Leave()
@@ -465,9 +466,12 @@ func (k *socket) drop(name string) bool {
 }
 
 func (k *socket) unsubscribe(cmd *compat.Command) error {
-	name := cmd.Subscription()
-	if !k.drop(name) {
-		return k.refuse(cmd, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + web.Bounded(name, web.MaxReason)}, k.sent)
+	name, err := cmd.Unsubscribe()
+	if err == nil && !k.drop(name) {
+		err = compat.UnknownSubscription(web.Bounded(name, web.MaxReason))
+	}
+	if err != nil {
+		return k.refuse(cmd, err, k.sent)
 	}
 	k.follower.Select(k.filters()...)
 	return k.Text(compat.AppendCommandSuccess(nil, cmd, json.RawMessage(`{}`), k.sent))
