@@ -21,20 +21,37 @@ func (s *Store) useKeys(ctx context.Context, opts Options) (*seal.Keyring, error
 	if err != nil {
 		return nil, err
 	}
-	known := ""
-	if err := s.pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", seal.MetaKey).Scan(&known); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return nil, err
+	// Servers that start at the same moment may each have another note: the first one counts, and the others check their keys against it.
+	for range notesAtOnce {
+		known := ""
+		if err := s.pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", seal.MetaKey).Scan(&known); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, err
+		}
+		note, err := keys.Check(ctx, known)
+		if err != nil || note == known {
+			return keys, err
+		}
+		text, args := "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING", []any{seal.MetaKey, note}
+		if known != "" {
+			text, args = "UPDATE meta SET value = $2 WHERE key = $1 AND value = $3", append(args, known)
+		}
+		done, err := s.pool.Exec(ctx, text, args...)
+		if err != nil {
+			return nil, err
+		}
+		if done.RowsAffected() == 0 {
+			continue
+		}
+		if known == "" {
+			s.log.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there. All servers of the database need the key", "key", keys.ID())
+		}
+		return keys, nil
 	}
-	note, err := keys.Check(ctx, known)
-	if err != nil || note == known {
-		return keys, err
-	}
-	if known == "" {
-		s.log.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there. All servers of the database need the key", "key", keys.ID())
-	}
-	_, err = s.pool.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", seal.MetaKey, note)
-	return keys, err
+	return nil, errors.New("other servers keep changing the key of the database: give all the same keys, the current one first")
 }
+
+// notesAtOnce is how many servers may note their key before this one does.
+const notesAtOnce = 20
 
 // keyTable implements seal.Table.
 type keyTable struct{ store *Store }

@@ -206,3 +206,53 @@ func (r replacing) Unwrap(ctx context.Context, list []encryption.Wrapped) ([]enc
 	}
 	return out, err
 }
+
+// Servers that open a new database at the same moment all start if their keys are right, and only the first if they have different ones.
+func TestKeysOfServersThatStartTogether(t *testing.T) {
+	together := func(t *testing.T, of func(n int) Options) (started []*Store, failed []error) {
+		t.Helper()
+		url := postgrestest.Database(t)
+		require.NoError(t, open(t, Options{URL: url}).Close())
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for n := range 5 {
+			all.Go(func() {
+				opts := of(n)
+				opts.URL, opts.Connections = url, 2
+				s, err := Open(t.Context(), opts)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					failed = append(failed, err)
+					return
+				}
+				started = append(started, s)
+			})
+		}
+		all.Wait()
+		return started, failed
+	}
+	for range 3 {
+		started, failed := together(t, func(int) Options { return Options{Handlers: storagetest.Handlers{}} })
+		require.Empty(t, failed)
+		for n, s := range started { // they read what each other writes
+			require.NoError(t, s.write(t.Context(), func(tx *Tx) error { return tx.InsertThread(someThread(n)) }))
+		}
+		for _, s := range started {
+			list, err := s.Threads().Threads(t.Context(), thread.Query{Limit: 100})
+			require.NoError(t, err)
+			require.Len(t, list, len(started))
+		}
+		for _, s := range started {
+			require.NoError(t, s.Close())
+		}
+		started, failed = together(t, func(n int) Options { return Options{Keys: [][]byte{fmt.Appendf(nil, "key %d of 16 bytes", n)[:16]}} })
+		require.Len(t, started, 1)
+		for _, err := range failed {
+			require.ErrorContains(t, err, "set it to the key from before")
+		}
+		for _, s := range started {
+			require.NoError(t, s.Close())
+		}
+	}
+}

@@ -138,6 +138,12 @@ func (k *Keyring) Check(ctx context.Context, known string) (note string, err err
 	if k.handlers != nil && k.fixed.has(KeyOf(known)) { // until now the server encrypted by itself
 		return ring.note(), nil
 	}
+	if k.handlers != nil && known != "" && !ring.has(KeyOf(known)) { // a data key of a server that started at the same moment
+		raw, _ := hex.DecodeString(KeyOf(known)) // empty is no key
+		if err := k.Fetch(ctx, UnknownKey(raw)); err != nil && !errors.Is(err, ErrUnknownKey) {
+			return "", err
+		}
+	}
 	return ring.Check(known)
 }
 
