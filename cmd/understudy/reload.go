@@ -26,10 +26,12 @@ import (
 const settle = 300 * time.Millisecond
 
 // reloader loads the graphs again when their files change: *.py below the folder of langgraph.json and its local dependencies,
-// langgraph.json itself, and .env files next to it. It bundles components again when files that they may consist of change.
+// langgraph.json itself, what it names (config.Config.Files), and .env files next to it. It bundles components again when files that they may consist of change.
 type reloader struct {
 	log    *slog.Logger
 	cfg    *config.Config // as it was at the start
+	files  []string       // that langgraph.json names, as it is now
+	failed bool           // the last time, so that what is created may be what was missing
 	load   func() (*config.Config, []config.Warning, error)
 	reload func(context.Context, *config.Config) error
 	// bundle makes the components of graphs anew.
@@ -50,6 +52,7 @@ func (r *reloader) Run(ctx context.Context) error {
 	for _, dir := range append([]string{r.cfg.Dir}, r.cfg.PythonPath...) {
 		r.watch(w, dir)
 	}
+	r.watchFiles(w, r.cfg)
 	rest := time.NewTimer(time.Hour)
 	rest.Stop()
 	var changed, component string // files since the last reload
@@ -78,7 +81,7 @@ func (r *reloader) Run(ctx context.Context) error {
 			if e.Op == fsnotify.Chmod {
 				continue
 			}
-			if r.matters(e.Name) {
+			if r.matters(e.Name) || r.failed && e.Has(fsnotify.Create) && !strings.HasPrefix(filepath.Base(e.Name), ".") {
 				changed = e.Name
 				rest.Reset(r.rested)
 			}
@@ -91,7 +94,7 @@ func (r *reloader) Run(ctx context.Context) error {
 				r.bundleAgain(ctx)
 			}
 			if changed != "" {
-				r.again(ctx, changed)
+				r.again(ctx, w, changed)
 			}
 			changed, component = "", ""
 		}
@@ -114,6 +117,14 @@ func (r *reloader) watch(w *fsnotify.Watcher, dir string) {
 	}
 }
 
+// watchFiles watches the files that langgraph.json names, wherever they are.
+func (r *reloader) watchFiles(w *fsnotify.Watcher, cfg *config.Config) {
+	r.files = cfg.Files
+	for _, file := range r.files {
+		_ = w.Add(filepath.Dir(file)) // one that is not there is missing, which loading reports
+	}
+}
+
 // holds reports whether a folder has a file that counts.
 func holds(dir string, counts func(name string) bool) bool {
 	entries, err := os.ReadDir(dir)
@@ -133,7 +144,7 @@ func (r *reloader) ignored(path string) bool {
 func (r *reloader) matters(path string) bool {
 	name := filepath.Base(path)
 	beside := filepath.Dir(path) == r.cfg.Dir
-	return path == r.cfg.File || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
+	return path == r.cfg.File || slices.Contains(r.files, path) || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
 		strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, ".")
 }
 
@@ -155,7 +166,8 @@ func (r *reloader) bundleAgain(ctx context.Context) {
 }
 
 // again reads the configuration and loads the graphs.
-func (r *reloader) again(ctx context.Context, changed string) {
+func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed string) {
+	r.failed = true
 	log := r.log.With("changed", r.short(changed))
 	log.Info("reloading…")
 	began := time.Now()
@@ -172,13 +184,15 @@ func (r *reloader) again(ctx context.Context, changed string) {
 		log.Error("not reloaded; the graphs stay as they were", "error", err)
 		return
 	}
-	for _, w := range warnings {
-		log.Warn("configuration", "key", w.Key, "problem", w.Text)
+	for _, warning := range warnings {
+		log.Warn("configuration", "key", warning.Key, "problem", warning.Text)
 	}
+	r.watchFiles(w, cfg)
 	err = r.reload(ctx, cfg)
 	var refused *python.ReloadError
 	switch {
 	case err == nil:
+		r.failed = false
 		log.Info("reloaded", took())
 		r.logFailures(log, r.problems())
 	case ctx.Err() != nil:

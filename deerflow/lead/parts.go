@@ -152,7 +152,9 @@ func (p *Parts) Keep() func(ctx context.Context, name, call, text string) (strin
 // `/skill-name task`. The folder is read again for each request.
 func (p *Parts) Skills(dir string) agent.Middleware {
 	p.mounts = []sandbox.Mount{{Virtual: p.set.Skills.ContainerPath + "/" + string(skill.Public), Host: dir, Links: true}}
-	p.g.o.Skills = func(string) ([]*skill.Skill, error) { return skill.Scan(dir, p.log), nil }
+	scan := skill.Scanner(dir, p.log)
+	scan() // warns of mistakes before the first request
+	p.g.o.Skills = func(string) ([]*skill.Skill, error) { return scan(), nil }
 	m := p.g.skills(p.set.Skills)
 	m.State = map[string]pregel.Channel{skillContextKey: pregel.Reducer(addSkills)}
 	activate := m.WrapModelCall

@@ -53,6 +53,30 @@ type Library struct {
 	Now   func() time.Time
 
 	writing sync.Mutex // one change of custom skills at a time
+	told    told
+}
+
+// told are the problems of folders that were logged, by path: a folder is read for each request.
+type told struct {
+	mu    sync.Mutex
+	texts map[string]string
+}
+
+// maxTold bounds the problems that are remembered; beyond it those that were logged are forgotten.
+const maxTold = 1000
+
+// warn logs a problem of a path, if it is not the one that was logged last.
+func (l *Library) warn(text, path string, err error) {
+	l.told.mu.Lock()
+	same := l.told.texts[path] == text+err.Error()
+	if l.told.texts == nil || len(l.told.texts) >= maxTold {
+		l.told.texts = map[string]string{}
+	}
+	l.told.texts[path] = text + err.Error()
+	l.told.mu.Unlock()
+	if !same {
+		l.Log.Warn(text, "path", path, "error", err)
+	}
 }
 
 // Verdict is the decision about a text that an agent would follow.
@@ -98,11 +122,18 @@ func (l *Library) List(user string) ([]*Skill, error) {
 	return all, nil
 }
 
-// Scan returns the skills below a folder, by name. Hidden folders are left out, links are followed, and what does not parse is passed over with a warning.
-func Scan(dir string, log *slog.Logger) []*Skill {
-	all := (&Library{Log: log}).scan(dir, Public)
-	slices.SortFunc(all, func(a, b *Skill) int { return cmp.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(all, func(a, b *Skill) bool { return a.Name == b.Name })
+// Scanner returns a function that reads the skills below a folder, by name. Hidden folders are left out, links are followed, and what does not parse is passed over with
+// a warning, once until it changes. So is a folder without skills.
+func Scanner(dir string, log *slog.Logger) func() []*Skill {
+	l := &Library{Log: log}
+	return func() []*Skill {
+		all := l.scan(dir, Public)
+		if len(all) == 0 {
+			l.warn("a folder of skills has none", dir, errors.New("each skill is a folder in it with a file "+File))
+		}
+		slices.SortFunc(all, func(a, b *Skill) int { return cmp.Compare(a.Name, b.Name) })
+		return slices.CompactFunc(all, func(a, b *Skill) bool { return a.Name == b.Name })
+	}
 }
 
 // maxScan bounds how deep skills are looked for.
@@ -116,14 +147,14 @@ func (l *Library) scan(dir string, category Category) []*Skill {
 		entries, err := os.ReadDir(at)
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
-				l.Log.Warn("a folder of skills cannot be read", "path", at, "error", err)
+				l.warn("a folder of skills cannot be read", at, err)
 			}
 			return
 		}
 		if text, err := os.ReadFile(filepath.Join(at, File)); err == nil {
 			front, err := Parse(text)
 			if err != nil {
-				l.Log.Warn("a skill is left out because of its front matter", "path", filepath.Join(at, File), "error", err)
+				l.warn("a skill is left out because of its front matter", filepath.Join(at, File), err)
 				return
 			}
 			found = append(found, &Skill{Front: *front, Category: category, Dir: at, Path: rel})
@@ -135,6 +166,9 @@ func (l *Library) scan(dir string, category Category) []*Skill {
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), ".") {
 				continue
+			}
+			if strings.EqualFold(e.Name(), File) && !e.IsDir() {
+				l.warn("a skill is left out because of the name of its file", filepath.Join(at, e.Name()), errors.New("rename it to "+File))
 			}
 			if info, err := os.Stat(filepath.Join(at, e.Name())); err == nil && info.IsDir() {
 				walk(filepath.Join(at, e.Name()), path.Join(rel, e.Name()), depth+1)

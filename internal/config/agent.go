@@ -1,12 +1,12 @@
 package config
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"math"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -30,6 +30,8 @@ type Agent struct {
 	MCP            []mcp.Options
 	Middleware     []AgentMiddleware     // in the order of the file
 	ResponseFormat *agent.ResponseFormat // nil: none
+	// Scripts are the digests of the files of scripted models: an agent whose script has changed is another one.
+	Scripts map[string][sha256.Size]byte
 }
 
 // AgentMiddleware is one middleware; Kind selects the field that is set.
@@ -94,6 +96,7 @@ func (f *file) declared(g *Graph, v value, key string) bool {
 
 func (f *file) agent(a *Agent, v value, key string) {
 	hasModel := false
+	f.scripts = nil
 	f.section(v, key, map[string]func(value, string){
 		"model":           func(v value, key string) { hasModel = true; f.model(&a.Model, v, key) },
 		"prompt":          func(v value, key string) { a.Prompt = f.textOrFile(v, key) },
@@ -102,8 +105,9 @@ func (f *file) agent(a *Agent, v value, key string) {
 		"middleware":      func(v value, key string) { f.middleware(a, v, key) },
 		"response_format": func(v value, key string) { a.ResponseFormat = f.responseFormat(v, key) },
 	})
+	a.Scripts = f.scripts
 	if !hasModel {
-		f.wrong(v, join(key, "model"), `is missing; write provider:model, such as %q`, modelExample)
+		f.missing(v, join(key, "model"), `write provider:model, such as %q`, modelExample)
 	}
 	for i, name := range a.Tools {
 		if slices.Contains(a.Tools[:i], name) {
@@ -122,11 +126,11 @@ func (f *file) textOrFile(v value, key string) (text string) {
 		if name == "" {
 			return
 		}
-		raw, err := os.ReadFile(f.abs(name))
+		raw, err := f.read(f.abs(name))
 		if errors.Is(err, fs.ErrNotExist) {
-			f.wrong(v, key, "there is no file %s", f.abs(name))
+			f.wrong(v, key, "there is no file %s; create it, or write the text here", f.abs(name))
 		} else if err != nil {
-			f.wrong(v, key, "%v", err)
+			f.wrong(v, key, "cannot be read: %v; name a file of text", err)
 		}
 		text = strings.TrimSpace(string(raw))
 	}})
@@ -276,7 +280,7 @@ func (f *file) model(m *provider.Spec, v value, key string) {
 		"script": func(v value, _ string) { m.Script = appendRaw(nil, v) },
 	})
 	if !named {
-		f.wrong(v, join(key, "name"), "is missing; write provider:model, such as %q", modelExample)
+		f.missing(v, join(key, "name"), "write provider:model, such as %q", modelExample)
 	}
 }
 
@@ -284,6 +288,13 @@ func (f *file) modelName(v value, key string) string {
 	name := f.text(v, key, modelExample)
 	if _, isText := v.data.(string); isText && strings.Index(name, ":") < 1 {
 		f.wrong(v, key, "%q names no provider; write provider:model, such as %q", name, modelExample)
+	}
+	if script, _ := strings.CutPrefix(name, "scripted:"); script != name && script != "" {
+		if f.scripts == nil {
+			f.scripts = map[string][sha256.Size]byte{}
+		}
+		text, _ := f.read(f.abs(script)) // opening the model reports an error
+		f.scripts[script] = sha256.Sum256(text)
 	}
 	return name
 }
@@ -373,7 +384,7 @@ func (f *file) mcpServers(a *Agent, v value, key string) {
 		case !slices.Contains([]string{"", "stdio", "http", "streamable_http", "sse"}, transport):
 			f.wrong(m.value, join(at, "transport"), `%q is none; write "stdio", "http" or "sse"`, transport)
 		case s.Command == "" && s.URL == "":
-			f.wrong(m.value, join(at, "command"), `is missing; write the program to start, such as "mcp-server-time", or a url`)
+			f.missing(m.value, join(at, "command"), `write the program to start, such as "mcp-server-time", or a url`)
 		case s.Command != "" && s.URL != "":
 			f.wrong(m.value, join(at, "url"), "and command are two servers; write one of them")
 		case s.URL == "" && transport != "" && transport != "stdio", s.URL != "" && transport == "stdio":
@@ -429,7 +440,7 @@ func (f *file) middleware(a *Agent, v value, key string) {
 				"tools":   f.setTexts(&mw.ToolErrors.Tools, "search"),
 			})
 			if _, isObject := m.data.([]member); isObject && mw.ToolErrors.Message == "" {
-				f.wrong(m.value, join(at, "message"), `is missing; write the text for the model, such as "The tool failed; try another way."`)
+				f.missing(m.value, join(at, "message"), `write the text for the model, such as "The tool failed; try another way."`)
 			}
 		case "repair_tool_calls":
 			f.switched(m.value, at, nil)
@@ -467,6 +478,7 @@ func (f *file) middleware(a *Agent, v value, key string) {
 		a.Middleware = append(a.Middleware, mw)
 	}
 	f.needSandbox(a, members, key)
+	f.needImages(a, members, key)
 }
 
 var (
@@ -540,7 +552,7 @@ func (f *file) summarization(m *AgentMiddleware, v value, key string) {
 		"quiet":      f.setBool(&s.Quiet),
 	})
 	if len(s.Trigger) == 0 {
-		f.wrong(v, join(key, "trigger"), `is missing; write when, such as {"messages": 50} or {"tokens": 8000}`)
+		f.missing(v, join(key, "trigger"), `write when, such as {"messages": 50} or {"tokens": 8000}`)
 	}
 }
 

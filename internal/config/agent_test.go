@@ -41,7 +41,7 @@ const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
     "tool_output": {"limit": 900, "head": 200, "tail": 100, "exempt": ["search"]},
     "loop_detection": {"warn": 2, "stop": 4, "calls": {"warn": 8, "stop": 9}, "tools": {"search": {"warn": 1}}},
     "todos": true, "date": {}, "token_usage": true, "clarification": true, "tool_search": true,
-    "sandbox": {"folder": "files", "tools": ["ls", "read_file"], "bash": true, "confine": "required", "readable": ["/opt/x"], "timeout": "30s"},
+    "sandbox": {"folder": "files", "tools": ["ls", "read_file"], "bash": true, "confine": "required", "readable": ["bin"], "timeout": "30s"},
     "uploads": true, "view_image": {}, "skills": {"path": "know"},
     "memory": {"model": "scripted:", "folder": "files", "wait": "5s", "max_facts": 9, "confidence": 0.5, "max_tokens": 300},
     "subagents": {"total": 9, "types": {"reviewer": {"description": "reviews", "prompt": "You review.", "model": "scripted:", "tools": ["search"], "max_turns": 7, "timeout": "1m"}}}
@@ -55,6 +55,7 @@ func TestDeclaredAgent(t *testing.T) {
 	dir := filepath.Dir(src.File)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prompt.md"), []byte("Be brief.\n"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "know"), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
 	c, warnings, err := Load(src)
 	require.NoError(t, err)
 	require.Empty(t, warnings)
@@ -101,7 +102,7 @@ func TestDeclaredAgent(t *testing.T) {
 			{Kind: "clarification"},
 			{Kind: "tool_search"},
 			{Kind: "sandbox", Sandbox: &AgentSandbox{
-				Folder: filepath.Join(dir, "files"), Tools: []string{"ls", "read_file"}, Bash: true, Confine: "required", Readable: []string{"/opt/x"}, Timeout: 30 * time.Second,
+				Folder: filepath.Join(dir, "files"), Tools: []string{"ls", "read_file"}, Bash: true, Confine: "required", Readable: []string{filepath.Join(dir, "bin")}, Timeout: 30 * time.Second,
 			}},
 			{Kind: "uploads"},
 			{Kind: "view_image"},
@@ -202,6 +203,53 @@ func TestMistakesInAgents(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 			require.ErrorContains(t, err, "langgraph.json:1:")
 		})
+	}
+}
+
+// One mistake is reported once: a key that cannot be read is not missing too.
+func TestOneMistakeInParts(t *testing.T) {
+	t.Parallel()
+	for middleware, want := range map[string]string{
+		`{"skills": "none"}`:                `langgraph.json:1:82: graphs.a.agent.middleware.skills: is text; write true, or an object: {…}`,
+		`{"skills": {"path": 3}}`:           `graphs.a.agent.middleware.skills.path: is a number; write text, such as "skills"`,
+		`{"skills": {"path": "f"}}`:         `graphs.a.agent.middleware.skills.path: DIR/f is a file; name the folder`,
+		`{"tool_errors": {"message": 3}}`:   `tool_errors.message: is a number; write text`,
+		`{"summarization": {"trigger": 3}}`: `summarization.trigger: is a number; write an object`,
+		`{"subagents": {"types": {"x": {"description": "y", "prompt": {"file": "none.md"}}}}}`: `types.x.prompt.file: there is no file DIR/none.md; create it, or write the text here`,
+		`{"subagents": {"types": {"x": {"description": "y", "prompt": {"file": "d"}}}}}`:       `types.x.prompt.file: cannot be read: read DIR/d: is a directory; name a file of text`,
+		`{"subagents": {"types": {"x": {"description": 3, "prompt": "z"}}}}`:                   `types.x.description: is a number; write text`,
+		`{"sandbox": {"folder": "f"}}`:    `sandbox.folder: DIR/f is a file; name a folder in which this server may write`,
+		`{"sandbox": {"folder": "f/g"}}`:  `sandbox.folder: DIR/f is a file; name a folder in which this server may write`,
+		`{"memory": {"folder": "f/g/h"}}`: `memory.folder: DIR/f is a file; name a folder in which this server may write`,
+	} {
+		src := setup(t, `{"graphs": {"a": {"agent": {"model": "scripted:x.json", "middleware": `+middleware+`}}}}`, nil)
+		dir := filepath.Dir(src.File)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o600))
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
+		_, _, err := Load(src)
+		var mistakes Mistakes
+		require.ErrorAs(t, err, &mistakes)
+		require.Len(t, mistakes, 1, "%s: %v", middleware, err)
+		require.Contains(t, mistakes[0].String(), strings.ReplaceAll(want, "DIR", dir))
+	}
+}
+
+// What has no effect is warned of, with what would have one.
+func TestWarningsOfParts(t *testing.T) {
+	t.Parallel()
+	for middleware, want := range map[string]string{
+		`{"sandbox": {"fodler": "x"}}`:                      `sandbox.fodler: unknown key, ignored; did you mean "folder"?`,
+		`{"memory": {"fact_confidence_threshold": 1}}`:      `memory.fact_confidence_threshold: unknown key, ignored; choose from confidence, folder, max_facts, max_tokens, model, wait`,
+		`{"sandbox": true, "uploads": {"path": "x"}}`:       `uploads.path: unknown key, ignored; there are no keys here: write true or {}`,
+		`{"sandbox": {"timeout": "1m"}}`:                    `sandbox.timeout: without an effect: it is for commands, which need "bash": true`,
+		`{"sandbox": {"bash": true, "readable": ["none"]}}`: `sandbox.readable[0]: commands cannot read it: stat DIR/none: no such file or directory`,
+		`{"sandbox": true, "view_image": true}`:             `view_image: the model does not get images; if it reads them, write "model": {"name": "deepseek:x", "images": true}`,
+	} {
+		src := setup(t, `{"graphs": {"a": {"agent": {"model": "deepseek:x", "middleware": `+middleware+`}}}}`, nil)
+		_, warnings, err := Load(src)
+		require.NoError(t, err)
+		require.Len(t, warnings, 1, middleware)
+		require.Equal(t, "graphs.a.agent.middleware."+strings.ReplaceAll(want, "DIR", filepath.Dir(src.File)), warnings[0].String())
 	}
 }
 

@@ -58,6 +58,8 @@ type Config struct {
 	AllowBrokenGraphs bool
 	// Dir is the folder of File. Relative paths in the file start here, and workers run here.
 	Dir string
+	// Files are those that File names and that were read with it, absolute: variables, prompts and scripts. They need not exist.
+	Files []string
 
 	Host string
 	// Port to listen on; 0 takes a free one. A Worker uses it for health and metrics only; -1:
@@ -210,6 +212,9 @@ type Config struct {
 	places map[string]string
 	// dataOnly: what only requests need is not asked for.
 	dataOnly bool
+	// src is the content of File, and offsets where each of its keys stands in it.
+	src     []byte
+	offsets map[string]int
 }
 
 // Graph is one entry of the graphs section.

@@ -64,6 +64,7 @@ func TestLoad(t *testing.T) {
 	dir := filepath.Dir(src.File)
 	want := Default(Dev)
 	want.File, want.Dir, want.Data, want.Port = src.File, dir, "/data", 0
+	want.Files = []string{filepath.Join(dir, "vars")}
 	want.PythonPath = []string{dir, filepath.Join(dir, "lib")}
 	want.Python, want.PythonVersion, want.JobsPerWorker = filepath.Join(dir, ".venv/bin/python"), "3.12", 3
 	want.Env = map[string]string{"LG_WEBHOOK_TOKEN": "secret", "N_JOBS_PER_WORKER": "3"}
@@ -78,7 +79,7 @@ func TestLoad(t *testing.T) {
 	}
 	want.Serde = Serde{AllowedJSONModules: &Modules{List: [][]string{{"a", "b"}}}}
 	want.places = map[string]string{"port": "--port", "data": "--data", "jobs-per-worker": "N_JOBS_PER_WORKER in env of langgraph.json"}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "Lookup")); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "Lookup", "src", "offsets")); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

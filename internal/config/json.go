@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -52,6 +53,21 @@ func (v value) empty() bool {
 		return !d
 	}
 	return v.data == nil
+}
+
+// index notes where each key of v stands: "graphs.chat.agent.tools[0]".
+func (v value) index(key string, places map[string]int) {
+	places[key] = v.at
+	switch d := v.data.(type) {
+	case []member:
+		for _, m := range d {
+			m.index(join(key, m.key), places)
+		}
+	case []value:
+		for i, item := range d {
+			item.index(key+"["+strconv.Itoa(i)+"]", places)
+		}
+	}
 }
 
 // maxDepth of a configuration file; deeper nesting is no configuration.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -17,8 +18,25 @@ type file struct {
 	c *Config
 	// lookup finds variables for templates of webhook headers, after those of the file.
 	lookup func(string) (string, bool)
+	// scripts are the digests of those that the agent names which is read.
+	scripts map[string][sha256.Size]byte
 	// later is done when the whole file was read.
 	later []func()
+}
+
+// Mistake is one in File that only shows when what it describes is made. It stands at a key, such as "graphs.chat.agent.tools[0]", or where the nearest
+// key around it is.
+func (c *Config) Mistake(key, text string) Mistake {
+	m := Mistake{File: filepath.Base(c.File)}
+	for around := key; around != ""; around = around[:max(0, strings.LastIndexAny(around, ".["))] {
+		if offset, known := c.offsets[around]; known {
+			m = *at(c.src, offset, "")
+			m.File = filepath.Base(c.File)
+			break
+		}
+	}
+	m.Text = key + ": " + text
+	return m
 }
 
 // readFile reads the graphs and server settings of a langgraph.json.
@@ -44,6 +62,8 @@ func parseFile(src []byte, c *Config, lookup func(string) (string, bool)) ([]War
 		return nil, Mistakes{*mistake}
 	}
 	f.root(v)
+	c.src, c.offsets = src, map[string]int{}
+	v.index("", c.offsets)
 	return f.warnings, f.mistakes
 }
 
@@ -184,6 +204,12 @@ func (f *file) import_(g Graph, text string, v value, key string) (Graph, bool) 
 	return g, true
 }
 
+// read reads a file that this one names.
+func (f *file) read(path string) ([]byte, error) {
+	f.c.Files = append(f.c.Files, path)
+	return os.ReadFile(path)
+}
+
 func (f *file) abs(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -214,7 +240,7 @@ func (f *file) env(v value, key string) {
 			return
 		}
 		path := f.abs(data)
-		text, err := os.ReadFile(path)
+		text, err := f.read(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			f.c.MissingEnv = path

@@ -2,10 +2,13 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"understudy/graph/agent/provider"
@@ -51,8 +54,30 @@ var SandboxTools = []string{"ls", "glob", "grep", "read_file", "write_file", "st
 // setFolder reads the path of a folder that is made when it is missing.
 func (f *file) setFolder(to *string) func(value, string) {
 	return func(v value, key string) {
-		if text := f.filled(v, key, "data"); text != "" {
-			*to = f.abs(text)
+		text := f.filled(v, key, "data")
+		if text == "" {
+			return
+		}
+		*to = f.abs(text)
+		if problem := noFolder(*to); problem != "" {
+			f.wrong(v, key, "%s; name a folder in which this server may write", problem)
+		}
+	}
+}
+
+// noFolder says why a path is no folder, or cannot be made one; "" when it can.
+func noFolder(path string) string {
+	for at := path; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		switch {
+		case err == nil && !info.IsDir():
+			return at + " is a file"
+		case err == nil && !writable(at):
+			return fmt.Sprintf("%s cannot be written by user %d", at, os.Geteuid())
+		case errors.Is(err, fs.ErrPermission):
+			return fmt.Sprintf("%s cannot be reached by user %d", at, os.Geteuid())
+		case err == nil || at == filepath.Dir(at):
+			return ""
 		}
 	}
 }
@@ -78,19 +103,38 @@ func (f *file) sandbox(v value, key string) *AgentSandbox {
 			f.wrong(v, join(key, "tools"), "%q is no tool of the sandbox; choose from %s", name, list(SandboxTools))
 		}
 	}
+	for i, path := range s.Readable {
+		s.Readable[i] = f.abs(path)
+		if _, err := os.Stat(s.Readable[i]); err != nil {
+			f.warn(fmt.Sprintf("%s.readable[%d]", key, i), "commands cannot read it: %v", err)
+		}
+	}
+	members, _ := v.data.([]member)
+	for _, m := range members {
+		if !s.Bash && m.data != nil && slices.Contains([]string{"confine", "readable", "timeout"}, m.key) {
+			f.warn(join(key, m.key), `without an effect: it is for commands, which need "bash": true`)
+		}
+	}
 	return s
 }
 
 // skills reads {"path": folder}, a folder that must exist.
 func (f *file) skills(v value, key string) string {
-	dir := f.abs("skills")
-	f.switched(v, key, map[string]func(value, string){"path": f.setFolder(&dir)})
+	dir, before := f.abs("skills"), len(f.mistakes)
+	f.switched(v, key, map[string]func(value, string){"path": func(v value, key string) {
+		if text := f.filled(v, key, "skills"); text != "" {
+			dir = f.abs(text)
+		}
+	}})
+	if len(f.mistakes) > before {
+		return dir
+	}
 	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		f.wrong(v, join(key, "path"), "there is no folder %s; each skill is a folder in it, with a file SKILL.md", dir)
+		f.wrong(v, join(key, "path"), "there is no folder %s; create it: each skill is a folder in it, with a file SKILL.md", dir)
 	} else if err != nil {
-		f.wrong(v, join(key, "path"), "%v", err)
+		f.wrong(v, join(key, "path"), "%v; name a folder that this server may read", err)
 	} else if !info.IsDir() {
-		f.wrong(v, join(key, "path"), "%s is no folder", dir)
+		f.wrong(v, join(key, "path"), "%s is a file; name the folder in which each skill has a folder with a file SKILL.md", dir)
 	}
 	return dir
 }
@@ -148,10 +192,10 @@ func (f *file) subagent(m member, key string) AgentSubagent {
 	})
 	if _, isObject := m.data.([]member); isObject {
 		if t.Description == "" {
-			f.wrong(m.value, join(key, "description"), `is missing; write for the model what it is for, such as "reviews texts"`)
+			f.missing(m.value, join(key, "description"), `write for the model what it is for, such as "reviews texts"`)
 		}
 		if t.Prompt == "" {
-			f.wrong(m.value, join(key, "prompt"), `is missing; write its instructions, such as "You review texts."`)
+			f.missing(m.value, join(key, "prompt"), `write its instructions, such as "You review texts."`)
 		}
 	}
 	return t
@@ -165,6 +209,19 @@ func (f *file) needSandbox(a *Agent, members []member, key string) {
 	for _, m := range members {
 		if (m.key == "uploads" || m.key == "view_image") && m.data != nil && m.data != false {
 			f.wrong(m.value, join(key, m.key), `works in the folders of a sandbox, and there is none; add "sandbox": true`)
+		}
+	}
+}
+
+// needImages warns of middleware that shows images to a model that does not get them.
+func (f *file) needImages(a *Agent, members []member, key string) {
+	name := a.Model.Name
+	if a.Model.Images || !strings.HasPrefix(name, "deepseek:") { // of others only old models read none
+		return
+	}
+	for _, m := range members {
+		if m.key == "view_image" && m.data != nil && m.data != false {
+			f.warn(join(key, m.key), `the model does not get images; if it reads them, write "model": {"name": %q, "images": true}`, name)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,21 @@ func (r *reader) wrong(v value, key, format string, args ...any) {
 	m := at(r.src, v.at, key+": "+fmt.Sprintf(format, args...))
 	m.File = r.file
 	r.mistakes = append(r.mistakes, *m)
+}
+
+// missing reports that a key is missing, unless a mistake at it is reported: it is there, and cannot be read.
+func (r *reader) missing(v value, key, format string, args ...any) {
+	if !r.mistaken(key) {
+		r.wrong(v, key, "is missing; "+format, args...)
+	}
+}
+
+// mistaken reports whether there is a mistake at a key, or below it.
+func (r *reader) mistaken(key string) bool {
+	return slices.ContainsFunc(r.mistakes, func(m Mistake) bool {
+		rest, found := strings.CutPrefix(m.Text, key)
+		return found && rest != "" && strings.Contains(".[:", rest[:1])
+	})
 }
 
 func (r *reader) warn(key, format string, args ...any) {
@@ -39,7 +55,7 @@ func (r *reader) section(v value, key string, fields map[string]func(value, stri
 		path := join(key, m.key)
 		read, known := fields[m.key]
 		if !known {
-			r.warn(path, "unknown key, ignored%s", suggestion(m.key, fields))
+			r.warn(path, "unknown key, ignored%s", or(suggestion(m.key, fields), choices(fields)))
 			continue
 		}
 		if m.data != nil {
@@ -127,6 +143,17 @@ func suggestion(key string, fields map[string]func(value, string)) string {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// choices names the known keys, where they are few.
+func choices(fields map[string]func(value, string)) string {
+	switch keys := slices.Sorted(maps.Keys(fields)); {
+	case len(keys) == 0:
+		return "; there are no keys here: write true or {}"
+	case len(keys) <= 16:
+		return "; choose from " + strings.Join(keys, ", ")
+	}
+	return ""
 }
 
 // distance is the number of single-character edits between a and b.

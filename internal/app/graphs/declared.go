@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -149,7 +148,7 @@ func (d *Declared) Close() error {
 // Declare builds the agent that a graph declares. It starts nothing. Mistakes in the file are
 // returned as config.Mistakes.
 func Declare(cfg *config.Config, g config.Graph, tools []agent.Tool, log *slog.Logger) (*agent.Agent, error) {
-	d := declaration{Agent: g.Agent, cfg: cfg, log: log, tools: tools, file: filepath.Base(cfg.File)}
+	d := declaration{Agent: g.Agent, cfg: cfg, log: log, tools: tools}
 	return d.build(g.ID)
 }
 
@@ -209,16 +208,37 @@ type declaration struct {
 	cfg   *config.Config
 	log   *slog.Logger
 	tools []agent.Tool // those of the program
-	file  string
+}
+
+// keyError is an error at a key below the one that is being built.
+type keyError struct {
+	key string
+	error
+}
+
+// Unwrap returns the error without the key.
+func (e *keyError) Unwrap() error { return e.error }
+
+// atKey notes at which key an error is; nil for nil.
+func atKey(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &keyError{key, err}
 }
 
 // wrong is a mistake in the file that only shows when the agent is built.
 func (d *declaration) wrong(key string, err error) error {
-	text := fmt.Sprintf("%s.%s: %v", d.Key, key, err)
+	key = d.Key + "." + key
+	var below *keyError
+	if errors.As(err, &below) {
+		key += "." + below.key
+	}
+	text := err.Error()
 	if d.cfg.MissingEnv != "" && strings.Contains(text, "has no key") {
 		text += " in " + d.cfg.MissingEnv + ", which env names and which does not exist, or in the environment"
 	}
-	return config.Mistakes{{File: d.file, Text: text}}
+	return config.Mistakes{d.cfg.Mistake(key, text)}
 }
 
 func (d *declaration) build(id string) (*agent.Agent, error) {
@@ -247,7 +267,7 @@ func (d *declaration) build(id string) (*agent.Agent, error) {
 	}
 	a, err := agent.New(o)
 	if err != nil {
-		return nil, config.Mistakes{{File: d.file, Text: fmt.Sprintf("%s: %v", d.Key, err)}}
+		return nil, config.Mistakes{d.cfg.Mistake(d.Key, err.Error())}
 	}
 	return a, nil
 }
@@ -298,7 +318,7 @@ func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model, part
 	if m.Model != nil {
 		var err error
 		if model, err = d.model(*m.Model); err != nil {
-			return nil, err
+			return nil, atKey("model", err)
 		}
 	}
 	switch {

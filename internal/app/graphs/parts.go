@@ -73,7 +73,7 @@ func (p *parts) home(named string) (string, error) {
 	case named != "":
 		return named, nil
 	case p.d.cfg.Data == "" || p.d.cfg.Data == ":memory:":
-		return "", errors.New(`has no folder: the server keeps its data in memory; write "folder"`)
+		return "", errors.New(`has no folder: the server keeps its data in memory; write "folder": "files"`)
 	}
 	return filepath.Join(p.d.cfg.Data, "agents", files.User(p.id)), nil
 }
@@ -152,7 +152,7 @@ func (p *parts) subagents(c config.AgentSubagents, o agent.Options, made [][]age
 		if kind.Model != nil {
 			m, err := p.d.model(*kind.Model)
 			if err != nil {
-				return nil, err
+				return nil, atKey("types."+kind.Name+".model", err)
 			}
 			t.Model = "subagent " + kind.Name
 			out.Models[t.Model] = m
@@ -164,17 +164,18 @@ func (p *parts) subagents(c config.AgentSubagents, o agent.Options, made [][]age
 
 // unknownTool reports a tool of a subagent that it cannot have. With sources, tools may come that are not known yet.
 func unknownTool(kind config.AgentSubagent, have []agent.Tool, held []string, more bool) error {
-	for _, name := range kind.Tools {
+	for i, name := range kind.Tools {
+		key := fmt.Sprintf("types.%s.tools[%d]", kind.Name, i)
 		known := slices.ContainsFunc(have, func(t agent.Tool) bool { return t.Name == name })
 		switch {
 		case slices.Contains(held, name):
-			return fmt.Errorf("types.%s.tools: %q needs the approval of a person, whom a subagent cannot ask", kind.Name, name)
+			return atKey(key, fmt.Errorf("%q needs the approval of a person, whom a subagent cannot ask; leave it out here, or of human_in_the_loop", name))
 		case !known && !more:
 			names := make([]string, len(have))
 			for i, t := range have {
 				names[i] = t.Name
 			}
-			return fmt.Errorf("types.%s.tools: the agent has no tool %q; it has %s", kind.Name, name, strings.Join(names, ", "))
+			return atKey(key, fmt.Errorf("the agent has no tool %q; it has %s", name, strings.Join(names, ", ")))
 		}
 	}
 	return nil

@@ -227,10 +227,12 @@ func TestDeclaredSubagents(t *testing.T) {
 func TestMistakesInParts(t *testing.T) {
 	t.Parallel()
 	for middleware, want := range map[string]string{
-		`{"subagents": {"types": {"x": {"description": "y", "prompt": "z", "tools": ["none"]}}}}`:                                                  `graphs.a.agent.middleware.subagents: types.x.tools: the agent has no tool "none"; it has calculator`,
-		`{"human_in_the_loop": {"calculator": true}, "subagents": {"types": {"x": {"description": "y", "prompt": "z", "tools": ["calculator"]}}}}`: `types.x.tools: "calculator" needs the approval of a person`,
+		`{"subagents": {"types": {"x": {"description": "y", "prompt": "z", "tools": ["none"]}}}}`:                                                  `langgraph.json:1:206: graphs.a.agent.middleware.subagents.types.x.tools[0]: the agent has no tool "none"; it has calculator`,
+		`{"human_in_the_loop": {"calculator": true}, "subagents": {"types": {"x": {"description": "y", "prompt": "z", "tools": ["calculator"]}}}}`: `types.x.tools[0]: "calculator" needs the approval of a person`,
 		`{"sandbox": true}`: `graphs.a.agent.middleware.sandbox: has no folder`,
 		`{"memory": true}`:  `graphs.a.agent.middleware.memory: has no folder`,
+		`{"memory": {"folder": "x", "model": "groq:x"}}`:                                                      `graphs.a.agent.middleware.memory.model: model groq:x: has no key`,
+		`{"subagents": {"types": {"x": {"description": "y", "prompt": "z", "model": "scripted:none.json"}}}}`: `graphs.a.agent.middleware.subagents.types.x.model: model scripted:none.json`,
 	} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "langgraph.json")
@@ -240,7 +242,45 @@ func TestMistakesInParts(t *testing.T) {
 		c.Data = ":memory:"
 		_, err = Declare(c, c.Graphs[0], nil, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "langgraph.json:1:")
 	}
+}
+
+// An agent is built anew when a file that it was made of changes: a prompt, a prompt of a subagent, a script.
+func TestRebuildForFiles(t *testing.T) {
+	t.Parallel()
+	w := &partsWorld{t: t, dir: t.TempDir()}
+	w.write("langgraph.json", `{"graphs": {"a": {"agent": {"model": "scripted:script.json", "prompt": {"file": "prompt.md"}, "middleware": {
+		"sandbox": {"folder": "files"}, "title": {"model": "scripted:title.json"}, "subagents": {"types": {"x": {"description": "y", "prompt": {"file": "x.md"}, "model": "scripted:x.json"}}}}}},
+		"other": {"agent": {"model": "scripted:other.json"}}}}`)
+	names := []string{"script.json", "title.json", "x.json", "prompt.md", "x.md"}
+	for _, name := range append(names, "other.json") {
+		w.write(name, `[{"content": "one"}]`)
+	}
+	d := &Declared{}
+	registry := graph.NewRegistry()
+	var before [2]*agent.Agent
+	reload := func() (changed [2]bool) {
+		c, _, err := config.Load(config.Source{File: filepath.Join(w.dir, "langgraph.json")})
+		require.NoError(t, err)
+		for _, name := range names {
+			require.Contains(t, c.Files, filepath.Join(w.dir, name))
+		}
+		built, err := d.Rebuild(c, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		d.Replace(built, registry, time.Hour, slog.New(slog.DiscardHandler))
+		for i, a := range d.agents {
+			changed[i], before[i] = before[i] != a.built, a.built
+		}
+		return changed
+	}
+	require.Equal(t, [2]bool{true, true}, reload())
+	require.Equal(t, [2]bool{}, reload())
+	for _, name := range names {
+		w.write(name, `[{"content": "two"}]`)
+		require.Equal(t, [2]bool{true, false}, reload(), name)
+	}
+	require.NoError(t, d.Close())
 }
 
 // A file that is read again keeps agents that did not change, with what they have started, and closes those that did. The new one learns what the old one left.

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/config"
+	"understudy/internal/logtest"
+)
+
+// Files that langgraph.json names are watched wherever they are: a script, prompts in other folders, variables of any name. What was missing is loaded once it is
+// there.
+func TestReloadOfNamedFiles(t *testing.T) {
+	t.Parallel()
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	settings := func(prompt string) string {
+		return fmt.Sprintf(`{"graphs": {"a": {"agent": {"model": "scripted:script.json", "prompt": {"file": %q}}}}, "env": "vars"}`, prompt)
+	}
+	write("vars", "")
+	write("script.json", "[]")
+	write("one.md", "one")
+	write("langgraph.json", settings("one.md"))
+	load := func() (*config.Config, []config.Warning, error) {
+		return config.Load(config.Source{File: filepath.Join(dir, "langgraph.json"), Lookup: func(string) (string, bool) { return "", false }})
+	}
+	cfg, _, err := load()
+	require.NoError(t, err)
+	reloaded := make(chan *config.Config, 1000)
+	var log logtest.Buffer
+	r := &reloader{
+		log: slog.New(slog.NewTextHandler(&log, nil)), cfg: cfg, load: load, rested: 10 * time.Millisecond,
+		reload:   func(_ context.Context, c *config.Config) error { reloaded <- c; return nil },
+		problems: func() map[string]error { return nil },
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+	// until writes a file until the configuration was loaded with it.
+	until := func(name, text string, loaded func(a *config.Agent, c *config.Config) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			write(name, text)
+			select {
+			case c := <-reloaded:
+				return loaded(c.Graphs[0].Agent, c)
+			case <-time.After(time.Second):
+				return false
+			}
+		}, time.Minute, time.Millisecond, "%s: %s", name, &log)
+	}
+	prompt := func(want string) func(a *config.Agent, _ *config.Config) bool {
+		return func(a *config.Agent, _ *config.Config) bool { return a.Prompt == want }
+	}
+	until("script.json", "[1]", func(a *config.Agent, _ *config.Config) bool {
+		return a.Scripts["script.json"] == sha256.Sum256([]byte("[1]"))
+	})
+	until("vars", "A=1", func(_ *config.Agent, c *config.Config) bool { return c.Env["A"] == "1" })
+	until("one.md", "two", prompt("two"))
+	write("langgraph.json", settings("texts/late.md"))
+	require.Eventually(t, func() bool {
+		return strings.Contains(log.String(), "there is no file "+filepath.Join(dir, "texts/late.md"))
+	}, time.Minute, time.Millisecond)
+	until("texts/late.md", "three", prompt("three"))
+	for i, place := range []string{filepath.Join(dir, ".hidden/p.md"), filepath.Join(elsewhere, "p.md")} {
+		write(place, "here")
+		until("langgraph.json", settings(place), prompt("here"))
+		until(place, fmt.Sprint(i), prompt(fmt.Sprint(i)))
+	}
+}
