@@ -72,10 +72,11 @@ func (s *Server) astray(path string) string {
 	return ""
 }
 
-// redirected redirects a path with a trailing slash to the path without it. It reports whether it did.
+// redirected redirects a path with a trailing slash to the path without it. It reports whether it did: not where the path without it is the application's, which
+// may send the client back.
 func redirected(s *Server, c *fiber.Ctx) bool {
 	path := strings.TrimSuffix(c.Path(), "/")
-	if !s.known(path) {
+	if !s.known(path) || s.claimed(c.Method(), path) {
 		return false
 	}
 	if q := string(c.Context().QueryArgs().QueryString()); q != "" {

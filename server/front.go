@@ -83,6 +83,20 @@ func (s *Server) front(c *fiber.Ctx, ctx context.Context) (answered bool, err er
 	return true, s.frontHTTP(c, ctx, r)
 }
 
+// claimed reports whether the application answers a request for a path, not the API.
+func (s *Server) claimed(method, path string) bool {
+	if s.opts.App == nil {
+		return false
+	}
+	switch s.opts.App.Claims(method, path, false) {
+	case gate.NotClaimed:
+		return false
+	case gate.OtherMethod:
+		return !s.routed(method, path)
+	}
+	return true
+}
+
 // decodedPath returns the path of a request without percent signs. One that is not valid is not the application's.
 func decodedPath(c *fiber.Ctx) (string, bool) {
 	path, err := url.PathUnescape(string(c.Request().URI().PathOriginal()))

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,9 +21,10 @@ import (
 	"understudy/gate"
 )
 
-// playedApp is an application that a test answers for. It has all paths below /app.
+// playedApp is an application that a test answers for.
 type playedApp struct {
 	about *gate.Application
+	has   func(path string) bool // nil: those below /app
 	serve func(ctx context.Context, r *gate.Request) (*http.Response, error)
 	mu    sync.Mutex
 	paths []string
@@ -33,7 +35,7 @@ func (a *playedApp) Up() error                      { return nil }
 func (a *playedApp) Application() *gate.Application { return a.about }
 
 func (a *playedApp) Claims(_, path string, _ bool) gate.Claim {
-	if strings.HasPrefix(path, "/app") {
+	if a.has != nil && a.has(path) || a.has == nil && strings.HasPrefix(path, "/app") {
 		return gate.Claimed
 	}
 	return gate.NotClaimed
@@ -103,6 +105,39 @@ func (h *hold) Read(b []byte) (int, error) {
 func (h *hold) Close() error {
 	h.once.Do(func() { close(h.closed) })
 	return nil
+}
+
+// A path of the API that the application answers, and that it redirects to one with a slash which it has not, is not redirected back. Other paths lose their slash.
+func TestFrontRedirects(t *testing.T) {
+	t.Parallel()
+	w, a := fronted(t, func(_ context.Context, r *gate.Request) (*http.Response, error) {
+		return replied(http.StatusTemporaryRedirect, "", "Location", r.Path+"/"), nil
+	})
+	taken := []string{"/info", "/mcp", "/threads/search", "/threads/a"}
+	a.has = func(path string) bool { return slices.Contains(taken, path) }
+	ask := func(method, path string) (status int, location string) {
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+w.addr+path, nil)
+		require.NoError(t, err)
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode, resp.Header.Get("Location")
+	}
+	for _, method := range []string{"GET", "POST", "DELETE"} {
+		for _, path := range taken {
+			status, location := ask(method, path)
+			require.Equal(t, http.StatusTemporaryRedirect, status, path)
+			require.Equal(t, path+"/", location)
+			status, location = ask(method, location)
+			require.Equal(t, http.StatusNotFound, status, "%s %s/", method, path)
+			require.Empty(t, location)
+		}
+		for _, path := range []string{"/threads/b", "/runs/stream"} {
+			status, location := ask(method, path+"/")
+			require.Equal(t, http.StatusTemporaryRedirect, status, path)
+			require.Equal(t, path, location)
+		}
+	}
 }
 
 // A body that is too large or too slow is refused with its own status, whatever the application makes of it; other bodies arrive whole.

@@ -26,6 +26,7 @@ type mcpHandlers struct {
 	tools      *toolWatch
 	version    string                              // of the API
 	fail       func(c *fiber.Ctx, err error) error // answers with an error
+	claimed    func(method, path string) bool      // it is the application's
 }
 
 func (h *mcpHandlers) routes(route register) {
@@ -39,8 +40,11 @@ func (h *mcpHandlers) routes(route register) {
 	})
 	for _, method := range []string{"POST", "GET", "DELETE"} {
 		route(method, "/mcp/", func(c *fiber.Ctx) error {
-			path := c.Path()
-			return c.Redirect(path[:len(path)-1], fiber.StatusTemporaryRedirect)
+			path := strings.TrimSuffix(c.Path(), "/")
+			if h.claimed(c.Method(), path) {
+				return h.fail(c, fault.New(fault.NotFound, "Not Found"))
+			}
+			return c.Redirect(path, fiber.StatusTemporaryRedirect)
 		})
 	}
 }

@@ -279,7 +279,7 @@ func (s *Server) routes() {
 	if !d.MCP {
 		(&mcpHandlers{
 			Transport: s.Transport, Completer: s.Completer, assistants: s.opts.Assistants, runs: s.opts.Runs, threads: s.opts.Threads,
-			tools: &s.tools, version: s.opts.APIVersion, fail: s.fail,
+			tools: &s.tools, version: s.opts.APIVersion, fail: s.fail, claimed: s.claimed,
 		}).routes(s.route)
 	}
 	if !d.OpenAI {

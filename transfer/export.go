@@ -23,19 +23,28 @@ func (x *Exporter) Run(ctx context.Context, to Sink) (*Result, error) {
 	if x.Progress == nil {
 		x.Progress = silent{}
 	}
-	if err := to.Prepare(ctx); err != nil {
-		return nil, err
-	}
 	j := newJob()
 	total, err := x.Source.CountThreads(ctx)
 	if err != nil {
 		return nil, err
 	}
-	x.Progress.Begin("threads", total)
-	empty := 0
+	begin := func() error { // once something can be read, so that nothing is written and no number shown otherwise
+		if err := to.Prepare(ctx); err != nil {
+			return err
+		}
+		x.Progress.Begin("threads", total)
+		return nil
+	}
+	empty, begun := 0, false
 	for t, err := range x.Source.Threads(ctx) {
 		if err != nil {
 			return nil, fmt.Errorf("threads: %w", err)
+		}
+		if !begun {
+			if err := begin(); err != nil {
+				return nil, err
+			}
+			begun = true
 		}
 		moved, err := x.thread(ctx, j, t, to)
 		if err != nil {
@@ -47,6 +56,11 @@ func (x *Exporter) Run(ctx context.Context, to Sink) (*Result, error) {
 			empty++
 		}
 		x.Progress.Step(t.Key)
+	}
+	if !begun {
+		if err := begin(); err != nil {
+			return nil, err
+		}
 	}
 	x.Progress.End()
 	if empty > 0 {

@@ -35,7 +35,8 @@ type reloader struct {
 	load   func() (*config.Config, []config.Warning, error)
 	reload func(context.Context, *config.Config) error
 	// bundle makes the components of graphs anew.
-	bundle func(context.Context, *config.Config)
+	bundle  func(context.Context, *config.Config)
+	bundles bool // there were components the last time
 	// problems returns the import errors by graph.
 	problems func() map[string]error
 	rested   time.Duration
@@ -53,6 +54,7 @@ func (r *reloader) Run(ctx context.Context) error {
 		r.watch(w, dir)
 	}
 	r.watchFiles(w, r.cfg)
+	r.bundles = len(r.cfg.Components) > 0
 	rest := time.NewTimer(time.Hour)
 	rest.Stop()
 	var changed, component string // files since the last reload
@@ -160,9 +162,11 @@ func isComponent(path string) bool {
 // bundleAgain bundles the components. It leaves mistakes in the configuration to again, which logs them.
 func (r *reloader) bundleAgain(ctx context.Context) {
 	cfg, _, err := r.load()
-	if err == nil && r.bundle != nil && len(cfg.Components) > 0 {
-		r.bundle(ctx, cfg)
+	if err != nil || r.bundle == nil || len(cfg.Components) == 0 && !r.bundles {
+		return
 	}
+	r.bundles = len(cfg.Components) > 0
+	r.bundle(ctx, cfg)
 }
 
 // again reads the configuration and loads the graphs.

@@ -53,27 +53,27 @@ type Library struct {
 	Now   func() time.Time
 
 	writing sync.Mutex // one change of custom skills at a time
-	told    told
+	noted    noted
 }
 
-// told are the problems of folders that were logged, by path: a folder is read for each request.
-type told struct {
+// noted are the problems of folders that were logged, by path: a folder is read for each request.
+type noted struct {
 	mu    sync.Mutex
 	texts map[string]string
 }
 
-// maxTold bounds the problems that are remembered; beyond it those that were logged are forgotten.
-const maxTold = 1000
+// maxNoted bounds the problems that are remembered; beyond it those that were logged are forgotten.
+const maxNoted = 1000
 
 // warn logs a problem of a path, if it is not the one that was logged last.
 func (l *Library) warn(text, path string, err error) {
-	l.told.mu.Lock()
-	same := l.told.texts[path] == text+err.Error()
-	if l.told.texts == nil || len(l.told.texts) >= maxTold {
-		l.told.texts = map[string]string{}
+	l.noted.mu.Lock()
+	same := l.noted.texts[path] == text+err.Error()
+	if l.noted.texts == nil || len(l.noted.texts) >= maxNoted {
+		l.noted.texts = map[string]string{}
 	}
-	l.told.texts[path] = text + err.Error()
-	l.told.mu.Unlock()
+	l.noted.texts[path] = text + err.Error()
+	l.noted.mu.Unlock()
 	if !same {
 		l.Log.Warn(text, "path", path, "error", err)
 	}

@@ -105,6 +105,9 @@ export function render(name, id) {
 }
 `
 
+// entryName stands for entry in what the bundler says.
+const entryName = "understudy"
+
 // provided are the packages that clients provide, and never a bundle: two copies of React do not work together.
 var provided = []string{"react", "react-dom", "@langchain/langgraph-sdk/react", "@langchain/langgraph-sdk/react-ui"}
 
@@ -115,8 +118,10 @@ var inline = []string{".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".avif",
 func Build(ctx context.Context, p Project, source Source) (*Bundle, []Problem, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, BuildTime, fmt.Errorf("it was not bundled within %s", BuildTime))
 	defer cancel()
-	if info, err := os.Stat(source.File); err != nil || info.IsDir() {
-		return nil, nil, Problems{{Text: fmt.Sprintf("there is no file %s", short(p.Dir, source.File))}}
+	if info, err := os.Stat(source.File); err != nil {
+		return nil, nil, Problems{{Text: fmt.Sprintf("there is no file %s; create it, or name another one under ui in langgraph.json", short(p.Dir, source.File))}}
+	} else if info.IsDir() {
+		return nil, nil, Problems{{Text: fmt.Sprintf("%s is a folder; name the file whose default export has the components", short(p.Dir, source.File))}}
 	}
 	global := "__LGUI_" + notOfNames.ReplaceAllString(source.Graph, "_")
 	opts := options(ctx, p, source)
@@ -172,7 +177,7 @@ func options(ctx context.Context, p Project, source Source) api.BuildOptions {
 		loaders[ext] = api.LoaderDataURL
 	}
 	opts := api.BuildOptions{
-		Stdin:             &api.StdinOptions{Contents: fmt.Sprintf(entry, path), ResolveDir: p.Dir, Sourcefile: "understudy", Loader: api.LoaderJS},
+		Stdin:             &api.StdinOptions{Contents: fmt.Sprintf(entry, path), ResolveDir: p.Dir, Sourcefile: entryName, Loader: api.LoaderJS},
 		AbsWorkingDir:     p.Dir,
 		Outfile:           filepath.Join(p.Dir, script),
 		Bundle:            true,
@@ -244,7 +249,7 @@ func inputs(ctx context.Context, p Project, opts api.BuildOptions) ([]string, er
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(p.Dir, path)
 		}
-		if slices.Contains(strings.Split(filepath.ToSlash(name), "/"), "node_modules") || strings.HasPrefix(name, "shared:") || name == "understudy" {
+		if slices.Contains(strings.Split(filepath.ToSlash(name), "/"), "node_modules") || strings.HasPrefix(name, "shared:") || name == entryName {
 			continue
 		}
 		files = append(files, path)
@@ -268,8 +273,8 @@ func asset(contentType string, body []byte) Asset {
 func problems(messages []api.Message) Problems {
 	var list Problems
 	for _, m := range messages {
-		one := Problem{Text: m.Text}
-		if l := m.Location; l != nil {
+		one := Problem{Text: m.Text + advice(m.Text)}
+		if l := m.Location; l != nil && l.File != entryName {
 			one.At = fmt.Sprintf("%s:%d:%d", l.File, l.Line, l.Column+1)
 		}
 		if list = append(list, one); len(list) == maxProblems {
@@ -277,6 +282,25 @@ func problems(messages []api.Message) Problems {
 		}
 	}
 	return list
+}
+
+var (
+	unresolved = regexp.MustCompile(`^Could not resolve "((?:@[^/"]+/)?[^/"]+)([^"]*)"`)
+	noDefault  = regexp.MustCompile(`^No matching export in "[^"]*" for import "default"`)
+)
+
+// advice says what to do about an error of the bundler.
+func advice(text string) string {
+	m := unresolved.FindStringSubmatch(text)
+	switch {
+	case noDefault.MatchString(text):
+		return "; write export default { name: Component }"
+	case m == nil:
+		return ""
+	case m[1] == "." || m[1] == "..":
+		return "; create the file, or correct its name"
+	}
+	return "; run npm install " + m[1] + " in the folder of the project"
 }
 
 // short is a path relative to the folder of the project, if it is in it.

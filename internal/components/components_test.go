@@ -73,12 +73,13 @@ func TestProblems(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"no file":      {nil, "there is no file ui.tsx"},
-		"a folder":     {map[string]string{"ui.tsx/a": ""}, "there is no file ui.tsx"},
+		"no file":      {nil, "there is no file ui.tsx; create it"},
+		"a folder":     {map[string]string{"ui.tsx/a": ""}, "ui.tsx is a folder; name the file whose default export"},
 		"syntax":       {map[string]string{"ui.tsx": "const a = 1;\nexport default { a: () => <p> };"}, `ui.tsx:2:33: Unexpected end of file before a closing "p" tag`},
-		"no module":    {map[string]string{"ui.tsx": "\nimport a from 'none-such';\nexport default { a };"}, `ui.tsx:2:15: Could not resolve "none-such"`},
-		"no default":   {map[string]string{"ui.tsx": "export const a = 1;"}, `No matching export in "ui.tsx" for import "default"`},
-		"no CSS":       {map[string]string{"ui.tsx": "import './a.css'; export default {};"}, `ui.tsx:1:8: Could not resolve "./a.css"`},
+		"no module":    {map[string]string{"ui.tsx": "\nimport a from 'none-such';\nexport default { a };"}, `ui.tsx:2:15: Could not resolve "none-such"; run npm install none-such in the folder`},
+		"no part":      {map[string]string{"ui.tsx": "import a from '@a/b/c'; export default { a };"}, `Could not resolve "@a/b/c"; run npm install @a/b in the folder`},
+		"no default":   {map[string]string{"ui.tsx": "export const a = 1;"}, `No matching export in "ui.tsx" for import "default"; write export default { name: Component }`},
+		"no CSS":       {map[string]string{"ui.tsx": "import './a.css'; export default {};"}, `ui.tsx:1:8: Could not resolve "./a.css"; create the file, or correct its name`},
 		"tsconfig":     {map[string]string{"ui.tsx": "export default {}", "tsconfig.json": `{"extends": "./none.json"}`}, ""},
 		"another type": {map[string]string{"ui.tsx": "import a from './a.bin'; export default { a };", "a.bin": "\x00"}, `ui.tsx:1:15: No loader is configured for ".bin" files`},
 	} {
@@ -90,6 +91,7 @@ func TestProblems(t *testing.T) {
 		var problems Problems
 		require.ErrorAs(t, err, &problems, name)
 		require.ErrorContains(t, err, c.want, name)
+		require.NotContains(t, err.Error(), entryName, "the user does not know this file")
 	}
 }
 

@@ -64,6 +64,7 @@ func (s *Set) build(ctx context.Context, p Project) {
 				log.Error("components do not bundle", "at", problem.At, "error", problem.Text)
 			}
 			if b = old[source.Graph]; b != nil {
+				log.Warn("the components stay as they were")
 				bundles[source.Graph] = b
 			}
 			continue
