@@ -53,7 +53,7 @@ type Library struct {
 	Now   func() time.Time
 
 	writing sync.Mutex // one change of custom skills at a time
-	noted    noted
+	noted   noted
 }
 
 // noted are the problems of folders that were logged, by path: a folder is read for each request.
