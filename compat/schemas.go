@@ -294,6 +294,13 @@ var (
 		},
 		OneOf: []*Schema{{Required: []string{"status"}}, {Required: []string{"thread_id", "run_ids"}}},
 	})
+
+	RunsCancelSome = named("RunsCancelSome", objectOf(
+		Prop{"status", enum("pending", "running", "all").doc("By default all.")},
+		Prop{"graph_id", aText},
+		Prop{"until", anID.doc("The until of a count: runs that are created later continue.")},
+		Prop{"after", aText.doc("The next of the call before.")},
+	))
 )
 
 // statelessProps are runProps with breakpoints that may be null.
@@ -414,7 +421,7 @@ var Schemas = []*Schema{
 	AssistantCreate, AssistantPatch, AssistantSearch, AssistantCount, AssistantVersions, AssistantVersionChange,
 	ThreadCreate, ThreadPatch, ThreadSearch, ThreadCount, ThreadPrune, ThreadFork, MessageSend, ThreadStateUpdate, ThreadStateSearch, ThreadStateAt, stateUpdates,
 	CheckpointConfig, configSchema, commandSchema, sendSchema,
-	RunStateful, RunStateless, RunStatefulStream, RunStatelessStream, RunBatch, RunsCancel,
+	RunStateful, RunStateless, RunStatefulStream, RunStatelessStream, RunBatch, RunsCancel, RunsCancelSome,
 	CronCreate, CronPatch, CronSearch, CronCount,
 	StorePut, StoreDelete, StoreSearch, StoreNamespaces,
 	EventStream, ProtocolCommand,

@@ -223,6 +223,21 @@ type Recent struct {
 	Limit  int
 }
 
+// Active selects runs of all threads that have not ended and are not being cancelled.
+type Active struct {
+	Status Status // Pending or Running; "" both
+	Graph  string // "" all
+	Until  id.Run // no run made after this one; "": all
+}
+
+// Chooses reports whether a run is selected.
+func (a Active) Chooses(r *Run) bool {
+	return !r.Status.Over() && r.Cancel == "" && (a.Status == "" || a.Status == r.Status) && (a.Graph == "" || a.Graph == r.Graph) && (a.Until == "" || r.ID <= a.Until)
+}
+
+// MaxActive is up to where active runs are counted.
+const MaxActive = 100_000
+
 // Query selects runs of a thread.
 type Query struct {
 	Status Status // "" all

@@ -69,6 +69,10 @@ var examplesByHand = map[string]example{
 	"post /threads/{thread_id}/runs/wait":     {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
 	"post /runs/wait":                         {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
 	"post /threads/{thread_id}/stream/events": {Request: json.RawMessage(`{"channels":["values","messages","tools","lifecycle","input"]}`)},
+	"post /understudy/runs/cancel": {
+		Request:  json.RawMessage(`{"status":"pending","graph_id":"chat"}`),
+		Response: json.RawMessage(`{"cancelled":120,"next":null}`),
+	},
 	"post /commands/fork-thread": {
 		Request:  json.RawMessage(`{"source_thread_id":"00000000-0000-4000-8000-000000000001","event_number":12}`),
 		Response: json.RawMessage(`{"thread_id":"00000000-0000-4000-8000-000000000002","source_thread_id":"00000000-0000-4000-8000-000000000001","event_number":12,"checkpoint_id":"00000000-0000-6000-8000-000000000003","created_at":"2026-01-02T03:04:05.678901+00:00"}`),

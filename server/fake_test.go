@@ -401,6 +401,17 @@ func (f fakeRuns) Cancel(_ context.Context, t id.Thread, r []id.Run, a run.Actio
 	return f.note(t, r, wait, a)
 }
 func (f fakeRuns) CancelAll(_ context.Context, s string, a run.Action) error { return f.note(a, s) }
+func (f fakeRuns) CountActive(_ context.Context, of run.Active) (int, error) {
+	return 300, f.note(of.Status, of.Graph)
+}
+
+func (f fakeRuns) CancelSome(_ context.Context, of run.Active, above id.Thread, a run.Action) (int, id.Thread, error) {
+	if above != "" {
+		return 0, "", f.note(of, above, a)
+	}
+	return 50, "0190d0f2-7b5a-7b7e-8000-3c7e5b1f5d10", f.note(of, above, a)
+}
+
 func (f fakeRuns) Queue(context.Context) (run.Queue, error) {
 	return run.Queue{Pending: 4, Running: 2, Due: 1, First: someTime, Middle: someTime, FirstDue: someTime}, f.note()
 }

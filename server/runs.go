@@ -51,6 +51,8 @@ func (h *runHandlers) routes(route register) {
 	route("POST", "/threads/{thread_id}/runs/{run_id}/cancel", withRun(h.cancelRun))
 
 	route("GET", "/understudy/runs", h.recentRuns)
+	route("GET", "/understudy/runs/count", h.countActive)
+	route("POST", "/understudy/runs/cancel", h.cancelSome)
 
 	route("POST", "/runs", h.createRun(true))
 	route("POST", "/runs/stream", h.startRun(true, false))
@@ -273,6 +275,35 @@ func (h *runHandlers) recentRuns(c *fiber.Ctx) error {
 		return err
 	}
 	return web.SendJSON(c, compat.AppendRecent(nil, page, h.cursors.Seal(string(next))))
+}
+
+// countActive answers how many runs cancelSome would cancel.
+func (h *runHandlers) countActive(c *fiber.Ctx) error {
+	of, err := compat.ActiveQuery(queriesOf(c, nil))
+	if err != nil {
+		return err
+	}
+	n, err := web.Reading(c, func(ctx context.Context) (int, error) { return h.runs.CountActive(ctx, of) })
+	if err != nil {
+		return err
+	}
+	return web.SendJSON(c, compat.AppendActiveCount(nil, n, of.Until))
+}
+
+// cancelSome cancels runs of all threads that a filter selects, those of some threads with each call.
+func (h *runHandlers) cancelSome(c *fiber.Ctx) error {
+	return h.WithBody(c, func(body []byte) error {
+		x, err := compat.CancelSome(body, h.cursors.Open)
+		if err != nil {
+			return err
+		}
+		n, last, err := h.runs.CancelSome(c.UserContext(), x.Of, x.Above, compat.CancelAction(c.Query("action")))
+		if err != nil {
+			return err
+		}
+		x.Above = last
+		return web.SendJSON(c, compat.AppendCancelled(nil, n, h.cursors.Seal(x.Next())))
+	})
 }
 
 // joinRun answers with the result of a run once it is over. An unknown run is reported in the result.

@@ -17,8 +17,10 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/access"
+	"understudy/id"
 	"understudy/internal/fleet"
 	"understudy/internal/logs"
+	"understudy/run"
 	"understudy/studio"
 )
 
@@ -130,6 +132,38 @@ func TestRecentRuns(t *testing.T) {
 		res, body := w.ask(t, "GET", "/understudy/runs?"+query, "")
 		require.Equal(t, 422, res.StatusCode, query)
 		require.Contains(t, body, "Invalid")
+	}
+}
+
+func TestCancelOfManyRuns(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	res, body := w.ask(t, "GET", "/understudy/runs/count?status=pending&graph_id=g", "")
+	require.Equal(t, 200, res.StatusCode, body)
+	require.Equal(t, int64(300), gjson.Get(body, "count").Int())
+	until := gjson.Get(body, "until").String()
+	require.True(t, id.IsUUID(until), body)
+	res, body = w.ask(t, "POST", "/understudy/runs/cancel", `{"status":"pending","graph_id":"g","until":"`+until+`"}`)
+	require.Equal(t, 200, res.StatusCode, body)
+	require.Equal(t, int64(50), gjson.Get(body, "cancelled").Int())
+	// What follows goes on with the same bound, though the body no longer has it.
+	next := gjson.Get(body, "next").String()
+	res, body = w.ask(t, "POST", "/understudy/runs/cancel?action=rollback", `{"status":"all","after":"`+next+`"}`)
+	require.Equal(t, 200, res.StatusCode, body)
+	require.JSONEq(t, `{"cancelled":0,"next":null}`, body)
+	w.services.mu.Lock()
+	require.Contains(t, w.services.asked, run.Active{Status: run.Pending, Graph: "g", Until: id.Run(until)})
+	require.Contains(t, w.services.asked, run.Active{Until: id.Run(until)})
+	require.Contains(t, w.services.asked, run.CancelRollback)
+	w.services.mu.Unlock()
+	for _, query := range []string{"status=success", "status=x"} {
+		res, body := w.ask(t, "GET", "/understudy/runs/count?"+query, "")
+		require.Equal(t, 422, res.StatusCode, body)
+	}
+	for _, body := range []string{`{"status":"error"}`, `{"status":1}`, `{"graph_id":[]}`, `{"until":"x"}`, `{"after":"x"}`, `{"after":""}`, `{"after":"` + until + `"}`, `{"after":"` + until + `.x"}`, `{"after":null}`, `[]`, `{`, ``} {
+		res, answer := w.ask(t, "POST", "/understudy/runs/cancel", body)
+		require.GreaterOrEqual(t, res.StatusCode, 400, body+answer)
+		require.Less(t, res.StatusCode, 500, body+answer)
 	}
 }
 

@@ -1,100 +1,14 @@
 // The studio at /studio/ in Chromium: journeys of a person, by mouse and by keyboard.
 //   BASE_URL=http://127.0.0.1:2024 node --test studio.test.mjs
-import { after, describe, test } from "node:test";
+import { describe } from "node:test";
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
-import { BASE_URL, eventually, launch, openPage, words } from "./browser.mjs";
+import { readFileSync } from "node:fs";
+import { BASE_URL, eventually, openPage, words } from "./browser.mjs";
+import { begun, journey, recorded, skip } from "./studio.mjs";
 
-const skip = (await fetch(`${BASE_URL}/studio/`)).ok ? false : "the server has no studio";
-const recorded = (await fetch(`${BASE_URL}/understudy/runs?limit=1`)).ok; // a proxy has no spans of what it passes on
 const own = recorded ? ["usage", "servers", "logs"] : []; // pages whose routes a proxy does not have
-const axe = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
-const browser = await launch();
-after(() => browser.close());
-
-/** The studio as a person has it open. Nothing may be loaded from elsewhere, and nothing may be logged as an error. */
-class Studio {
-  static async open(path = "", options = {}) {
-    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-    const studio = new Studio();
-    studio.page = await openPage(context);
-    studio.errors = [];
-    studio.page.on("pageerror", (error) => studio.errors.push(`uncaught: ${error}`));
-    studio.page.on("console", (message) => ["error", "warning"].includes(message.type()) && studio.errors.push(`${message.type()}: ${message.text()}`));
-    studio.page.on("request", (request) => request.url().startsWith(BASE_URL) || /^(data|blob):/.test(request.url()) || studio.errors.push(`loads ${request.url()}`));
-    await studio.page.goto(`${BASE_URL}/studio/${path}`);
-    return studio;
-  }
-
-  get thread() {
-    return new URL(this.page.url()).pathname.split("/").at(-1);
-  }
-
-  /** Kind and text of what the transcript shows. Markers have the text of their line. */
-  async shown() {
-    return this.page.$$eval(".transcript [data-kind]", (list) =>
-      list.map((e) => [e.dataset.kind, (e.querySelector(e.dataset.kind === "marker" ? "summary" : ":scope > .markdown, :scope > pre")?.textContent ?? "").trim()]),
-    );
-  }
-
-  async expect(conversation) {
-    await eventually(async () => assert.deepEqual(await this.shown(), conversation));
-    await this.idle();
-    assert.deepEqual(await this.shown(), conversation, "and it stays so");
-  }
-
-  async idle() {
-    await eventually(async () => assert.notEqual(await this.page.locator("header .status span").first().textContent(), "running"));
-  }
-
-  async begin(assistant, text) {
-    await this.page.getByRole("radio", { name: new RegExp(`^${assistant}\\b`) }).click();
-    await this.type(text);
-    await this.page.waitForURL(/\/t\//);
-  }
-
-  async type(text) {
-    await this.page.getByRole("textbox", { name: "Message" }).fill(text);
-    await this.page.keyboard.press("Enter");
-  }
-
-  message(n) {
-    return this.page.locator(".transcript .message").nth(n);
-  }
-
-  async rest(path, body) {
-    const response = await fetch(BASE_URL + path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-    return response.json();
-  }
-
-  /** What keeps people out: contrasts, names and roles, by axe. The debugger runs it, because the pages load no scripts of others. */
-  async accessible(where) {
-    await this.page.evaluate(axe);
-    const { violations } = await this.page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }));
-    assert.deepEqual(violations.map((v) => `${where}: ${v.id}: ${v.nodes.map((n) => n.html.slice(0, 120)).join(" ; ")}`), []);
-  }
-
-  async close(name) {
-    if (process.env.BROWSER_SCREENSHOTS) {
-      mkdirSync(process.env.BROWSER_SCREENSHOTS, { recursive: true });
-      await this.page.screenshot({ path: `${process.env.BROWSER_SCREENSHOTS}/studio-${name.replace(/[^\w.]+/g, "-")}.png` });
-    }
-    await this.page.context().close();
-  }
-}
 
 describe("the studio", { concurrency: 2, skip }, () => {
-  const journey = (name, body, { path = "", options = {} } = {}) =>
-    test(name, { timeout: 180_000 }, async () => {
-      const studio = await Studio.open(path, options);
-      try {
-        await body(studio, studio.page);
-        assert.deepEqual(studio.errors, []);
-      } finally {
-        await studio.close(name);
-      }
-    });
-
   journey("something is said, its words come one by one, and the graph lights up", async (studio, page) => {
     await studio.begin("tokens", "say 300");
     await page.getByRole("button", { name: "Graph", exact: true }).click();
@@ -370,6 +284,32 @@ describe("the studio", { concurrency: 2, skip }, () => {
       const statuses = await Promise.all(runs.map(async (run) => (await studio.rest(`/threads/${run.thread_id}/runs/${run.run_id}`)).status));
       assert.deepEqual(statuses, ["interrupted", "interrupted", "interrupted"]);
     });
+  });
+
+  journey("three hundred stuck runs are cancelled at once, those that the page does not show too", async (studio, page) => {
+    if (!recorded) return;
+    const threads = await begun("memory", 300);
+    const one = (await studio.rest(`/threads/${threads[0]}/runs`))[0]; // of another status than the filter selects
+    await fetch(`${BASE_URL}/threads/${threads[0]}/runs/${one.run_id}/cancel`, { method: "POST" });
+    await page.goto(`${BASE_URL}/studio/runs?status=pending&graph=memory`);
+    await page.locator("[data-run]").first().waitFor();
+    assert.ok((await page.locator("[data-run]").count()) < 299, "the page shows some of them");
+    const { count } = await studio.rest("/understudy/runs/count?status=pending&graph_id=memory");
+    assert.ok(count >= 299);
+    await page.getByRole("button", { name: "Cancel all that match…" }).click();
+    const dialog = page.getByRole("dialog", { name: "Cancel all that match" });
+    await dialog.getByText(`${count} pending runs of memory will be cancelled`).waitFor();
+    const [later] = await begun("memory", 1); // after the count: nobody agreed to this one
+    const progress = page.evaluate(() => new Promise((resolve) => new MutationObserver(() => document.querySelector("progress") && resolve(true)).observe(document.body, { childList: true, subtree: true })));
+    await dialog.getByRole("button", { name: `Cancel ${count} runs` }).click();
+    assert.ok(await progress);
+    await dialog.getByText(`${count} runs cancelled.`).waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    await page.locator(`li a[href*="${later}"]`).first().waitFor();
+    await eventually(async () => assert.equal(await page.locator("[data-run]").count(), 1));
+    const statuses = await Promise.all(threads.map(async (id) => (await studio.rest(`/threads/${id}/runs`))[0].status));
+    assert.deepEqual(new Set(statuses), new Set(["interrupted"]));
+    await fetch(`${BASE_URL}/runs/cancel`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ thread_id: later, run_ids: [(await studio.rest(`/threads/${later}/runs`))[0].run_id] }) });
   });
 
   journey("lists follow what other clients do, by one stream for all tabs", async (studio, page) => {

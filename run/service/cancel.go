@@ -50,41 +50,58 @@ const cancelBatch = 50
 // CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile continue. When there
 // is no such run: fault.NotFound.
 func (s *Service) CancelAll(ctx context.Context, status string, action run.Action) error {
-	var batch []id.Thread // sorted: a storage that locks them one by one wants the same order everywhere
+	of := run.Active{Until: id.NewRun()}
+	if status != "all" {
+		of.Status = run.Status(status)
+	}
 	found := 0
-	for last := id.Thread(""); ; last = batch[len(batch)-1] {
-		var err error
-		if batch, err = s.Store.ActiveThreads(ctx, last, cancelBatch); err != nil {
-			return err
-		}
-		if len(batch) == 0 {
-			break
-		}
-		of := 0
-		err = s.cancel(ctx, action, false, func(tx run.Tx) (matched []*run.Run, err error) {
-			for _, t := range batch {
-				active, err := tx.ActiveRuns(t)
-				if err != nil {
-					return nil, err
-				}
-				for _, r := range active {
-					if r.Cancel == "" && (status == "all" || status == string(r.Status)) {
-						matched = append(matched, r)
-					}
-				}
-			}
-			of = len(matched) // the transaction may run again
-			return matched, nil
-		})
+	for above := id.Thread(""); ; {
+		n, last, err := s.CancelSome(ctx, of, above, action)
 		if err != nil {
 			return err
 		}
-		found += of
+		if found += n; last == "" {
+			break
+		}
+		above = last
 	}
 	if found == 0 {
 		return errNoneToCancel
 	}
 	return nil
+}
+
+// CountActive returns how many runs are selected, run.MaxActive of each status at most.
+func (s *Service) CountActive(ctx context.Context, of run.Active) (int, error) {
+	return s.Store.CountActive(ctx, of)
+}
+
+// CancelSome cancels the selected runs of the next threads above one, in order of their IDs. It returns how many runs it has cancelled, and the last of these
+// threads; "": there were none. A run that ends meanwhile is not cancelled and not counted.
+func (s *Service) CancelSome(ctx context.Context, of run.Active, above id.Thread, action run.Action) (cancelled int, last id.Thread, err error) {
+	batch, err := s.Store.ActiveThreads(ctx, of, above, cancelBatch) // sorted: a storage that locks them one by one wants the same order everywhere
+	if err != nil || len(batch) == 0 {
+		return 0, "", err
+	}
+	err = s.cancel(ctx, action, false, func(tx run.Tx) (matched []*run.Run, err error) {
+		for _, t := range batch {
+			active, err := tx.ActiveRuns(t)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range active {
+				if of.Chooses(r) {
+					matched = append(matched, r)
+				}
+			}
+		}
+		cancelled = len(matched) // the transaction may run again
+		return matched, nil
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	return cancelled, batch[len(batch)-1], nil
 }
 
 func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, match func(run.Tx) ([]*run.Run, error)) error {

@@ -63,6 +63,54 @@ func TestCancelOfAllRunsFindsNone(t *testing.T) {
 	}
 }
 
+// What a filter selects is cancelled batch by batch, each run once, and nothing else: not other graphs, not what is created after the count.
+func TestCancelOfAFilter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"echo": echo, "other": echo}, nil)
+	begin := func(graph string) *run.Run {
+		req := request(graph)
+		req.After = time.Hour
+		r, err := w.runs.Create(t.Context(), w.thread(), req)
+		require.NoError(t, err)
+		return r
+	}
+	var chosen []*run.Run
+	for range 120 {
+		chosen = append(chosen, begin("echo"))
+	}
+	others := []*run.Run{begin("other")}
+	of := run.Active{Status: run.Pending, Graph: "echo", Until: id.NewRun()}
+	others = append(others, begin("echo"))
+	count := func() int {
+		n, err := w.runs.CountActive(t.Context(), of)
+		require.NoError(t, err)
+		return n
+	}
+	require.Equal(t, 120, count())
+	// One is cancelled before its turn comes.
+	require.NoError(t, w.runs.Cancel(t.Context(), chosen[100].Thread, []id.Run{chosen[100].ID}, run.CancelInterrupt, false))
+	total, calls := 0, 0
+	for above := id.Thread(""); ; calls++ {
+		n, last, err := w.runs.CancelSome(t.Context(), of, above, run.CancelInterrupt)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, 50)
+		if total += n; last == "" {
+			break
+		}
+		require.Greater(t, last, above)
+		above = last
+	}
+	require.Equal(t, 119, total)
+	require.Equal(t, 3, calls)
+	require.Zero(t, count())
+	for _, r := range chosen {
+		require.Equal(t, run.Interrupted, w.status(r.Thread, r.ID))
+	}
+	for _, r := range others {
+		require.Equal(t, run.Pending, w.status(r.Thread, r.ID))
+	}
+}
+
 func TestCancelOfADelayedRun(t *testing.T) {
 	t.Parallel()
 	for _, action := range []run.Action{run.CancelInterrupt, run.CancelRollback} {

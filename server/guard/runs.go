@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -421,6 +422,29 @@ func (g *runs) CancelAll(ctx context.Context, status string, action run.Action) 
 		return err
 	}
 	return g.inner.CancelAll(ctx, status, action)
+}
+
+// CountActive asks as for the cancel of what it counts.
+func (g *runs) CountActive(ctx context.Context, of run.Active) (int, error) {
+	ctx, err := g.activeOf(ctx, of)
+	if err != nil {
+		return 0, err
+	}
+	return g.inner.CountActive(ctx, of)
+}
+
+// CancelSome cancels the actor's own runs.
+func (g *runs) CancelSome(ctx context.Context, of run.Active, above id.Thread, action run.Action) (cancelled int, last id.Thread, err error) {
+	if ctx, err = g.activeOf(ctx, of); err != nil {
+		return 0, "", err
+	}
+	return g.inner.CancelSome(ctx, of, above, action)
+}
+
+// activeOf asks as CancelAll does.
+func (g *runs) activeOf(ctx context.Context, of run.Active) (context.Context, error) {
+	ctx, _, err := g.ask(ctx, access.Threads, "update", object("status", quoted(cmp.Or(string(of.Status), "all"))))
+	return ctx, err
 }
 
 // Queue and Load are of the server.

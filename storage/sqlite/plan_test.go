@@ -91,7 +91,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	// This sorts, but only one head of each graph, the first of each origin, or two pages.
-	graphwise := map[string]string{"deliveries": relational.DueDeliveries.SQLite, "claim beside graphs": relational.ClaimBeside.SQLite, "next beside graphs": relational.NextBeside.SQLite, "threads with active runs": relational.ActiveThreads.SQLite, "upstream ancestors": relational.BeforeRun.SQLite}
+	graphwise := map[string]string{"deliveries": relational.DueDeliveries.SQLite, "claim beside graphs": relational.ClaimBeside.SQLite, "next beside graphs": relational.NextBeside.SQLite, "threads with active runs": relational.ActiveThreads.SQLite, "active runs counted": relational.CountActive.SQLite, "threads of active runs": relational.ActiveMetadata.SQLite, "upstream ancestors": relational.BeforeRun.SQLite}
 	// These sort, but only what they looked up before.
 	sorting := map[string]string{
 		"active runs":            relational.ActiveOfThread.SQLite,

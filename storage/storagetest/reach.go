@@ -211,7 +211,7 @@ func seen(t *testing.T, b Backend, ctx context.Context, n int) map[string]bool {
 	is("pending runs", len(runs) > 0, err)
 	runs, err = b.Runs.ActiveRuns(ctx, th)
 	is("active runs", len(runs) > 0, err)
-	active, err := b.Runs.ActiveThreads(ctx, "", 1)
+	active, err := b.Runs.ActiveThreads(ctx, run.Active{}, "", 1)
 	is("active threads", slices.Contains(active, th), err)
 	tuple, err := b.Threads.LoadCheckpoint(ctx, at)
 	is("checkpoint", tuple != nil, err)

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,6 +73,87 @@ func recentRuns(t *testing.T, b Backend) {
 					require.Equal(t, want, got, "%s %s %s %d", owner, status, graph, limit)
 				}
 			}
+		}
+	}
+}
+
+// Active runs are counted, and their threads walked, as run.Active selects them, within reach.
+func activeRuns(t *testing.T, b Backend) {
+	t.Helper()
+	const threads = 40
+	r := rand.New(rand.NewPCG(7, 8))
+	var all []*run.Run
+	for n := range 120 {
+		row := newRun(n+1, r.IntN(threads)+1)
+		row.Status = []run.Status{run.Pending, run.Pending, run.Running, run.Success, run.Interrupted}[r.IntN(5)]
+		row.Graph = fmt.Sprint("g", r.IntN(2))
+		if r.IntN(6) == 0 {
+			row.Cancel = run.CancelInterrupt
+		}
+		all = append(all, row)
+	}
+	owner := func(t id.Thread) string {
+		for n := range threads {
+			if threadID(n+1) == t {
+				return fmt.Sprint("u", n%3)
+			}
+		}
+		return ""
+	}
+	write(t, b, func(tx run.Tx) error {
+		for n := range threads {
+			th := newThread(n + 1)
+			th.Metadata = raw(fmt.Sprintf(`{"owner":"u%d"}`, n%3))
+			if err := tx.InsertThread(th); err != nil {
+				return err
+			}
+		}
+		running := map[id.Thread]bool{} // a thread has one at most
+		for _, row := range all {
+			if row.Status == run.Running && running[row.Thread] {
+				row.Status = run.Pending
+			}
+			running[row.Thread] = running[row.Thread] || row.Status == run.Running
+			if err := tx.InsertRun(row); err != nil {
+				return err
+			}
+		}
+		return tx.DeleteThread(threadID(7))
+	})
+	for _, user := range []string{"", "u1", "none"} {
+		seen := ctx
+		if user != "" {
+			seen = in(t, access.Threads, `{"owner":"`+user+`"}`)
+		}
+		for range 40 {
+			of := run.Active{Status: []run.Status{"", run.Pending, run.Running}[r.IntN(3)], Graph: []string{"", "g0", "g1", "none"}[r.IntN(4)]}
+			if r.IntN(2) == 0 {
+				of.Until = all[r.IntN(len(all))].ID
+			}
+			n := 0
+			var want []id.Thread
+			for _, x := range all {
+				if of.Chooses(x) && x.Thread != threadID(7) && (user == "" || owner(x.Thread) == user) {
+					n++
+					want = append(want, x.Thread)
+				}
+			}
+			slices.Sort(want)
+			want = slices.Compact(want)
+			got, err := b.Runs.CountActive(seen, of)
+			require.NoError(t, err)
+			require.Equal(t, n, got, "%s %+v", user, of)
+			var walked []id.Thread
+			for above, limit := id.Thread(""), 1+r.IntN(9); ; above = walked[len(walked)-1] {
+				page, err := b.Runs.ActiveThreads(seen, of, above, limit)
+				require.NoError(t, err)
+				if len(page) == 0 {
+					break
+				}
+				require.LessOrEqual(t, len(page), limit)
+				walked = append(walked, page...)
+			}
+			require.Equal(t, want, walked, "%s %+v", user, of)
 		}
 	}
 }

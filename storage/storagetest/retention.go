@@ -384,7 +384,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 				}
 				require.Equal(t, want, runIDs(active))
 			}
-			threads, err := b.Runs.ActiveThreads(ctx, "", 10)
+			threads, err := b.Runs.ActiveThreads(ctx, run.Active{}, "", 10)
 			require.NoError(t, err)
 			require.Equal(t, []id.Thread{threadID(2)}, threads)
 			queue, err := b.Runs.Queue(ctx, at(999), 100)

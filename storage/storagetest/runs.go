@@ -26,6 +26,7 @@ func updateRun(t *testing.T, b Backend, r *run.Run, change func(*run.Run)) {
 
 var runCases = map[string]func(*testing.T, Backend){
 	"the runs of all threads": recentRuns,
+	"active runs of a filter": activeRuns,
 	"the newest runs of several threads": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2), newThread(3))
 		var all []*run.Run
@@ -307,7 +308,7 @@ var runCases = map[string]func(*testing.T, Backend){
 			require.Equal(t, want, runIDs(got))
 		}
 		for above, want := range map[id.Thread][]id.Thread{"": {threadID(1)}, threadID(1): {threadID(2)}, threadID(2): nil} {
-			got, err := b.Runs.ActiveThreads(ctx, above, 1)
+			got, err := b.Runs.ActiveThreads(ctx, run.Active{}, above, 1)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}

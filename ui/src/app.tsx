@@ -55,6 +55,9 @@ function Shell() {
   useChanges();
   return (
     <div className={chats ? "shell with-sidebar" : "shell"}>
+      <a className="skip button" href="#page" onClick={skipToPage}>
+        Skip to the page
+      </a>
       <Rail />
       {chats && <Sidebar />}
       <Switch>
@@ -89,6 +92,15 @@ function Shell() {
       <Chosen />
     </div>
   );
+}
+
+/** For people without a mouse: the first thing that Tab finds leads past the lists of pages and threads. */
+function skipToPage(e: React.MouseEvent) {
+  e.preventDefault();
+  const main = document.querySelector<HTMLElement>("main");
+  if (!main) return;
+  main.tabIndex = -1;
+  main.focus();
 }
 
 function Rail() {

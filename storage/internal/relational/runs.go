@@ -91,6 +91,15 @@ const (
 		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
 )
 
+// activeOf is where runs with a status are selected by run.Active: $1 is its status, $2 its graph, $3 its last run or afterRuns.
+func activeOf(status run.Status) string {
+	return OfThreads + "status = '" + string(status) + "' AND cancel = '' AND ($1 = '' OR $1 = '" + string(status) + "') AND ($2 = '' OR graph_id = $2) AND run_id <= $3"
+}
+
+func metadataOfActive(status run.Status) string {
+	return "SELECT (SELECT t.metadata FROM threads t WHERE t.thread_id = runs.thread_id) AS metadata FROM runs " + activeOf(status) + " LIMIT $4"
+}
+
 // SelectRuns returns a statement with the columns of ScanRun.
 func SelectRuns(where string) Statement { return same(selectRuns + where) }
 
@@ -108,14 +117,18 @@ var (
 		) ORDER BY created_at DESC, run_id DESC LIMIT $2`)
 	ActiveOfThread = SelectRuns(ofThread)
 	ActiveOfAll    = SelectRuns(ofAllThreads)
-	ActiveThreads  = same("SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + OfThreads + "status = 'running' AND thread_id > $1 ORDER BY thread_id LIMIT $2) running " +
-		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + OfThreads + "status = 'pending' AND thread_id > $1 ORDER BY thread_id LIMIT $2) pending " +
-		"ORDER BY thread_id LIMIT $2")
-	Fence        = same("SELECT attempt, status, cancel, thread_id FROM runs " + OfThreads + "run_id = $1")
-	insertRun    = same(insertInto("runs", RunColumns))
-	insertKwargs = same(insertInto("run_kwargs", "run_id, "+KwargsColumns))
-	UpdateRun    = same("UPDATE runs SET (" + RunColumns + ") = (" + marks(1, RunColumns) + ") WHERE run_id = $1")
-	UpdateKwargs = same("UPDATE run_kwargs SET (" + KwargsColumns + ") = (" + marks(2, KwargsColumns) + ") WHERE run_id = $1")
+	ActiveThreads  = same("SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + activeOf("running") + " AND thread_id > $4 ORDER BY thread_id LIMIT $5) running " +
+		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + activeOf("pending") + " AND thread_id > $4 ORDER BY thread_id LIMIT $5) pending " +
+		"ORDER BY thread_id LIMIT $5")
+	CountActive = same("SELECT (SELECT count(*) FROM (SELECT 1 FROM runs " + activeOf("running") + " LIMIT $4) running) + " +
+		"(SELECT count(*) FROM (SELECT 1 FROM runs " + activeOf("pending") + " LIMIT $4) pending)")
+	// ActiveMetadata returns the metadata of the threads of what CountActive counts.
+	ActiveMetadata = same("SELECT metadata FROM (" + metadataOfActive("running") + ") running UNION ALL SELECT metadata FROM (" + metadataOfActive("pending") + ") pending")
+	Fence          = same("SELECT attempt, status, cancel, thread_id FROM runs " + OfThreads + "run_id = $1")
+	insertRun      = same(insertInto("runs", RunColumns))
+	insertKwargs   = same(insertInto("run_kwargs", "run_id, "+KwargsColumns))
+	UpdateRun      = same("UPDATE runs SET (" + RunColumns + ") = (" + marks(1, RunColumns) + ") WHERE run_id = $1")
+	UpdateKwargs   = same("UPDATE run_kwargs SET (" + KwargsColumns + ") = (" + marks(2, KwargsColumns) + ") WHERE run_id = $1")
 	// MarkPassed writes nothing for a run that is already marked.
 	MarkPassed = differing("UPDATE runs SET passed = true, failures = 0, crashes = 0, turn = 0 "+OfThreads+"run_id = $1 AND (NOT passed OR failures > 0 OR crashes > 0)",
 		"UPDATE runs SET passed = 1, failures = 0, crashes = 0, turn = 0 "+OfThreads+"run_id = $1 AND (passed = 0 OR failures > 0 OR crashes > 0)")
@@ -256,14 +269,15 @@ func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) ([]*run.Run, error)
 }
 
 // ActiveThreads implements run.Store.
-func (s *Store) ActiveThreads(ctx context.Context, above id.Thread, limit int) ([]id.Thread, error) {
+func (s *Store) ActiveThreads(ctx context.Context, of run.Active, above id.Thread, limit int) ([]id.Thread, error) {
 	reach := access.Reach(ctx, access.Threads)
+	status, until := string(of.Status), cmp.Or(of.Until, afterRuns)
 	if reach == nil {
-		return s.threadIDs(ctx, ActiveThreads, above, limit)
+		return s.threadIDs(ctx, ActiveThreads, status, of.Graph, until, above, limit)
 	}
 	return from(ctx, s.db.Snapshot, func(q Querier) (list []id.Thread, err error) {
 		for { // those in reach may be far apart
-			active, err := all(q, ActiveThreads, text[id.Thread], above, limit)
+			active, err := all(q, ActiveThreads, text[id.Thread], status, of.Graph, until, above, limit)
 			if err != nil {
 				return nil, err
 			}
@@ -279,6 +293,25 @@ func (s *Store) ActiveThreads(ctx context.Context, above id.Thread, limit int) (
 				return list, nil
 			}
 		}
+	})
+}
+
+// CountActive implements run.Store.
+func (s *Store) CountActive(ctx context.Context, of run.Active) (int, error) {
+	reach := access.Reach(ctx, access.Threads)
+	args := []any{string(of.Status), of.Graph, cmp.Or(of.Until, afterRuns), run.MaxActive}
+	return from(ctx, s.db.Read, func(q Querier) (n int, err error) {
+		if reach == nil {
+			n, _, err = first(q, CountActive, func(r Row) int { return int(r.Int(0)) }, args...)
+			return n, err
+		}
+		err = q.Query(ActiveMetadata, func(r Row) error {
+			if reach.Match(r.Bytes(0)) {
+				n++
+			}
+			return nil
+		}, args...)
+		return n, err
 	})
 }
 

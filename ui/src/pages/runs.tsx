@@ -14,6 +14,7 @@ import { age, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { useAssistants } from "./assistants";
+import { CancelMatching, type ActiveFilter } from "./cancel-matching";
 
 interface RecentRun extends Run {
   graph_id: string;
@@ -63,6 +64,8 @@ export function Runs() {
     },
     onSettled: () => (setChosen(new Set()), queries.invalidateQueries({ queryKey: ["recent"] })),
   });
+  const [cancelling, setCancelling] = useState(false);
+  const active = status === "" || status === "pending" || status === "running" ? { status: status as ActiveFilter["status"], graph } : null;
   const set = (name: string, value: string) =>
     setParams((old) => {
       value ? old.set(name, value) : old.delete(name);
@@ -70,8 +73,8 @@ export function Runs() {
     });
   return (
     <main className="page wide">
-      <h1>Runs</h1>
-      <div className="bar">
+      <h1 tabIndex={-1}>Runs</h1>
+      <div className="bar filters">
         <Choice label="Status" value={status} values={statuses} onChange={(v) => set("status", v)} />
         <Choice label="Graph" value={graph} values={graphs} onChange={(v) => set("graph", v)} />
         {stoppable.length > 0 && (
@@ -84,7 +87,21 @@ export function Runs() {
             </button>
           </>
         )}
+        {active && (stoppable.length > 0 || runs.hasNextPage) && (
+          <button type="button" className="plain" onClick={() => setCancelling(true)}>
+            Cancel all that match…
+          </button>
+        )}
       </div>
+      {active && cancelling && (
+        <CancelMatching
+          filter={active}
+          onClose={() => {
+            setCancelling(false);
+            void queries.invalidateQueries({ queryKey: ["recent"] });
+          }}
+        />
+      )}
       <Problem error={runs.error ?? cancel.error} />
       {runs.isSuccess && all.length === 0 && !runs.hasNextPage && <Empty>{status || graph ? "No run is like this." : "Nothing has run yet."}</Empty>}
       <ol className="runs">

@@ -33,3 +33,6 @@ export function age(time: string, now = Date.now()): string {
   if (seconds < 7 * 86_400) return `${Math.floor(seconds / 86_400)} d`;
   return time.slice(0, 10);
 }
+
+/** "1 run", "300 runs". */
+export const plural = (n: number, what: string) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
