@@ -22,7 +22,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Name: "understudy_subscribers_dropped_total", Help: "Readers of streams that were dropped, by reason: slow, or interrupted because the stream was lost on its way.",
 	}, []string{"reason"})
 	gaps := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "understudy_replay_gaps_total", Help: "Replays from the live stream in which something was missing: tokens, or other records.",
+		Name: "understudy_replay_gaps_total", Help: "Replays that clients did not get whole, because neither the live stream nor the database had it any more, by what was missing: tokens, or other records.",
 	}, []string{"missing"})
 	m := &Metrics{
 		lag: f.NewHistogram(prometheus.HistogramOpts{
@@ -35,7 +35,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Replayed counts the gap of a replay.
+// Replayed counts the gap of a replay that its client does not get whole. What a live stream lacks and the database has is none.
 func (m *Metrics) Replayed(g Gap) {
 	if g != NoGap {
 		m.gaps[g].Inc()

@@ -15,7 +15,8 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	now := time.UnixMilli(1_000_000)
-	m := bridge.NewMemory(bridge.Options{Records: 8, LagBytes: 400, Dir: "/nowhere", Now: func() time.Time { return now }, Metrics: bridge.NewMetrics(registry)})
+	metrics := bridge.NewMetrics(registry)
+	m := bridge.NewMemory(bridge.Options{Records: 8, LagBytes: 400, Dir: "/nowhere", Now: func() time.Time { return now }, Metrics: metrics})
 	value := func(name string, labels ...string) float64 { return metricstest.Value(t, registry, name, labels...) }
 	ctx := t.Context()
 	publish := func(n int, kind bridge.Kind) {
@@ -50,6 +51,7 @@ func TestMetrics(t *testing.T) {
 	resume := func() {
 		s, err := m.Subscribe(ctx, "t", &bridge.Offset{})
 		require.NoError(t, err)
+		metrics.Replayed(s.Gap(""))
 		s.Close()
 	}
 	resume()

@@ -230,8 +230,7 @@ func (p *topic) subscribe(after *Offset, closed <-chan struct{}, opts *Options) 
 		return s
 	}
 	s.after, s.resumed, s.lost = *after, true, p.lost
-	if gap := s.lost.above(*after); gap != NoGap {
-		opts.Metrics.Replayed(gap)
+	if s.lost.above(*after) != NoGap {
 		s.lostOf = make(map[id.Run]loss, len(p.runs))
 		for r, run := range p.runs {
 			s.lostOf[r] = run.lost

@@ -142,7 +142,6 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 		return nil
 	}
 	s.after, s.from, s.resumed = *after, *after, true
-	s.b.opts.Metrics.Replayed(s.Gap(""))
 	return s.take(first)
 }
 

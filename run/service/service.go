@@ -152,7 +152,7 @@ func New(o Options) *Service {
 	s.settler = settle.New(settle.Options{Store: o.Store, Snapshots: o.Snapshots, Overlay: o.Overlay, Policy: s.Webhooks, Now: s.Now})
 	s.followers = stream.NewFollowers(stream.FollowersOptions{
 		Store: o.Store, Bridge: o.Bridge, Shared: shared != nil, Snapshots: o.Snapshots, Overlay: o.Overlay, Publisher: s.publisher,
-		Attempts: s.executions, Watches: s.watches, Lease: o.Lease, Started: s.Now(), Cancel: s.Cancel, Log: s.log,
+		Attempts: s.executions, Watches: s.watches, Metrics: o.Streams.Metrics, Lease: o.Lease, Started: s.Now(), Cancel: s.Cancel, Log: s.log,
 	})
 	s.executor = execute.New(execute.Options{
 		Store: o.Store, Shared: shared != nil, Graphs: o.Graphs, Snapshots: o.Snapshots, Items: o.Items, Backfill: o.Backfill, Overlay: o.Overlay,

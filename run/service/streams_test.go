@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/metricstest"
 	"understudy/run"
 	"understudy/run/service"
 )
@@ -80,7 +82,10 @@ func TestReplaysAreCompleted(t *testing.T) {
 	c.bridge = bridge.NewMemory(bridge.Options{Records: 16})
 	said, goOn := make(chan struct{}, 1), make(chan struct{})
 	graphs := map[string]script{"g": chatty(said, goOn)}
-	a, b := c.start(graphs, nil), c.start(graphs, nil)
+	registry := prometheus.NewRegistry()
+	counting := bridge.NewMetrics(registry)
+	metrics := func(o *service.Options) { o.Streams.Metrics = counting }
+	a, b := c.start(graphs, metrics), c.start(graphs, metrics)
 	th := a.newThread()
 	req := request("g")
 	req.Resumable, req.Modes = true, []string{"values", "messages-tuple"}
@@ -119,7 +124,10 @@ func TestReplaysAreCompleted(t *testing.T) {
 	over, err := b.runs.JoinStream(t.Context(), th, r.ID, &offsets[80], nil, false)
 	require.NoError(t, err)
 	require.Equal(t, []string{`values {"n":"last"}`}, b.events(over))
+	require.Zero(t, metricstest.Value(t, registry, gaps), "nobody missed anything")
 }
+
+const gaps = "understudy_replay_gaps_total"
 
 // A stateless run is nowhere but in the stream: what was dropped of it is announced, unless its reader is told the same by other records.
 func TestGapsAreAnnounced(t *testing.T) {
@@ -141,7 +149,9 @@ func TestGapsAreAnnounced(t *testing.T) {
 			require.NoError(t, c.bridge.Close())
 			c.bridge = bridge.NewMemory(bridge.Options{Records: tt.records})
 			said, goOn := make(chan struct{}, 1), make(chan struct{})
-			in := c.start(map[string]script{"g": chatty(said, goOn)}, nil)
+			registry := prometheus.NewRegistry()
+			counting := bridge.NewMetrics(registry)
+			in := c.start(map[string]script{"g": chatty(said, goOn)}, func(o *service.Options) { o.Streams.Metrics = counting })
 			req := request("g")
 			req.Resumable, req.Modes = true, tt.modes
 			r, first, err := in.runs.Start(t.Context(), "", req)
@@ -153,11 +163,13 @@ func TestGapsAreAnnounced(t *testing.T) {
 			records, err := f.Next(t.Context())
 			require.NoError(t, err)
 			if !tt.gap {
+				require.Zero(t, metricstest.Value(t, registry, gaps))
 				require.NotEqual(t, "gap", records[0].Event)
 				f.Close(false)
 				close(goOn)
 				return
 			}
+			require.Equal(t, 1.0, metricstest.Value(t, registry, gaps))
 			require.Len(t, records, 1)
 			require.Equal(t, "gap", records[0].Event)
 			require.True(t, records[0].Ephemeral, "it has no id")

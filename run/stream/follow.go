@@ -28,6 +28,7 @@ type FollowersOptions struct {
 	Publisher *Publisher
 	Attempts  Attempts
 	Watches   *Watches // nil: Bridge carries the records of all servers
+	Metrics   *bridge.Metrics
 	Lease     time.Duration
 	Started   time.Time // when this server began: what was streamed before only the database has
 	// Cancel cancels a run whose reader left.
@@ -363,6 +364,7 @@ func (f *Followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from 
 	}
 	if from != nil && row.Kwargs.Resumable {
 		if gap(row, sub, modes) {
+			f.Metrics.Replayed(sub.Gap(row.ID))
 			return announce(ctx, row, *from, sub)
 		}
 		// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
