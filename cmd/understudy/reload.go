@@ -191,6 +191,9 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	for _, warning := range warnings {
 		log.Warn("configuration", "key", warning.Key, "problem", warning.Text)
 	}
+	if keys := r.cfg.NeedRestart(cfg); len(keys) > 0 {
+		log.Warn("these settings take effect when understudy dev is started again", "keys", strings.Join(keys, ", "))
+	}
 	r.watchFiles(w, cfg)
 	err = r.reload(ctx, cfg)
 	var refused *python.ReloadError

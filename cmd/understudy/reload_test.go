@@ -74,6 +74,8 @@ func TestReloadOfNamedFiles(t *testing.T) {
 	})
 	until("vars", "A=1", func(_ *config.Agent, c *config.Config) bool { return c.Env["A"] == "1" })
 	until("one.md", "two", prompt("two"))
+	until("langgraph.json", strings.Replace(settings("one.md"), "{", `{"auth": {"api_keys": true}, `, 1), func(_ *config.Agent, c *config.Config) bool { return c.Authenticates() })
+	require.Contains(t, log.String(), "keys=auth.api_keys")
 	write("langgraph.json", settings("texts/late.md"))
 	require.Eventually(t, func() bool {
 		return strings.Contains(log.String(), "there is no file "+filepath.Join(dir, "texts/late.md"))

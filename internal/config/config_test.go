@@ -655,3 +655,25 @@ func TestOIDC(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(warnings), "without TLS")
 }
+
+// A changed key that is read at a start only is named, as long as it differs from that of the start; what is reloaded is not.
+func TestNeedRestart(t *testing.T) {
+	t.Parallel()
+	load := func(more string) *Config {
+		c, _, err := Load(setup(t, `{"graphs": {"a": {"agent": {"model": "scripted:x.json"}}}`+more+`}`, nil))
+		require.NoError(t, err)
+		return c
+	}
+	start := load(`, "http": {"disable_mcp": true}, "history": {"traces": "off"}`)
+	for more, want := range map[string][]string{
+		`, "history": {"traces": "off"}, "http": {"disable_mcp": true}`: nil,
+		`, "http": {"disable_mcp": true}`:                               {"history.traces"},
+		`, "http": {"disable_mcp": false, "cors": {"allow_origins": ["*"], "allow_methods": ["*"]}}, "history": {"traces": "off"}, "auth": {"api_keys": true}`:                                          {"auth.api_keys", "http.cors", "http.disable_mcp"},
+		`, "http": {"disable_mcp": true}, "history": {"traces": "off"}, "env": {"A": "b"}, "ui": {"a": "x.tsx"}, "ui_config": {"shared": ["x"]}, "checkpointer": {"serde": {"pickle_fallback": false}}`: nil,
+		`, "http": {"disable_mcp": true}, "history": {"traces": "off"}, "checkpointer": {"serde": {"pickle_fallback": false}, "ttl": {"default_ttl": 5}}, "store": {"ttl": {"default_ttl": 5}}`:         {"checkpointer.ttl", "store.ttl"},
+	} {
+		require.Equal(t, want, append([]string(nil), start.NeedRestart(load(more))...), more)
+		require.Empty(t, start.NeedRestart(start))
+	}
+	require.Empty(t, (&Config{}).NeedRestart(&Config{}), "no file")
+}

@@ -1,13 +1,17 @@
 package config
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,6 +41,44 @@ func (c *Config) Mistake(key, text string) Mistake {
 	}
 	m.Text = key + ": " + text
 	return m
+}
+
+// reloaded are the keys of File that a server in development reads again. Where it cannot, because there was nothing in Python, it says so itself.
+var reloaded = []string{"graphs", "dependencies", "env", "python_version", "ui", "ui_config", "checkpointer.serde", "encryption", "auth.path", "http.app"}
+
+// NeedRestart returns the keys of File that have another value in now and take effect at a start only: "auth.api_keys", "http.cors".
+func (c *Config) NeedRestart(now *Config) []string {
+	before, after := members(c.src), members(now.src)
+	keys := slices.Collect(maps.Keys(before))
+	for key := range after {
+		if _, both := before[key]; !both {
+			keys = append(keys, key)
+		}
+	}
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		return slices.Contains(reloaded, key) || reflect.DeepEqual(before[key], after[key])
+	})
+	slices.Sort(keys)
+	return keys
+}
+
+// members are the values of a file by key, of sections that servers read each for itself by the keys in them.
+func members(src []byte) map[string]any {
+	var all map[string]any
+	if json.Unmarshal(bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")), &all) != nil {
+		return nil
+	}
+	for _, section := range []string{"auth", "http", "history", "checkpointer", "store"} {
+		inner, isObject := all[section].(map[string]any)
+		if !isObject {
+			continue
+		}
+		delete(all, section)
+		for key, v := range inner {
+			all[join(section, key)] = v
+		}
+	}
+	return all
 }
 
 // readFile reads the graphs and server settings of a langgraph.json.
