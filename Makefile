@@ -68,7 +68,7 @@ test: ## install what the tests need, then run everything that has to pass befor
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check check-ui race growth fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams killloop chaos
+	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check check-ui race growth isolation fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -120,6 +120,11 @@ helm: ## print where helm is, for the tests of deploy/helm; built once if it is 
 .PHONY: growth
 growth: ## send each route requests that grow, in all their places, and check that none takes more than linear time
 	@GROWTH=all $(GO) test -vet=off -count=1 -timeout 60m -v -run '^TestNoRouteIsQuadratic$$' ./internal/app
+
+.PHONY: isolation
+isolation: ## random requests of random users for ISOLATION (10m), natively and through Python handlers, and check that nobody reaches what belongs to others
+	@UNDERSTUDY_ISOLATION_TIME=$(or $(ISOLATION),10m) UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) \
+		$(GO) test -vet=off -count=1 -timeout 60m -parallel 4 -v -run '^TestIsolationOfAnyRequest$$' ./internal/app
 
 .PHONY: lint
 lint: ## golangci-lint, built once if it is not installed

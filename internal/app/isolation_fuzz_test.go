@@ -197,7 +197,11 @@ func TestIsolationOfAnyRequest(t *testing.T) {
 	byOwner := native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}
 	for name, start := range map[string]func(*testing.T) *world{
 		"handlers, SQLite": func(t *testing.T) *world { t.Helper(); return newWorld(t, seed, owners{}, nil) },
-		"owners, SQLite":   func(t *testing.T) *world { t.Helper(); return newWorld(t, seed+1, byOwner, nil) },
+		"Python, Postgres": func(t *testing.T) *world {
+			t.Helper()
+			return newWorld(t, seed+3, nil, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4"})
+		},
+		"owners, SQLite": func(t *testing.T) *world { t.Helper(); return newWorld(t, seed+1, byOwner, nil) },
 		"owners, Postgres": func(t *testing.T) *world {
 			t.Helper()
 			return newWorld(t, seed+2, byOwner, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4"})

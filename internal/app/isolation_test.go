@@ -296,6 +296,7 @@ func TestIsolation(t *testing.T) {
 		t.Run(fmt.Sprint("sqlite ", seed), func(t *testing.T) { run(t, seed, owners{}, nil) })
 	}
 	t.Run("native", func(t *testing.T) { run(t, 2, native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}, nil) })
+	t.Run("python", func(t *testing.T) { run(t, 3, nil, nil) })
 	t.Run("postgres", func(t *testing.T) {
 		run(t, 1, owners{}, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4", "redis-url": redistest.Start(t).URL})
 	})

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -131,18 +133,39 @@ func villageServer(t *testing.T) *Server {
 	return villageOf(t, owners{}, nil)
 }
 
+// villageOf starts a server without users; without auth the handlers of testdata/owners.py, which decide as owners does.
 func villageOf(t *testing.T, auth Auth, flags map[string]string) *Server {
 	t.Helper()
 	all := map[string]string{"port": "0", "data": t.TempDir(), "jobs": "20"}
 	for name, value := range flags {
 		all[name] = value
 	}
-	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: all, Lookup: func(string) (string, bool) { return "", false }})
+	source := config.Source{Mode: config.Serve, Flags: all, Lookup: func(string) (string, bool) { return "", false }}
+	if auth == nil {
+		source.File, all["python"] = handlersFile(t)
+	}
+	settings, _, err := config.Load(source)
 	require.NoError(t, err)
+	settings.Graphs = nil // the one of the tests is in Go
 	release := make(chan struct{})
 	s := runWith(t, Config{Settings: settings, Auth: auth, Log: slog.New(slog.DiscardHandler)}, "talk", talking(t, release))
 	t.Cleanup(func() { close(release) })
 	return s
+}
+
+// handlersFile makes a langgraph.json with the handlers of testdata/owners.py, and returns it with the Python for them. The test is skipped without one.
+func handlersFile(t *testing.T) (file, python string) {
+	t.Helper()
+	if python = os.Getenv("UNDERSTUDY_TEST_PYTHON"); python == "" {
+		t.Skip("SKIPPED: set UNDERSTUDY_TEST_PYTHON")
+	}
+	handlers, err := filepath.Abs("testdata/owners.py")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "agent.py"), nil, 0o600))
+	file = filepath.Join(dir, "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs":{"unused":"./agent.py:graph"},"auth":{"path":`+string(jsonobj.Quote(handlers+":auth"))+`}}`), 0o600))
+	return file, python
 }
 
 // idle is how long a stream is silent before it counts as one that stays open.
