@@ -60,6 +60,7 @@ export default defineConfig(({ command }) => ({
       },
     },
   ],
+  worker: { format: "es" },
   build: { outDir: out, emptyOutDir: false, modulePreload: { polyfill: false }, target: "es2022", assetsInlineLimit: 0, reportCompressedSize: false },
   // `npm run dev` serves the sources in front of a server that runs: UNDERSTUDY_URL=http://127.0.0.1:2024 npm run dev
   server: command === "serve" ? { proxy: { "^/(?!studio|src|@|node_modules)": process.env.UNDERSTUDY_URL ?? "http://127.0.0.1:2024" } } : undefined,

@@ -107,3 +107,33 @@ export async function begun(graph, n) {
   for (let left = n; left > 0; left -= 20) await Promise.all(Array.from({ length: Math.min(20, left) }, one));
   return all;
 }
+
+/**
+ * Begins to trace a page. The function that it returns ends that, and says what the page's main thread did: the milliseconds of the processor of all tasks between
+ * one frame and the next, and of the longest task.
+ */
+export async function tracing(page) {
+  await browser.startTracing(page, { categories: ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"] });
+  return async () => {
+    const { traceEvents: events } = JSON.parse((await browser.stopTracing()).toString());
+    // The thread of the page is the one that draws most frames.
+    const drawn = new Map();
+    const thread = (e) => `${e.pid} ${e.tid}`;
+    for (const e of events) if (e.name === "Commit" && e.ph === "X") drawn.set(thread(e), (drawn.get(thread(e)) ?? 0) + 1);
+    const [main] = [...drawn].sort((a, b) => b[1] - a[1])[0] ?? [];
+    const own = events.filter((e) => thread(e) === main).sort((a, b) => a.ts - b.ts);
+    const frames = [];
+    let [work, longest] = [0, 0];
+    for (const e of own) {
+      if (e.name === "Commit" && e.ph === "X") {
+        frames.push(work);
+        work = 0;
+      }
+      if (e.name !== "RunTask" || e.ph !== "X") continue;
+      const took = (e.tdur ?? e.dur) / 1_000;
+      work += took;
+      longest = Math.max(longest, took);
+    }
+    return { frames: frames.slice(1), longest };
+  };
+}

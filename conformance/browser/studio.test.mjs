@@ -194,6 +194,77 @@ describe("the studio", { concurrency: 2, skip }, () => {
     assert.equal(await page.locator(".transcript :is(script, iframe, img, .markdown svg, a[href^='javascript'])").count(), 0);
   });
 
+  journey("hostile words are compared, in runs, states and versions, and do nothing", async (studio, page) => {
+    const hostile = (n) => [
+      `<img src=x onerror="window.hit=1"><script>window.hit=1</script> ${n}`,
+      `[press](javascript:window.hit=1) ![picture](https://example.com/spy.png) <svg onload='window.hit=1'> ${n}`,
+      `${"x".repeat(1_000_000)}${n}`,
+      `\u202eright to left\u202c שלום 🙂‍↔️ ${n}`,
+    ];
+    const make = async (n) => {
+      const { thread_id } = await studio.rest("/threads", { metadata: { graph_id: "agent", title: `<b onclick="hit()">hostile</b> ${n}` } });
+      const messages = hostile(n).map((content, i) => ({ id: `h${i}`, type: i % 2 ? "ai" : "human", name: "<script>hit()</script>", content, ...(i % 2 && { tool_calls: [{ id: `c${i}`, name: "<img src=x onerror=hit()>", args: { "<b>": hostile(n)[i] } }] }) }));
+      const { checkpoint_id } = await studio.rest(`/threads/${thread_id}/state`, { values: { messages }, as_node: "model" });
+      return { thread: `thread:${thread_id}`, checkpoint: `checkpoint:${thread_id}/${checkpoint_id}` };
+    };
+    const harmless = async () => {
+      assert.equal(await page.evaluate(() => window.hit), undefined);
+      assert.equal(await page.locator("main :is(script, iframe, img, a[href^='javascript'])").count(), 0);
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "not wider than the screen");
+    };
+    const [a, b] = [await make(1), await make(2)];
+    for (const [x, y] of [[a.thread, b.thread], [a.checkpoint, b.checkpoint]]) {
+      await page.goto(`${BASE_URL}/studio/compare?${new URLSearchParams({ a: x, b: y })}`);
+      await page.locator(".side.b", { hasText: "window.hit=1" }).first().waitFor();
+      await page.locator(".side.b", { hasText: "שלום" }).first().waitFor();
+      if (x === a.checkpoint) await page.locator("details.card summary", { hasText: "messages" }).click(); // of threads it is open
+      await page.locator(".channels .changes .change").first().waitFor();
+      await harmless();
+    }
+    await page.goto(`${BASE_URL}/studio/compare?${new URLSearchParams({ a: "javascript:hit()", b: '"><script>window.hit=1</script>' })}`);
+    await page.getByRole("alert").filter({ hasText: "javascript:hit()" }).waitFor();
+    await harmless();
+    const { assistant_id } = await studio.rest("/assistants", { graph_id: "agent", name: hostile(1)[0], description: hostile(1)[1], metadata: { "<svg onload=hit()>": hostile(1)[3], long: "y".repeat(1_000_000) } });
+    try {
+      await fetch(`${BASE_URL}/assistants/${assistant_id}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify({ name: hostile(2)[0], description: hostile(2)[3], metadata: { "<svg onload=hit()>": "javascript:hit()", long: "z".repeat(1_000_000) } }) });
+      await page.goto(`${BASE_URL}/studio/graphs/${assistant_id}`);
+      const section = page.getByRole("region", { name: "Versions" });
+      await section.locator(".changes code", { hasText: "metadata.<svg onload=hit()>" }).waitFor();
+      await section.locator(".changes", { hasText: "window.hit=1" }).waitFor();
+      await harmless();
+    } finally {
+      await fetch(`${BASE_URL}/assistants/${assistant_id}`, { method: "DELETE" });
+    }
+  });
+
+  journey("large states are compared while the page stays usable", async (studio, page) => {
+    // Two states of 5 MB that differ in many places.
+    const make = async (n) => {
+      const { thread_id } = await studio.rest("/threads", { metadata: { graph_id: "agent" } });
+      const messages = Array.from({ length: 5_000 }, (_, i) => ({ id: `${n}-${i}`, type: i % 2 ? "ai" : "human", content: `${i % 7 === n ? n : 0} message ${i} ${"word ".repeat(180)}` }));
+      const { checkpoint_id } = await studio.rest(`/threads/${thread_id}/state`, { values: { messages }, as_node: "model" });
+      return `checkpoint:${thread_id}/${checkpoint_id}`;
+    };
+    const [a, b] = [await make(1), await make(2)];
+    await page.addInitScript(() => {
+      // Work of the page in one go: what takes long keeps keys and scrolling waiting.
+      window.longest = 0;
+      new PerformanceObserver((list) => list.getEntries().forEach((e) => (window.longest = Math.max(window.longest, e.duration)))).observe({ type: "longtask", buffered: true });
+      window.workers = 0;
+      const { Worker } = window;
+      window.Worker = class extends Worker { constructor(...args) { super(...args); window.workers++; } };
+    });
+    await page.goto(`${BASE_URL}/studio/compare?${new URLSearchParams({ a, b })}`);
+    await page.getByRole("row", { name: /^messages 5\.0k 5\.0k/ }).waitFor();
+    await page.locator(".side.a mark").first().waitFor();
+    await page.locator("details.card summary", { hasText: "messages" }).click();
+    await page.locator(".channels .changes .change").first().waitFor();
+    await page.getByRole("button", { name: "More changes" }).waitFor();
+    assert.equal(await page.evaluate(() => window.workers), 1, "a worker compares");
+    const longest = await page.evaluate(() => window.longest);
+    console.log(`# compared 2 x 5 MB; the longest task of the page took ${Math.round(longest)} ms`);
+  });
+
   journey("threads are found, renamed, pinned and deleted", async (studio, page) => {
     await studio.begin("agent", "say 1");
     await studio.expect([["human", "say 1"], ["ai", "w0"]]);

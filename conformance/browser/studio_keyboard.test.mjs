@@ -3,77 +3,10 @@
 import { describe } from "node:test";
 import assert from "node:assert/strict";
 import { BASE_URL, eventually, words } from "./browser.mjs";
+import { Keys } from "./keys.mjs";
 import { begun, journey, recorded, skip } from "./studio.mjs";
 
-/** The keys of a person, and where they lead. */
-class Keys {
-  constructor(studio) {
-    this.studio = studio;
-    this.page = studio.page;
-  }
-
-  async press(...keys) {
-    for (const key of keys) await this.page.keyboard.press(key);
-  }
-
-  /** Whether the focus is on an element, where a person sees it. */
-  async on(locator) {
-    return locator.evaluate((e) => e === document.activeElement && e.matches(":focus-visible"));
-  }
-
-  /** Moves the focus to an element with a key, at most so often, and returns how often it was. */
-  async to(locator, key = "Tab", most = 80) {
-    await locator.waitFor();
-    for (let n = 0; n <= most; n++) {
-      if (await this.on(locator)) return n;
-      await this.press(key);
-    }
-    assert.fail(`${most} times ${key} do not lead to ${locator}, but to ${await this.at()}`);
-  }
-
-  back(locator, most) {
-    return this.to(locator, "Shift+Tab", most);
-  }
-
-  /** Waits until the page has moved the focus to an element. */
-  async arrives(locator) {
-    await eventually(async () => assert.ok(await this.on(locator), `the focus is on ${await this.at()}`));
-  }
-
-  async at() {
-    return this.page.evaluate(() => document.activeElement?.outerHTML.slice(0, 200));
-  }
-
-  async skipToPage() {
-    await this.press("Home");
-    await this.page.evaluate(() => document.activeElement?.blur()); // a page that is just opened
-    await this.to(this.page.getByRole("link", { name: "Skip to the page" }), "Tab", 1);
-    await this.press("Enter");
-  }
-
-  button(name, within = this.page) {
-    return within.getByRole("button", { name, exact: typeof name === "string" });
-  }
-
-  /** Chooses an assistant on the first page, and says something to it. */
-  async begin(assistant, text) {
-    const radios = this.page.getByRole("radio");
-    await this.to(this.page.getByRole("radio", { checked: true }));
-    const wanted = this.page.getByRole("radio", { name: new RegExp(`^${assistant}\\b`) });
-    await this.to(wanted, "ArrowRight", await radios.count());
-    assert.equal(await wanted.getAttribute("aria-checked"), "true", "arrows choose");
-    await this.say(text);
-    await this.page.waitForURL(/\/t\//);
-  }
-
-  async say(text) {
-    await this.to(this.page.getByRole("textbox", { name: "Message" }));
-    await this.page.keyboard.type(text);
-    await this.press("Enter");
-  }
-}
-
-const walk = (name, body, options) => journey(`by keyboard: ${name}`, (studio, page) => body(new Keys(studio), studio, page), options);
+const walk = (name, body, options) => journey(`by keyboard: ${name}`, (studio, page) => body(new Keys(page), studio, page), options);
 
 describe("the studio by keyboard", { concurrency: 2, skip }, () => {
   walk("hundreds of runs are cancelled, those that the page does not show too", async (keys, studio, page) => {
@@ -104,8 +37,210 @@ describe("the studio by keyboard", { concurrency: 2, skip }, () => {
     await keys.press("Enter");
     await dialog.waitFor({ state: "detached" });
     await page.getByText("No run is like this").waitFor();
-    await keys.arrives(page.getByRole("heading", { name: "Runs" }));
+    await keys.arrives(page.locator("main")); // the button is gone, because nothing is left to cancel
     const statuses = await Promise.all(threads.map(async (id) => (await studio.rest(`/threads/${id}/runs`))[0].status));
     assert.deepEqual(new Set(statuses), new Set(["interrupted"]));
+  });
+
+  walk("something is said, its words come one by one, and the graph lights up", async (keys, studio, page) => {
+    await keys.begin("tokens", "say 300");
+    await keys.back(keys.button("Graph"), 40);
+    await keys.press("Enter");
+    await studio.expect([["human", "say 300"], ["ai", words(300)]]);
+    await page.locator('.graph [data-state="done"]').first().waitFor();
+    await page.reload();
+    await studio.expect([["human", "say 300"], ["ai", words(300)]]);
+    // A long answer is stopped from wherever the focus is in its thread.
+    await keys.skipToPage();
+    await keys.say("say 8000");
+    await eventually(async () => assert.match((await studio.shown()).at(-1)?.[1] ?? "", / w20\b/));
+    await keys.back(keys.button("State", page.locator("header.bar")), 40);
+    await keys.press("Escape");
+    await studio.idle();
+    await page.locator(".tag", { hasText: "cut off" }).waitFor();
+  });
+
+  walk("a long talk is condensed, and its summary is read", async (keys, studio, page) => {
+    await keys.begin("summarizing", "say 1");
+    for (const n of [2, 3, 4]) {
+      await eventually(async () => assert.deepEqual((await studio.shown()).filter(([kind]) => kind !== "marker").at(-1), ["ai", words(n - 1)]));
+      await studio.idle();
+      await keys.say(`say ${n}`);
+    }
+    await eventually(async () => assert.deepEqual((await studio.shown()).at(-1), ["ai", words(4)]));
+    await studio.idle();
+    await page.reload();
+    await page.locator("details.marker > summary").first().waitFor();
+    await keys.skipToPage();
+    await keys.to(page.locator("details.marker > summary").first(), "Tab", 40);
+    await keys.press("Enter");
+    await page.getByText("The model sees this summary").first().waitFor();
+  });
+
+  walk("a tool call is approved with edited arguments, after a reload", async (keys, studio, page) => {
+    await keys.begin("hitl", 'call search {"q": "cats"}');
+    await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+    await page.reload();
+    await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+    await keys.skipToPage();
+    const question = page.locator(".question");
+    await keys.to(keys.button("Edit", question), "Tab", 40);
+    await keys.press("Enter");
+    await keys.arrives(page.getByRole("textbox", { name: "Arguments" }));
+    await keys.to(keys.button("Back", question), "Tab", 3);
+    await keys.press("Enter");
+    await keys.arrives(keys.button("Edit", question));
+    await keys.press("Enter", "Control+a");
+    await page.keyboard.type('{"q": "dogs"}');
+    await keys.to(page.getByRole("button", { name: "Approve with these arguments" }), "Tab", 2);
+    await keys.press("Enter");
+    await eventually(async () => assert.match((await studio.shown()).at(-1)[1], /Found 10 results for dogs$/));
+    await eventually(async () => assert.ok(await page.evaluate(() => document.querySelector(".talk").contains(document.activeElement)), "the focus stays in the thread"));
+    await keys.to(page.getByRole("textbox", { name: "Message" }), "Tab", 10);
+  });
+
+  walk("a failed run is found by a word of its thread, run again from before its failure, and compared", async (keys, studio, page) => {
+    if (!recorded) return;
+    const word = `broken${Date.now()}`;
+    const { thread_id } = await studio.rest("/threads", { metadata: { title: `The ${word} one` } });
+    const { run_id } = await studio.rest(`/threads/${thread_id}/runs`, { assistant_id: "failing", input: { kind: "value" } });
+    await page.locator(`.sidebar a[href$="${thread_id}"] .status`, { hasText: "error" }).waitFor();
+    await keys.press("Escape", "/");
+    await page.keyboard.type(word);
+    await eventually(async () => assert.equal(await page.locator(".sidebar > ul > li").count(), 1));
+    await keys.to(page.locator(`.sidebar a[href$="${thread_id}"]`), "Tab", 3);
+    await keys.press("Enter");
+    await page.waitForURL(new RegExp(thread_id));
+    await page.getByRole("heading", { name: new RegExp(word) }).waitFor();
+    await keys.to(keys.button("Runs", page.locator("header.bar")), "Tab", 30);
+    await keys.press("Enter");
+    await keys.to(page.locator("aside .runs a", { hasText: "timeline" }).first(), "Tab", 40);
+    await keys.press("Enter");
+    await page.waitForURL(new RegExp(`/r/${run_id}`));
+    await keys.to(keys.button("Go to the failure"), "Tab", 40);
+    await keys.press("Enter");
+    const detail = page.getByRole("complementary", { name: "Span" });
+    await detail.getByRole("heading", { name: "ValueError" }).waitFor();
+    // The list of spans is one stop, in which keys choose.
+    await keys.to(page.locator(".span-list"), "Tab", 5);
+    await keys.press("k");
+    await detail.getByRole("heading", { name: "ok", exact: true }).waitFor();
+    await keys.press("j");
+    await detail.getByRole("heading", { name: "boom", exact: true }).waitFor();
+    await keys.to(detail.getByRole("link", { name: "The checkpoint before it" }), "Tab", 12);
+    await keys.press("Enter");
+    await page.waitForURL(new RegExp(`/t/${thread_id}.*checkpoint=`));
+    const tab = (name) => page.getByRole("tab", { name });
+    await keys.to(tab("values"), "Tab", 80);
+    await keys.press("ArrowRight", "ArrowRight");
+    await keys.arrives(tab("edit"));
+    await keys.to(page.getByRole("textbox", { name: "Values" }), "Tab", 6);
+    await keys.press("Control+a");
+    await page.keyboard.type('{"kind": "none"}');
+    await keys.press("Tab");
+    await page.keyboard.type("ok");
+    await keys.press("Tab", "Enter");
+    await page.locator(".steps .current", { hasText: "update" }).waitFor();
+    await keys.to(keys.button("Run from here"), "Tab", 12);
+    await keys.press("Enter");
+    await eventually(async () => assert.deepEqual((await studio.rest(`/threads/${thread_id}/state`)).values.items, ["ok", "survived"]));
+    await studio.idle();
+    await keys.press("g", "r");
+    await page.waitForURL(/\/runs$/);
+    const line = page.locator(`[data-run="${run_id}"]`);
+    await keys.skipToPage();
+    await keys.to(line.getByRole("button", { name: "Compare with another" }), "Tab", 300);
+    await keys.press("Enter");
+    const [again] = await studio.rest(`/threads/${thread_id}/runs`);
+    await keys.back(page.locator(`[data-run="${again.run_id}"]`).getByRole("button", { name: /^Compare with run/ }), 300); // other tests have runs too
+    await keys.press("Enter");
+    await page.waitForURL(/\/compare\?/);
+    await page.getByRole("row", { name: /^time/ }).waitFor();
+    // And without the panel of the thread: a menu, with its arrows, where its focus was.
+    await keys.press("g", "t");
+    const more = page.locator(".sidebar li", { has: page.locator(`a[href$="${thread_id}"]`) }).getByRole("button", { name: /Actions/ });
+    await keys.to(more, "Tab", 60);
+    await keys.press("Enter");
+    await keys.arrives(page.getByRole("menuitem", { name: "Rename" }));
+    await keys.press("End");
+    await keys.arrives(page.getByRole("menuitem", { name: "Delete" }));
+    await keys.press("Escape");
+    await keys.arrives(more);
+    await keys.press("Enter", "Enter", "Control+a");
+    await page.keyboard.type(`The mended ${word}`);
+    await keys.press("Enter");
+    await keys.arrives(more);
+    await page.locator(".sidebar .title", { hasText: `The mended ${word}` }).waitFor();
+  });
+
+  walk("an edited message begins a branch, and both stay", async (keys, studio, page) => {
+    await keys.begin("agent", "say 1");
+    const before = [];
+    for (let n = 1; n <= 4; n++) {
+      before.push(["human", `say ${n}`], ["ai", words(n)]);
+      await studio.expect(before);
+      if (n < 4) await keys.say(`say ${n + 1}`);
+    }
+    await keys.back(keys.button("Edit", studio.message(4)), 30); // the third question
+    await keys.press("Enter");
+    await keys.arrives(page.getByRole("textbox", { name: "Edited message" }));
+    await keys.press("Escape");
+    await keys.arrives(keys.button("Edit", studio.message(4)));
+    await keys.press("Enter", "Control+a");
+    await page.keyboard.type("say 7");
+    await keys.to(keys.button("Send", studio.message(4)), "Tab", 2);
+    await keys.press("Enter");
+    const edited = [...before.slice(0, 4), ["human", "say 7"], ["ai", words(7)]];
+    await studio.expect(edited);
+    await page.getByText("2 of 2").waitFor();
+    await keys.to(keys.button("Previous branch"), "Tab", 60);
+    await keys.press("Enter");
+    await studio.expect(before);
+    await keys.to(keys.button("Back to the newest"), "Shift+Tab", 60);
+    await keys.press("Enter");
+    await studio.expect(edited);
+    // The last question, by one key.
+    await keys.press("Escape");
+    await keys.to(keys.button("State", page.locator("header.bar")), "Tab", 20);
+    await keys.press("e");
+    await keys.arrives(page.getByRole("textbox", { name: "Edited message" }));
+  });
+
+  walk("ten thousand messages: opened at the end, read from the beginning, searched", async (keys, studio, page) => {
+    const { thread_id: thread } = await studio.rest("/threads", { metadata: { graph_id: "agent" } });
+    const messages = Array.from({ length: 10_000 }, (_, i) => ({ id: `m${i}`, type: i % 2 ? "ai" : "human", content: i === 9_700 ? "a needle of hay" : `message ${i}` }));
+    await studio.rest(`/threads/${thread}/state`, { values: { messages }, as_node: "model" });
+    await page.goto(`${BASE_URL}/studio/t/${thread}`);
+    await page.getByText("message 9999", { exact: true }).waitFor();
+    await keys.skipToPage();
+    const log = page.getByRole("log");
+    await keys.to(log, "Tab", 20);
+    await keys.press("PageUp", "PageUp");
+    await eventually(async () => assert.equal(await page.getByText("message 9999", { exact: true }).count(), 0));
+    await keys.press("End");
+    await page.getByText("message 9999", { exact: true }).waitFor();
+    await keys.to(page.getByRole("textbox", { name: "Message" }), "Tab", 120);
+    await keys.back(keys.button("Beginning"), 3);
+    await keys.press("Enter");
+    await page.locator(".transcript").getByText("message 0", { exact: true }).waitFor();
+    if (!(await fetch(`${BASE_URL}/understudy/threads/search?text=x`)).ok) return; // a proxy has no such search
+    await keys.back(keys.button("Search", page.locator("header.bar")), 200);
+    await keys.press("Enter");
+    await keys.to(page.getByRole("searchbox", { name: "Find in this thread" }), "Tab", 200);
+    await page.keyboard.type("needle");
+    await keys.to(page.locator("aside .found a").first(), "Tab", 5);
+    await keys.press("Enter");
+    await page.locator(".message.at", { hasText: "a needle of hay" }).waitFor();
+  });
+
+  walk("keys are listed, and the focus returns", async (keys, studio, page) => {
+    await page.getByRole("textbox", { name: "Message" }).waitFor();
+    await keys.skipToPage();
+    await keys.press("?");
+    const help = page.getByRole("dialog", { name: "Keys" });
+    await help.waitFor();
+    await studio.accessible("the list of keys");
+    await keys.press("Escape");
+    await keys.arrives(page.locator("main"));
   });
 });

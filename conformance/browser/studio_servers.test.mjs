@@ -3,10 +3,11 @@
 import { after, describe, test } from "node:test";
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { eventually, launch, openPage } from "./browser.mjs";
+import { eventually, launch, openPage, words } from "./browser.mjs";
+import { Keys } from "./keys.mjs";
 
 const binary = process.env.UNDERSTUDY_BINARY;
 const skip = binary ? false : "UNDERSTUDY_BINARY is not set";
@@ -28,7 +29,7 @@ async function start(...args) {
     assert.ok(found && process_.exitCode === null, printed);
     return found[1];
   });
-  return { url, printed: () => printed, stop: () => (process_.kill("SIGTERM"), ended) };
+  return { url, pid: process_.pid, printed: () => printed, stop: () => (process_.kill("SIGTERM"), ended) };
 }
 
 /** A declared agent that answers at once, and one that asks before it calls its tool. */
@@ -140,4 +141,58 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
       await upstream.stop();
     }
   });
+
+  test("a worker is killed in the middle of an answer: the page says so, and nothing is doubled", { timeout: 120_000, skip: process.env.UNDERSTUDY_TEST_PYTHON ? false : "UNDERSTUDY_TEST_PYTHON is not set" }, async () => {
+    const config = new URL("../graphs/langgraph.json", import.meta.url).pathname;
+    const server = await start("serve", "--studio", "--config", config, "--python", process.env.UNDERSTUDY_TEST_PYTHON, "--workers", "1", "--data", join(folder, "killed"), "--port", "0");
+    try {
+      const { page, errors } = await open(`${server.url}/studio/`);
+      const keys = new Keys(page);
+      await keys.begin("tokens", "say 900");
+      const answer = page.locator('.transcript [data-kind="ai"]');
+      await answer.filter({ hasText: "w20 " }).waitFor();
+      const killed = workers(server.pid);
+      assert.ok(killed.length > 0, "there is a worker");
+      for (const pid of killed) process.kill(pid, "SIGKILL");
+      const notice = page.getByRole("status").filter({ hasText: "attempt 2" });
+      await notice.waitFor();
+      await page.reload();
+      await notice.waitFor(); // also who comes later is told
+      // A long answer leaves no place for the question.
+      const said = () => page.$$eval('.transcript [data-kind="ai"]', (list) => list.map((e) => e.querySelector(":scope > .markdown")?.textContent.trim() ?? ""));
+      await eventually(async () => assert.ok((await said()).join() === words(900), "the whole answer, once"));
+      await notice.waitFor({ state: "detached" });
+      const thread = new URL(page.url()).pathname.split("/").at(-1);
+      const { values } = await (await fetch(`${server.url}/threads/${thread}/state`)).json();
+      assert.deepEqual(values.messages.map((m) => m.content), ["say 900", words(900)]);
+      // Its timeline has both attempts.
+      await keys.skipToPage();
+      await keys.to(keys.button("Runs", page.locator("header.bar")), "Tab", 20);
+      await keys.press("Enter");
+      await keys.to(page.locator("aside .runs a", { hasText: "timeline" }), "Tab", 40);
+      await keys.press("Enter");
+      await page.getByText("try 1 of 2").waitFor();
+      await page.getByText("try 2 of 2").waitFor();
+      assert.deepEqual(errors.filter((error) => !/net::ERR/.test(error)), []);
+    } finally {
+      await server.stop();
+    }
+  });
 });
+
+/** The processes of Python below a process. */
+function workers(pid) {
+  const parents = new Map(); // by process
+  const names = new Map();
+  for (const entry of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    try {
+      const [, name, rest] = /\((.*)\) (.*)/s.exec(readFileSync(`/proc/${entry}/stat`, "utf8"));
+      parents.set(Number(entry), Number(rest.split(" ")[1]));
+      names.set(Number(entry), name);
+    } catch {
+      // it has ended
+    }
+  }
+  const below = (p) => p === pid || (parents.has(p) && parents.get(p) > 1 && below(parents.get(p)));
+  return [...parents.keys()].filter((p) => p !== pid && below(p) && names.get(p).startsWith("python"));
+}

@@ -1,6 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Bot, CalendarClock, ChartColumn, Database, Hourglass, ListChecks, LogOut, MessagesSquare, Network, ScrollText, Server as ServerIcon } from "lucide-react";
-import { lazy, Suspense, useEffect, useState } from "react";
+import { Bot, CalendarClock, ChartColumn, Database, Hourglass, Keyboard, ListChecks, LogOut, MessagesSquare, Network, ScrollText, Server as ServerIcon } from "lucide-react";
+import { lazy, Suspense, useCallback, useEffect, useState } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useChanges } from "./api/use-changes";
 import { get, hasSession, signOut, whenRefused } from "./api/client";
@@ -11,6 +11,8 @@ import { GraphPage } from "./pages/graph-page";
 import { Home } from "./pages/home";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/sign-in";
+import { Help } from "./parts/help";
+import { focusPage, keepFocus } from "./parts/keep-focus";
 import { StorePage } from "./pages/store";
 import { ThreadPage } from "./pages/thread-page";
 import { Sidebar } from "./threads/sidebar";
@@ -51,14 +53,15 @@ export function App() {
 function Shell() {
   const [location] = useLocation();
   const chats = location === "/" || location.startsWith("/t/");
-  useShortcuts();
+  const [help, setHelp] = useState(false);
+  const showHelp = useCallback(() => setHelp(true), []);
+  useShortcuts(showHelp);
   useChanges();
+  useEffect(keepFocus, []);
   return (
     <div className={chats ? "shell with-sidebar" : "shell"}>
-      <a className="skip button" href="#page" onClick={skipToPage}>
-        Skip to the page
-      </a>
-      <Rail />
+      <Rail onHelp={showHelp} />
+      {help && <Help onClose={() => setHelp(false)} />}
       {chats && <Sidebar />}
       <Switch>
         <Route path="/" component={Home} />
@@ -94,16 +97,7 @@ function Shell() {
   );
 }
 
-/** For people without a mouse: the first thing that Tab finds leads past the lists of pages and threads. */
-function skipToPage(e: React.MouseEvent) {
-  e.preventDefault();
-  const main = document.querySelector<HTMLElement>("main");
-  if (!main) return;
-  main.tabIndex = -1;
-  main.focus();
-}
-
-function Rail() {
+function Rail({ onHelp }: { onHelp: () => void }) {
   const [location] = useLocation();
   const waiting = useThreads({ status: "interrupted" }).data?.pages[0]?.length ?? 0;
   const entries = [
@@ -119,6 +113,9 @@ function Rail() {
   ] as const;
   return (
     <nav className="rail" aria-label="Pages">
+      <a className="skip button" href="#page" onClick={(e) => (e.preventDefault(), focusPage())}>
+        Skip to the page
+      </a>
       <Bot size={20} aria-hidden className="logo" />
       {entries.map(([href, label, Shape, current]) => (
         <Link key={href} href={href} aria-label={label} title={label} aria-current={current ? "page" : undefined}>
@@ -126,6 +123,9 @@ function Rail() {
           {href === "/approvals" && waiting > 0 && <span className="badge">{waiting >= 50 ? "50+" : waiting}</span>}
         </Link>
       ))}
+      <button type="button" className="icon last" aria-label="Keys" title="Keys (?)" onClick={onHelp}>
+        <Keyboard size={18} />
+      </button>
       {hasSession() && (
         <button className="icon" aria-label="Sign out" title="Sign out" onClick={() => void signOut().finally(() => window.location.reload())}>
           <LogOut size={18} />
@@ -135,22 +135,27 @@ function Rail() {
   );
 }
 
-/** Keys outside of fields: / finds, n begins a thread, g then t, a, r, g, s, c, u, v or l goes to a page. */
-function useShortcuts() {
+/** Keys outside of fields and dialogs; parts/help.tsx lists them. */
+function useShortcuts(onHelp: () => void) {
   const [, navigate] = useLocation();
   useEffect(() => {
     let before = "";
     const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons", u: "/usage", v: "/servers", l: "/logs" };
     const onKey = (e: KeyboardEvent) => {
-      if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select")) return;
+      if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select, dialog")) return;
       if (e.key === "/") {
         e.preventDefault();
         document.querySelector<HTMLInputElement>('[data-key="/"]')?.focus();
-      } else if (e.key === "n") navigate("/");
-      else if (before === "g" && pages[e.key]) navigate(pages[e.key]!);
+      } else if (e.key === "?") onHelp();
+      else if (e.key === "e") [...document.querySelectorAll<HTMLElement>('[data-key="e"]')].at(-1)?.click(), e.preventDefault();
+      else if (e.key === "n") navigate("/");
+      else if (before === "g" && pages[e.key]) {
+        navigate(pages[e.key]!);
+        requestAnimationFrame(() => document.activeElement === document.body && focusPage());
+      }
       before = before === "g" ? "" : e.key;
     };
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
-  }, [navigate]);
+  }, [navigate, onHelp]);
 }

@@ -99,6 +99,9 @@ export async function request<T>(method: string, path: string, options: Options 
   return (text === "" ? null : JSON.parse(text)) as T;
 }
 
+/** Sends a GET request and returns the bytes of its answer, for what is read elsewhere. */
+export const getBytes = async (path: string, signal?: AbortSignal): Promise<ArrayBuffer> => (await send("GET", path, { signal })).arrayBuffer();
+
 export const get = <T>(path: string, signal?: AbortSignal) => request<T>("GET", path, { signal });
 export const post = <T>(path: string, body: unknown, signal?: AbortSignal) => request<T>("POST", path, { body, signal });
 

@@ -1,9 +1,10 @@
 import { useMemo, useState } from "react";
 import { JsonView } from "../parts/json";
-import { changesOf, type Change, type Diff } from "./diff";
+import { firstChanges, type Changes } from "./comparison";
+import type { Diff } from "./diff";
 
 /** How many changes are drawn before more are asked for. */
-const step = 200;
+export const step = 200;
 
 /** Of how many changes the values are unfolded. */
 const opened = 20;
@@ -11,7 +12,12 @@ const opened = 20;
 /** The differences of two values, one below the other. nothing is said when there is none. */
 export function ChangeList({ diff, nothing }: { diff: Diff; nothing: string }) {
   const [shown, setShown] = useState(step);
-  const { changes, more } = useMemo(() => first(diff, shown), [diff, shown]);
+  const first = useMemo(() => firstChanges(diff, shown), [diff, shown]);
+  return <ChangeRows {...first} nothing={nothing} onMore={() => setShown(shown + 10 * step)} />;
+}
+
+/** The same for changes that are known. */
+export function ChangeRows({ changes, more, nothing, onMore }: Changes & { nothing: string; onMore: () => void }) {
   if (changes.length === 0) return <p className="quiet">{nothing}</p>;
   return (
     <>
@@ -37,19 +43,10 @@ export function ChangeList({ diff, nothing }: { diff: Diff; nothing: string }) {
         ))}
       </ul>
       {more && (
-        <button type="button" className="link" onClick={() => setShown(shown + 10 * step)}>
+        <button type="button" className="link" onClick={onMore}>
           More changes
         </button>
       )}
     </>
   );
-}
-
-function first(diff: Diff, limit: number): { changes: Change[]; more: boolean } {
-  const changes: Change[] = [];
-  for (const c of changesOf(diff)) {
-    if (changes.length === limit) return { changes, more: true };
-    changes.push(c);
-  }
-  return { changes, more: false };
 }

@@ -1,19 +1,20 @@
 import { useQuery } from "@tanstack/react-query";
 import { ArrowLeftRight } from "lucide-react";
-import { useMemo, useState, type ReactNode } from "react";
+import { useEffect, useMemo, useState, type ReactNode } from "react";
 import { Link, useSearchParams } from "wouter";
 import { usePoll } from "../api/use-changes";
-import type { JsonObject, Message } from "../api/types";
+import type { Message } from "../api/types";
 import { callsOf, kindOf, textOf } from "../conversation/message";
 import { CopyButton } from "../parts/copy";
 import { age, count } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
+import { Beside } from "./beside-page";
 import { Candidates } from "./candidates";
-import { ChangeList } from "./change-list";
-import { diff, type Member } from "./diff";
+import { ChangeRows, step as changesAtOnce } from "./change-list";
+import type { Overview } from "./comparison";
 import { load, mostMessages, type Side } from "./load";
-import { beside, words, type Stretch, type Words } from "./messages";
+import { words, type Stretch, type Words } from "./messages";
 import { nameOf, pageOf, parseRef } from "./refs";
 
 /** Two runs, checkpoints or threads side by side. The address names both. */
@@ -81,7 +82,7 @@ function Head({ letter, text, side, onRemove }: { letter: string; text: string |
         <b className="letter">{letter}</b>
         {ref ? <Link href={pageOf(ref)}>{nameOf(text!)}</Link> : <span className="quiet">{text ? "unknown" : "not chosen"}</span>}
         {side?.status && <Status of={side.status} text />}
-        {side && <time dateTime={side.at} title={new Date(side.at).toLocaleString()}>{age(side.at)}</time>}
+        {side?.at && <time dateTime={side.at} title={new Date(side.at).toLocaleString()}>{age(side.at)}</time>}
         {text && (
           <button type="button" className="plain" onClick={onRemove}>
             Change<span className="hidden"> {letter}</span>
@@ -94,24 +95,47 @@ function Head({ letter, text, side, onRemove }: { letter: string; text: string |
 
 function Both({ a, b }: { a: Side; b: Side }) {
   const ofState = a.ref.kind !== "thread" && b.ref.kind !== "thread"; // the messages are those of the states
+  const [made, setMade] = useState<{ overview: Overview; by: Beside } | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  useEffect(() => {
+    const by = new Beside();
+    by.compare({ state: a.state, messages: a.messages }, { state: b.state, messages: b.messages }).then((overview) => (setMade({ overview, by }), setError(null)), setError);
+    return () => by.close();
+  }, [a, b]);
+  if (error) return <Problem error={error} />;
+  if (!made) return <p className="quiet" role="status">Comparing…</p>;
+  const { overview, by } = made;
+  const [x, y] = overview.states;
   return (
     <>
-      <Figures a={a} b={b} />
+      <Figures a={withMessages(a, overview, 0)} b={withMessages(b, overview, 1)} />
       <section aria-labelledby="messages">
         <h2 id="messages">Messages</h2>
         {(a.cut || b.cut) && <p className="quiet">Of long threads, the newest {count(mostMessages)} messages.</p>}
-        <Messages a={a.messages} b={b.messages} />
+        <Messages overview={overview} by={by} />
       </section>
       <section aria-labelledby="state">
         <h2 id="state">State</h2>
-        {a.values && b.values ? (
-          <Channels a={a.values} b={b.values} above={ofState} />
+        {x && y ? (
+          <Channels overview={overview} by={by} above={ofState} />
         ) : (
-          <Empty>{!a.values && !b.values ? "Neither" : a.values ? "B" : "A"} left {a.values || b.values ? "no" : "a"} state: it saved no checkpoint, or that is too long ago.</Empty>
+          <Empty>{!x && !y ? "Neither" : x ? "B" : "A"} left {x || y ? "no" : "a"} state: it saved no checkpoint, or that is too long ago.</Empty>
         )}
       </section>
     </>
   );
+}
+
+/** The figures of a side with those that its messages have. What its spans say of tokens is kept. */
+function withMessages(side: Side, overview: Overview, i: 0 | 1): Side {
+  const figures = new Map(side.figures);
+  const { input, output } = overview.tokens[i];
+  if (input + output > 0 && side.ref.kind !== "run") {
+    figures.set("tokens in", { value: input, show: count });
+    figures.set("tokens out", { value: output, show: count });
+  }
+  figures.set("messages", { value: overview.counts[i], show: count });
+  return { ...side, figures };
 }
 
 function Figures({ a, b }: { a: Side; b: Side }) {
@@ -158,17 +182,28 @@ function difference(a: number, b: number, show: (n: number) => string): string {
 /** How many places are drawn before more are asked for. */
 const step = 100;
 
-function Messages({ a, b }: { a: readonly Message[]; b: readonly Message[] }) {
-  const stretches = useMemo(() => beside(a, b), [a, b]);
+/** What a comparison answers, asked again when it or the question changes. What it answered before stays until then. */
+function useAnswer<T>(by: Beside, ask: (by: Beside) => Promise<T>, ...of: unknown[]): T | null {
+  const [answer, setAnswer] = useState<T | null>(null);
+  useEffect(() => {
+    let left = false;
+    ask(by).then((value) => left || setAnswer(value), () => {}); // a worker that fails is reported by what it compares
+    return () => void (left = true);
+  }, [by, ...of]);
+  return answer;
+}
+
+function Messages({ overview, by }: { overview: Overview; by: Beside }) {
   const [shown, setShown] = useState(step);
-  if (stretches.length === 0) return <Empty>Neither side has messages.</Empty>;
+  const places = useAnswer(by, (by) => by.places(shown), shown) ?? [];
+  if (overview.places === 0) return <Empty>Neither side has messages.</Empty>;
   return (
     <div className="stretches">
-      {stretches.every((s) => s.kind === "equal") && <p className="quiet">Both say the same.</p>}
-      {stretches.slice(0, shown).map((s, i) => (s.kind === "equal" ? <Equal key={i} messages={s.messages} /> : <Differ key={i} {...s} />))}
-      {stretches.length > shown && (
+      {overview.allEqual && <p className="quiet">Both say the same.</p>}
+      {places.map((p, i) => (p.kind === "equal" ? <Equal key={i} place={i} of={p.count} by={by} /> : <Differ key={i} {...p} />))}
+      {overview.places > shown && (
         <button type="button" className="link" onClick={() => setShown(shown + step)}>
-          {count(stretches.length - shown)} more
+          {count(overview.places - shown)} more
         </button>
       )}
     </div>
@@ -176,19 +211,30 @@ function Messages({ a, b }: { a: readonly Message[]; b: readonly Message[] }) {
 }
 
 /** Equal messages, folded: what differs is looked for. */
-function Equal({ messages }: { messages: readonly Message[] }) {
+function Equal({ place, of, by }: { place: number; of: number; by: Beside }) {
   const [open, setOpen] = useState(false);
-  const [shown, setShown] = useState(step);
   return (
     <details className="marker" open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>
-      <summary>{messages.length === 1 ? "1 equal message" : `${count(messages.length)} equal messages`}</summary>
-      {open && messages.slice(0, shown).map((m, i) => <Said key={i} message={m} text={textOf(m)} />)}
-      {open && messages.length > shown && (
+      <summary>{of === 1 ? "1 equal message" : `${count(of)} equal messages`}</summary>
+      {open && <EqualMessages place={place} of={of} by={by} />}
+    </details>
+  );
+}
+
+function EqualMessages({ place, of, by }: { place: number; of: number; by: Beside }) {
+  const [shown, setShown] = useState(step);
+  const messages = useAnswer(by, (by) => by.equalAt(place, shown), place, shown) ?? [];
+  return (
+    <>
+      {messages.map((m, i) => (
+        <Said key={i} message={m} text={textOf(m)} />
+      ))}
+      {of > shown && (
         <button type="button" className="link" onClick={() => setShown(shown + step)}>
-          {count(messages.length - shown)} more
+          {count(of - shown)} more
         </button>
       )}
-    </details>
+    </>
   );
 }
 
@@ -225,36 +271,38 @@ function Said({ letter, message, text }: { letter?: string; message: Message; te
 
 const Marked = ({ words }: { words: Words[] }) => words.map((w, i) => (w.own ? <mark key={i}>{w.text}</mark> : w.text));
 
-function Channels({ a, b, above }: { a: JsonObject; b: JsonObject; above: boolean }) {
-  const { changed, equal } = useMemo(() => {
-    const d = diff(a, b);
-    const changed: [string, Member][] = d.kind === "object" ? [...d.members] : [];
-    const different = new Set(changed.map(([name]) => name));
-    return { changed, equal: Object.keys(a).filter((name) => !different.has(name)) };
-  }, [a, b]);
+function Channels({ overview: { changed, equal }, by, above }: { overview: Overview; by: Beside; above: boolean }) {
   return (
     <div className="channels">
       {changed.length === 0 && <p className="quiet">The states are equal.</p>}
-      {changed.map(([name, d]) => (
-        <Channel key={name} name={name} of={d} above={above && name === "messages"} />
+      {changed.slice(0, mostChannels).map((c) => (
+        <Channel key={c.name} {...c} by={by} above={above && c.name === "messages"} />
       ))}
+      {changed.length > mostChannels && <p className="quiet">{count(changed.length - mostChannels)} more channels differ.</p>}
       {equal.length > 0 && changed.length > 0 && <p className="quiet">Equal: {equal.slice(0, 100).join(", ")}{equal.length > 100 && ` and ${equal.length - 100} more`}</p>}
     </div>
   );
 }
 
+const mostChannels = 200;
+
 const changes = { added: "only in B", removed: "only in A", value: "differs", object: "differs", list: "differs" };
 
-function Channel({ name, of, above }: { name: string; of: Member; above: boolean }) {
+function Channel({ name, kind, by, above }: { name: string; kind: keyof typeof changes; by: Beside; above: boolean }) {
   const [open, setOpen] = useState(!above);
-  // The root of a list of changes has no member of its own.
-  const d = of.kind === "added" || of.kind === "removed" ? { kind: "object" as const, members: new Map([[name, of]]) } : of;
   return (
     <details className="card" open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>
       <summary>
-        <code>{name}</code> <span className="quiet">{changes[of.kind]}{above && ", see the messages above"}</span>
+        <code>{name}</code> <span className="quiet">{changes[kind]}{above && ", see the messages above"}</span>
       </summary>
-      {open && <ChangeList diff={d} nothing="Nothing differs." />}
+      {open && <ChannelChanges name={name} by={by} />}
     </details>
   );
+}
+
+function ChannelChanges({ name, by }: { name: string; by: Beside }) {
+  const [shown, setShown] = useState(changesAtOnce);
+  const first = useAnswer(by, (by) => by.changes(name, shown), name, shown);
+  if (!first) return null;
+  return <ChangeRows {...first} nothing="Nothing differs." onMore={() => setShown(shown + 10 * changesAtOnce)} />;
 }

@@ -1,6 +1,6 @@
-import { APIError, get } from "../api/client";
+import { APIError, get, getBytes } from "../api/client";
 import { isActive } from "../api/runs";
-import type { Json, JsonObject, Message, Row as MessageRow, Run, State, Thread } from "../api/types";
+import type { Message, Row as MessageRow, Run, Thread } from "../api/types";
 import { inOrder } from "../conversation/rows";
 import { count, dollars, duration } from "../parts/format";
 import { readPrices, rowsOf, totalsOf, type Span } from "../run/spans";
@@ -14,9 +14,9 @@ export interface Side {
   active: boolean; // it may change by itself
   at: string;
   figures: Map<string, Figure>;
-  messages: Message[];
+  messages: Message[] | null; // null: those of its state
   cut: boolean; // it has older messages than those
-  values: JsonObject | null; // its state by channel; null: it left none
+  state: ArrayBuffer | null; // as the server sent it; null: it left none
 }
 
 export interface Figure {
@@ -39,7 +39,6 @@ async function loadRun(ref: Ref, signal: AbortSignal): Promise<Side> {
   const [spans, checkpoints] = await Promise.all([spansOf(ref.id, signal), checkpointsOf(ref.thread, signal, mostCheckpoints)]);
   const last = checkpoints.find((c) => c.run_id === ref.id);
   const state = last ? await stateAt(ref.thread, last.checkpoint_id, signal) : null;
-  const messages = messagesOf(state?.values);
   const figures = new Map<string, Figure>();
   if (!isActive(run)) figures.set("time", { value: Date.parse(run.updated_at) - Date.parse(run.created_at), show: duration });
   if (spans && spans.length > 0) {
@@ -56,27 +55,23 @@ async function loadRun(ref: Ref, signal: AbortSignal): Promise<Side> {
     whole("cost", t.cost, dollars);
     whole("failed spans", t.errors);
   }
-  if (messages.length > 0) figures.set("messages", { value: messages.length, show: count });
-  return { ref, status: run.status, active: isActive(run), at: run.created_at, figures, messages, cut: false, values: asObject(state?.values) };
+  return { ref, status: run.status, active: isActive(run), at: run.created_at, figures, messages: null, cut: false, state };
 }
 
 async function loadCheckpoint(ref: Ref, signal: AbortSignal): Promise<Side> {
-  const state = await stateAt(ref.thread, ref.id, signal);
-  const messages = messagesOf(state.values);
+  const [state, checkpoints] = await Promise.all([stateAt(ref.thread, ref.id, signal), checkpointsOf(ref.thread, signal, mostCheckpoints)]);
+  const c = checkpoints.find((c) => c.checkpoint_id === ref.id);
   const figures = new Map<string, Figure>();
-  if (typeof state.metadata.step === "number") figures.set("step", { value: state.metadata.step, show: String });
-  addMessages(figures, messages);
-  return { ref, status: null, active: false, at: state.created_at, figures, messages, cut: false, values: asObject(state.values) };
+  if (c) figures.set("step", { value: c.step, show: String });
+  return { ref, status: null, active: false, at: c?.created_at ?? "", figures, messages: null, cut: false, state };
 }
 
 async function loadThread(ref: Ref, signal: AbortSignal): Promise<Side> {
   const path = `/threads/${ref.thread}`;
   const thread = await get<Thread>(path, signal);
-  const [state, conversation] = await Promise.all([get<State>(`${path}/state?overlay=false`, signal), newest(path, signal)]);
+  const [state, conversation] = await Promise.all([getBytes(`${path}/state?overlay=false`, signal), newest(path, signal)]);
   const messages = inOrder(conversation.rows).filter((r) => r.category === "message").map((r) => r.content as Message);
-  const figures = new Map<string, Figure>();
-  addMessages(figures, messages);
-  return { ref, status: thread.status, active: thread.status === "busy", at: thread.updated_at, figures, messages, cut: conversation.older, values: asObject(state.values) };
+  return { ref, status: thread.status, active: thread.status === "busy", at: thread.updated_at, figures: new Map(), messages, cut: conversation.older, state };
 }
 
 /** The newest messages of a thread, also those that were condensed. */
@@ -102,22 +97,4 @@ async function spansOf(run: string, signal: AbortSignal): Promise<Span[] | null>
   }
 }
 
-const stateAt = (thread: string, checkpoint: string, signal: AbortSignal) => get<State>(`/threads/${thread}/state/${checkpoint}?overlay=false`, signal);
-
-function addMessages(figures: Map<string, Figure>, messages: Message[]) {
-  figures.set("messages", { value: messages.length, show: count });
-  let [input, output] = [0, 0];
-  for (const m of messages) [input, output] = [input + (m.usage_metadata?.input_tokens ?? 0), output + (m.usage_metadata?.output_tokens ?? 0)];
-  if (input + output === 0) return;
-  figures.set("tokens in", { value: input, show: count });
-  figures.set("tokens out", { value: output, show: count });
-}
-
-const asObject = (values: Json | undefined): JsonObject | null => (values !== null && typeof values === "object" && !Array.isArray(values) ? values : null);
-
-/** The messages in a state; none when it keeps something else by that name. */
-function messagesOf(values: Json | undefined): Message[] {
-  const list = asObject(values)?.messages;
-  const good = Array.isArray(list) && list.every((m) => typeof asObject(m)?.type === "string" && (typeof asObject(m)!.content === "string" || Array.isArray(asObject(m)!.content)));
-  return good ? (list as unknown as Message[]) : [];
-}
+const stateAt = (thread: string, checkpoint: string, signal: AbortSignal) => getBytes(`/threads/${thread}/state/${checkpoint}?overlay=false`, signal);

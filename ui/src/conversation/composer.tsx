@@ -1,6 +1,7 @@
 import { ArrowUp, Braces, MessageSquare, Square } from "lucide-react";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useLayoutEffect, useRef, useState } from "react";
 import type { Json, Schema } from "../api/types";
+import { focusPage } from "../parts/keep-focus";
 import { SchemaForm } from "../parts/schema-form";
 import { initial } from "../parts/schema";
 
@@ -25,6 +26,11 @@ export function Composer({ input, chats, busy, disabled, placeholder, onSay, onI
   useEffect(() => setMode(chats ? "words" : "fields"), [chats]);
   useEffect(() => setFields(initial(input)), [input]);
 
+  // A page begins here, unless a person is elsewhere, as among the assistants, each of which has a composer of its own.
+  useLayoutEffect(() => {
+    if (!document.activeElement || document.activeElement === document.body) area.current?.focus();
+  }, [mode]);
+
   const submit = async () => {
     if (sending || disabled) return;
     setSending(true);
@@ -48,6 +54,7 @@ export function Composer({ input, chats, busy, disabled, placeholder, onSay, onI
   return (
     <form
       className="composer"
+      onKeyDown={(e) => e.key === "Escape" && !busy && focusPage()}
       onSubmit={(e) => {
         e.preventDefault();
         void submit();
@@ -59,7 +66,6 @@ export function Composer({ input, chats, busy, disabled, placeholder, onSay, onI
           aria-label="Message"
           placeholder={placeholder}
           value={text}
-          autoFocus
           rows={Math.min(10, text.split("\n").length)}
           onChange={(e) => setText(e.target.value)}
           onKeyDown={(e) => {
@@ -67,7 +73,6 @@ export function Composer({ input, chats, busy, disabled, placeholder, onSay, onI
               e.preventDefault();
               void submit();
             }
-            if (e.key === "Escape" && busy) void onStop();
           }}
         />
       ) : (

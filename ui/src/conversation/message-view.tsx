@@ -1,5 +1,5 @@
 import { Bot, ChevronLeft, ChevronRight, GitFork, History, Paperclip, Pencil, RotateCcw, Settings2, User, Wrench } from "lucide-react";
-import { memo, useState } from "react";
+import { memo, useRef, useState } from "react";
 import type { Block, Message } from "../api/types";
 import { CopyButton } from "../parts/copy";
 import { count } from "../parts/format";
@@ -38,6 +38,11 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
   const { message, row, results } = entry;
   const kind = kindOf(message);
   const [draft, setDraft] = useState<string | null>(null);
+  const edit = useRef<HTMLButtonElement>(null);
+  const leave = () => {
+    setDraft(null);
+    edit.current?.focus();
+  };
   const [Face, name] = faces[kind];
   const text = textOf(message);
   const usage = message.usage_metadata;
@@ -57,7 +62,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
           {branch && branch.all.length > 1 && <BranchSwitch branch={branch} choose={actions.choose} />}
           {text && <CopyButton text={text} label="Copy message" />}
           {row && kind === "human" && (
-            <button type="button" className="icon" aria-label="Edit" title="Edit: begins a branch here" disabled={busy} onClick={() => setDraft(text)}>
+            <button ref={edit} type="button" className="icon" data-key="e" aria-label="Edit" title="Edit (e): begins a branch here" disabled={busy} onClick={() => setDraft(text)}>
               <Pencil size={14} />
             </button>
           )}
@@ -83,11 +88,11 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
             setDraft(null);
             actions.edit(entry, draft);
           }}
-          onKeyDown={(e) => e.key === "Escape" && setDraft(null)}
+          onKeyDown={(e) => e.key === "Escape" && (e.stopPropagation(), leave())}
         >
           <textarea aria-label="Edited message" autoFocus value={draft} onChange={(e) => setDraft(e.target.value)} rows={Math.min(12, draft.split("\n").length + 1)} />
           <button type="submit">Send</button>
-          <button type="button" className="plain" onClick={() => setDraft(null)}>
+          <button type="button" className="plain" onClick={leave}>
             Cancel
           </button>
         </form>

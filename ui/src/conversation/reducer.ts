@@ -25,6 +25,7 @@ export interface Conversation {
   calls: ReadonlyMap<string, string>; // tasks that execute a tool call, and its ID
   tasks: readonly Task[]; // of the current run, or of the last one
   run: string | null; // the run whose events arrive
+  attempt: number; // of that run; above 1 its worker or server ended before it
   failure: string | null; // of the last run
 }
 
@@ -37,6 +38,7 @@ export const empty: Conversation = {
   calls: new Map(),
   tasks: [],
   run: null,
+  attempt: 1,
   failure: null,
 };
 
@@ -83,7 +85,7 @@ function onEvent(c: Conversation, event: StreamEvent, now: number): Conversation
   const data = parse(event.data);
   switch (name) {
     case "metadata":
-      return onMetadata(c, data as { run_id?: string; status?: string } | null);
+      return onMetadata(c, data as RunMetadata | null);
     case "messages":
       return onMessage(c, data as [Message, { langgraph_checkpoint_ns?: string }] | null, namespace);
     case "tasks":
@@ -95,11 +97,18 @@ function onEvent(c: Conversation, event: StreamEvent, now: number): Conversation
   }
 }
 
-function onMetadata(c: Conversation, data: { run_id?: string; status?: string } | null): Conversation {
+interface RunMetadata {
+  run_id?: string;
+  status?: string;
+  attempt?: number;
+}
+
+function onMetadata(c: Conversation, data: RunMetadata | null): Conversation {
   if (!data?.run_id) return c;
   if (data.status === "run_done") return { ...c, run: c.run === data.run_id ? null : c.run };
-  if (c.run === data.run_id) return { ...c, streamed: new Map(), nested: new Map(), tasks: [] }; // another attempt repeats what it said
-  return { ...c, run: data.run_id, failure: null, tasks: [], calls: new Map(), nested: new Map() };
+  const attempt = data.attempt ?? 1;
+  if (c.run === data.run_id) return { ...c, attempt, streamed: new Map(), nested: new Map(), tasks: [] }; // another attempt repeats what it said
+  return { ...c, run: data.run_id, attempt, failure: null, tasks: [], calls: new Map(), nested: new Map() };
 }
 
 function onMessage(c: Conversation, data: [Message, { langgraph_checkpoint_ns?: string }] | null, namespace: string[]): Conversation {

@@ -107,13 +107,14 @@ function ActionForm({ action, disabled, answered, onAnswer }: { action: Action; 
   const [mode, setMode] = useState<"edit" | "respond" | "reject" | null>(null);
   const [args, setArgs] = useState<Json>(action.args);
   const [text, setText] = useState("");
+  const [back, setBack] = useState<Decision | null>(null); // what was chosen and left again, where the focus returns
   if (answered) return <div className="question answered">{`${action.name}: ${labels[answered][1].toLowerCase()}`}</div>;
   const choose = (d: Decision) => (d === "approve" ? onAnswer({ decision: d }) : setMode(d));
   return (
     <div className="question" data-action={action.name}>
       <h3>{action.name}</h3>
       {action.description && <Markdown text={action.description} />}
-      {mode === "edit" ? <JsonField label="Arguments" value={args} onChange={setArgs} /> : <JsonView value={action.args} open={2} />}
+      {mode === "edit" ? <JsonField label="Arguments" autoFocus value={args} onChange={setArgs} /> : <JsonView value={action.args} open={2} />}
       {(mode === "respond" || mode === "reject") && (
         <label>
           <span>{mode === "respond" ? "Answer" : "Reason, which the model sees"}</span>
@@ -125,7 +126,7 @@ function ActionForm({ action, disabled, answered, onAnswer }: { action: Action; 
           action.allows.map((d) => {
             const [Shape, label] = labels[d];
             return (
-              <button key={d} type="button" className={d === "approve" ? "" : "plain"} disabled={disabled} onClick={() => choose(d)}>
+              <button key={d} type="button" autoFocus={d === back} className={d === "approve" ? "" : "plain"} disabled={disabled} onClick={() => choose(d)}>
                 <Shape size={14} aria-hidden /> {label}
               </button>
             );
@@ -135,7 +136,7 @@ function ActionForm({ action, disabled, answered, onAnswer }: { action: Action; 
             <button type="button" disabled={disabled || (mode === "respond" && !text.trim())} onClick={() => onAnswer({ decision: mode, args: args as JsonObject, text: text.trim() })}>
               {mode === "edit" ? "Approve with these arguments" : labels[mode][1]}
             </button>
-            <button type="button" className="plain" onClick={() => setMode(null)}>
+            <button type="button" className="plain" onClick={() => (setMode(null), setBack(mode))}>
               Back
             </button>
           </>

@@ -3,6 +3,7 @@ import { useLocation } from "wouter";
 import { post } from "../api/client";
 import type { Json, Thread } from "../api/types";
 import { Composer } from "../conversation/composer";
+import { onArrows, reached } from "../parts/arrows";
 import { Problem } from "../parts/problem";
 import { chats } from "../parts/schema";
 import { useAssistants, useFirstTalker, useSchemas } from "./assistants";
@@ -34,9 +35,9 @@ export function Home() {
     <main className="home">
       <h1>Talk to a graph</h1>
       <Problem error={assistants.error} />
-      <div className="choices" role="radiogroup" aria-label="Assistant">
+      <div className="choices" role="radiogroup" aria-label="Assistant" onKeyDown={onArrows}>
         {assistants.data?.map((a) => (
-          <button key={a.assistant_id} type="button" role="radio" aria-checked={a === assistant} className="choice" onClick={() => setChosen(a.assistant_id)}>
+          <button key={a.assistant_id} type="button" role="radio" aria-checked={a === assistant} tabIndex={reached(a === assistant)} className="choice" onClick={() => setChosen(a.assistant_id)}>
             <b>{a.name}</b>
             <span className="quiet">{a.description || a.graph_id}</span>
           </button>

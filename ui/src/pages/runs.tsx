@@ -73,7 +73,7 @@ export function Runs() {
     });
   return (
     <main className="page wide">
-      <h1 tabIndex={-1}>Runs</h1>
+      <h1>Runs</h1>
       <div className="bar filters">
         <Choice label="Status" value={status} values={statuses} onChange={(v) => set("status", v)} />
         <Choice label="Graph" value={graph} values={graphs} onChange={(v) => set("graph", v)} />
@@ -143,9 +143,13 @@ function Line({ run, chosen, onChoose }: { run: RecentRun; chosen: boolean; onCh
       <Link href={`/r/${run.run_id}`}>timeline</Link>
       <Link href={`/t/${run.thread_id}?panel=runs`}>thread …{run.thread_id.slice(-8)}</Link>
       <span className="quiet numbers">
-        {ran !== null && !isActive(run) && `took ${duration(ran)}`}
-        {waited !== null && waited > 1_000 && `, waited ${duration(waited)}`}
-        {run.attempt > 1 && `, attempt ${run.attempt}`}
+        {[
+          ran !== null && !isActive(run) && `took ${duration(ran)}`,
+          waited !== null && waited > 1_000 && `waited ${duration(waited)}`,
+          run.attempt > 1 && `attempt ${run.attempt}`,
+        ]
+          .filter(Boolean)
+          .join(", ")}
       </span>
       <CompareButton of={runRef(run.thread_id, run.run_id)} />
       <CopyButton text={run.run_id} label={`Copy ${run.run_id}`} />

@@ -1,5 +1,5 @@
-import { useQuery } from "@tanstack/react-query";
-import { GitFork, ListTree, Network, Play, Search, WifiOff } from "lucide-react";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { GitFork, ListTree, Network, Play, RotateCcw, Search, WifiOff } from "lucide-react";
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from "react";
 import { useSearchParams } from "wouter";
 import { get } from "../api/client";
@@ -49,8 +49,9 @@ export function ThreadPage({ id }: { id: string }) {
 
   const states = useQuery({ queryKey: ["states", id], queryFn: ({ signal }) => checkpointsOf(id, signal), retry: false });
   const tree = useMemo(() => new Tree(states.data ?? []), [states.data]);
-  const other = useQuery({ queryKey: ["branch", id, branch], enabled: branch !== null, queryFn: ({ signal }) => get<State>(`/threads/${id}/state/${branch}`, signal) });
-  const shown = useMemo(() => (branch ? entriesOf({ ...empty, rows: rowsOf(other.data) }) : entries), [branch, entries, other.data]);
+  const other = useQuery({ queryKey: ["branch", id, branch], enabled: branch !== null, placeholderData: keepPreviousData, queryFn: ({ signal }) => get<State>(`/threads/${id}/state/${branch}`, signal) });
+  // Until a branch is read, what was shown stays: the place of the reader, and the focus, are in it.
+  const shown = useMemo(() => (branch && other.data ? entriesOf({ ...empty, rows: rowsOf(other.data) }) : entries), [branch, entries, other.data]);
 
   const status = thread.data?.status ?? "idle";
   const busy = status === "busy" || conversation.run !== null;
@@ -103,7 +104,7 @@ export function ThreadPage({ id }: { id: string }) {
   if (problem) return <main className="page"><Problem error={problem}> Choose another thread on the left.</Problem></main>;
   return (
     <main className={panel ? "thread with-panel" : "thread"}>
-      <section className="talk" aria-label="Thread">
+      <section className="talk" aria-label="Thread" onKeyDown={(e) => e.key === "Escape" && busy && void stop().catch(setFailure)}>
         <header className="bar">
           <Status of={busy ? "busy" : status} text />
           <h1>{thread.data ? titleOf({ ...thread.data, extracted: { first: firstWords(entries) } }) : " "}</h1>
@@ -142,27 +143,34 @@ export function ThreadPage({ id }: { id: string }) {
         <div aria-live="polite" className="hidden">
           {busy ? "" : conversation.tasks.length > 0 ? "The answer is complete." : ""}
         </div>
-        {conversation.failure && !busy && (
-          <Problem error={conversation.failure}>
-            {" "}
-            <button type="button" className="link" onClick={() => void submit({ input: null }).catch(() => {})}>
-              Try again from the last step
-            </button>
-          </Problem>
+        {busy && conversation.attempt > 1 && (
+          <p className="notice" role="status">
+            <RotateCcw size={14} aria-hidden /> What executed this run ended before it was done. It goes on from the last saved step: attempt {conversation.attempt}.
+          </p>
         )}
-        {interrupts.length > 0 && !busy && <Interrupts interrupts={interrupts} busy={busy} onAnswer={(command) => submit({ command })} />}
-        <Problem error={failure} />
-        <Composer
-          key={id}
-          input={schemas.data?.input_schema ?? null}
-          chats={talks}
-          busy={busy}
-          disabled={!assistant}
-          placeholder={interrupts.length > 0 ? "Or say something else" : "Say something"}
-          onSay={(text) => say(text, busy ? { strategy: "enqueue" } : {})}
-          onInput={(input: Json) => submit(busy ? { input, strategy: "enqueue" } : { input })}
-          onStop={() => stop().catch(setFailure)}
-        />
+        <div className="turn" role="group" aria-label="Your turn">
+          {conversation.failure && !busy && (
+            <Problem error={conversation.failure}>
+              {" "}
+              <button type="button" className="link" onClick={() => void submit({ input: null }).catch(() => {})}>
+                Try again from the last step
+              </button>
+            </Problem>
+          )}
+          {interrupts.length > 0 && !busy && <Interrupts interrupts={interrupts} busy={busy} onAnswer={(command) => submit({ command })} />}
+          <Problem error={failure} />
+          <Composer
+            key={id}
+            input={schemas.data?.input_schema ?? null}
+            chats={talks}
+            busy={busy}
+            disabled={!assistant}
+            placeholder={interrupts.length > 0 ? "Or say something else" : "Say something"}
+            onSay={(text) => say(text, busy ? { strategy: "enqueue" } : {})}
+            onInput={(input: Json) => submit(busy ? { input, strategy: "enqueue" } : { input })}
+            onStop={() => stop().catch(setFailure)}
+          />
+        </div>
       </section>
       {panel && (
         <aside className="panel" aria-label={panel}>

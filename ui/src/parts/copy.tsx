@@ -1,7 +1,8 @@
 import { Check, Copy } from "lucide-react";
 import { useState } from "react";
 
-export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }) {
+/** Copies a text, or what a function makes when it is pressed, if that takes long. */
+export function CopyButton({ text, label = "Copy" }: { text: string | (() => string); label?: string }) {
   const [done, setDone] = useState(false);
   return (
     <button
@@ -9,7 +10,7 @@ export function CopyButton({ text, label = "Copy" }: { text: string; label?: str
       className="icon"
       aria-label={label}
       title={label}
-      onClick={() => void navigator.clipboard?.writeText(text).then(() => (setDone(true), setTimeout(() => setDone(false), 1500)))}
+      onClick={() => void navigator.clipboard?.writeText(typeof text === "string" ? text : text()).then(() => (setDone(true), setTimeout(() => setDone(false), 1500)))}
     >
       {done ? <Check size={14} /> : <Copy size={14} />}
     </button>

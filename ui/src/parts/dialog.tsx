@@ -15,9 +15,7 @@ export function Dialog({ title, onClose, children }: Props) {
     dialog.showModal();
     return () => {
       dialog.close();
-      // What opened it may be gone, as the last run that could be cancelled.
-      if (before?.isConnected) before.focus();
-      else document.querySelector<HTMLElement>("main h1")?.focus();
+      before?.focus();
     };
   }, []);
   return (

@@ -9,7 +9,7 @@ const step = 100;
 export function JsonView({ value, open = 1 }: { value: Json; open?: number }) {
   return (
     <div className="json">
-      <CopyButton text={JSON.stringify(value, null, 2) ?? "null"} label="Copy JSON" />
+      <CopyButton text={() => JSON.stringify(value, null, 2) ?? "null"} label="Copy JSON" />
       <Node value={value} open={open} />
     </div>
   );

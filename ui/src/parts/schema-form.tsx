@@ -87,7 +87,7 @@ function Field({ name, schema, required, value, onChange }: FieldProps) {
 }
 
 /** JSON as text. Text that is no JSON yet stays in the field and is not passed on. */
-export function JsonField({ label, value, onChange }: { label: string; value: Json | undefined; onChange: (value: Json) => void }) {
+export function JsonField({ label, value, onChange, autoFocus }: { label: string; value: Json | undefined; onChange: (value: Json) => void; autoFocus?: boolean }) {
   const [text, setText] = useState(() => JSON.stringify(value, null, 2) ?? "");
   const [wrong, setWrong] = useState<string | null>(null);
   useEffect(() => {
@@ -105,6 +105,7 @@ export function JsonField({ label, value, onChange }: { label: string; value: Js
       <span>{label}</span>
       <textarea
         className="code"
+        autoFocus={autoFocus}
         spellCheck={false}
         rows={Math.min(16, Math.max(2, text.split("\n").length))}
         value={text}

@@ -175,7 +175,7 @@ function Rows({ view, rows, axis, prices, selected, onSelect }: RowsProps) {
           if (entries) {
             const { row, end, time } = entries[i]!;
             return (
-              <button type="button" key={`${row.id}${end}`} className={`span-row ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
+              <button type="button" tabIndex={-1} key={`${row.id}${end}`} className={`span-row ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
                 <time className="numbers">{new Date(time).toISOString().slice(11, 23)}</time>
                 <Name row={row} depth={0} />
                 <span className="quiet">{end ? `${row.status} after ${duration(row.end - row.start)}` : "began"}</span>
@@ -186,7 +186,7 @@ function Rows({ view, rows, axis, prices, selected, onSelect }: RowsProps) {
           const row = rows[i]!;
           const cost = costOf(row, prices);
           return (
-            <button type="button" key={row.id} data-span={row.id} className={`span-row ${view} ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
+            <button type="button" tabIndex={-1} key={row.id} data-span={row.id} className={`span-row ${view} ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
               <Name row={row} depth={row.depth} />
               {view === "timeline" ? (
                 <Bar row={row} axis={axis} />

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Play, Save } from "lucide-react";
-import { useMemo, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { asCurl, get, post } from "../api/client";
 import type { Json, State } from "../api/types";
 import { ChangeList } from "../compare/change-list";
@@ -8,6 +8,7 @@ import { CompareButton } from "../compare/chosen";
 import { diff } from "../compare/diff";
 import { checkpointRef } from "../compare/refs";
 import type { Checkpoint } from "../conversation/branches";
+import { onArrows, reached } from "../parts/arrows";
 import { CopyButton, ID } from "../parts/copy";
 import { age } from "../parts/format";
 import { JsonView } from "../parts/json";
@@ -32,12 +33,17 @@ export function Inspector({ thread, checkpoints, selected, busy, onSelect, onRun
   const state = useStateAt(thread, at);
   const parent = checkpoints[index]?.parent_checkpoint_id ?? null;
   const [view, setView] = useState<"values" | "changes" | "edit">("values");
+  const list = useRef<HTMLOListElement>(null);
+  useEffect(() => {
+    // j and k may lead out of sight.
+    list.current?.querySelector(".current")?.scrollIntoView({ block: "nearest" });
+  }, [at]);
   return (
     <div className="inspector">
-      <ol className="steps" aria-label="Checkpoints" tabIndex={0} onKeyDown={(e) => step(e, checkpoints, index, onSelect)}>
+      <ol className="steps" ref={list} aria-label="Checkpoints" tabIndex={0} onKeyDown={(e) => step(e, checkpoints, index, onSelect)}>
         {checkpoints.map((c) => (
           <li key={c.checkpoint_id} className={c.checkpoint_id === at ? "current" : ""}>
-            <button type="button" className="link" aria-current={c.checkpoint_id === at} onClick={() => onSelect(c.checkpoint_id)}>
+            <button type="button" className="link" tabIndex={-1} aria-current={c.checkpoint_id === at} onClick={() => onSelect(c.checkpoint_id)}>
               <span className="numbers">{c.step}</span> {c.source}
               <time dateTime={c.created_at} title={new Date(c.created_at).toLocaleString()}>
                 {age(c.created_at)}
@@ -50,9 +56,9 @@ export function Inspector({ thread, checkpoints, selected, busy, onSelect, onRun
         <section aria-label="State">
           <header className="bar">
             <ID id={at} />
-            <span className="tabs" role="tablist">
+            <span className="tabs" role="tablist" aria-label="View" onKeyDown={onArrows}>
               {(["values", "changes", "edit"] as const).map((v) => (
-                <button key={v} type="button" role="tab" aria-selected={view === v} className="link" onClick={() => setView(v)}>
+                <button key={v} type="button" role="tab" aria-selected={view === v} tabIndex={reached(view === v)} className="link" onClick={() => setView(v)}>
                   {v}
                 </button>
               ))}

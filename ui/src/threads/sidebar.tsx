@@ -1,7 +1,8 @@
 import { Copy, MoreHorizontal, Pencil, Pin, PinOff, Plus, Trash2 } from "lucide-react";
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { Link, useLocation, useRoute } from "wouter";
 import type { Thread } from "../api/types";
+import { onArrows } from "../parts/arrows";
 import { age } from "../parts/format";
 import { CompareButton } from "../compare/chosen";
 import { threadRef } from "../compare/refs";
@@ -48,6 +49,20 @@ function Line({ thread }: { thread: Thread }) {
   const [, navigate] = useLocation();
   const [naming, setNaming] = useState<string | null>(null);
   const [menu, setMenu] = useState(false);
+  const more = useRef<HTMLButtonElement>(null);
+  const items = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (menu) items.current?.querySelector("button")?.focus();
+  }, [menu]);
+  const close = () => {
+    setMenu(false);
+    more.current?.focus();
+  };
+  const named = useRef(false); // the field of the title is left: the focus returns
+  useEffect(() => {
+    if (naming === null && named.current) more.current?.focus();
+    named.current = naming !== null;
+  }, [naming]);
   const { change, remove, copy } = useThreadActions();
   const current = open && params.id === id;
   if (naming !== null) {
@@ -75,15 +90,15 @@ function Line({ thread }: { thread: Thread }) {
           {age(thread.updated_at)}
         </time>
       </Link>
-      <button type="button" className="icon more" aria-label={`Actions for ${titleOf(thread)}`} aria-expanded={menu} onClick={() => setMenu(!menu)}>
+      <button ref={more} type="button" className="icon more" aria-haspopup="menu" aria-label={`Actions for ${titleOf(thread)}`} aria-expanded={menu} onClick={() => setMenu(!menu)}>
         <MoreHorizontal size={14} />
       </button>
       {menu && (
-        <div className="menu" role="menu" onKeyDown={(e) => e.key === "Escape" && setMenu(false)}>
+        <div className="menu" ref={items} role="menu" aria-label="Actions" onKeyDown={(e) => (e.key === "Escape" ? close() : onArrows(e))}>
           <button type="button" role="menuitem" onClick={() => (setNaming(titleOf(thread)), setMenu(false))}>
             <Pencil size={14} /> Rename
           </button>
-          <button type="button" role="menuitem" onClick={() => (change.mutate({ id, metadata: { pinned: isPinned(thread) ? null : true } }), setMenu(false))}>
+          <button type="button" role="menuitem" onClick={() => (change.mutate({ id, metadata: { pinned: isPinned(thread) ? null : true } }), close())}>
             {isPinned(thread) ? <PinOff size={14} /> : <Pin size={14} />} {isPinned(thread) ? "Unpin" : "Pin"}
           </button>
           <button type="button" role="menuitem" onClick={() => copy.mutate(id, { onSuccess: (t) => navigate(`/t/${t.thread_id}`) })}>
@@ -95,7 +110,7 @@ function Line({ thread }: { thread: Thread }) {
             role="menuitem"
             className="danger"
             onClick={() => {
-              setMenu(false);
+              close();
               if (confirm(`Delete “${titleOf(thread)}” with its whole history?`)) remove.mutate(id, { onSuccess: () => current && navigate("/") });
             }}
           >
