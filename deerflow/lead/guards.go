@@ -44,7 +44,14 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 		}
 		list = append(list, m)
 	}
-	return append(list, middleware.ToolErrors()), nil
+	if s.ToolResultSanitization.Enabled {
+		list = append(list, middleware.ToolResultSanitization())
+	}
+	list = append(list, middleware.ToolErrors())
+	if s.ReadBeforeWrite.Enabled && g.o.Tools.Sandbox != nil {
+		list = append(list, readBeforeWrite(g.newToolbox(s).open))
+	}
+	return list, nil
 }
 
 // guardOf returns the guard that the settings name. One that is not known here is a mistake: without it calls would be made that it denies.

@@ -42,7 +42,8 @@ type Options struct {
 	Library *skill.Library
 	// Servers are the MCP servers as they are configured now, asked before each call of the model; nil: none.
 	Servers func() ([]Server, error)
-	Memory  Memory // the zero value: nothing is remembered
+	Sources []agent.Source // of tools, when Servers is nil
+	Memory  Memory         // the zero value: nothing is remembered
 	Log     *slog.Logger
 }
 
@@ -60,10 +61,6 @@ type Graph struct {
 	o         Options
 	subagents chan struct{} // as many as may start now
 	servers   *servers      // nil: there are none
-
-	// Of Parts alone.
-	open func(ctx context.Context) (tool.Sandbox, error) // of the sandbox of a run; nil: there is none
-	more []agent.Source                                  // of tools of subagents
 
 	mu    sync.Mutex
 	of    *settings.Settings
@@ -172,7 +169,11 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain := []agent.Middleware{threadData()}
+	chain := []agent.Middleware{g.instructions(s)}
+	if s.InputSanitization.Enabled {
+		chain = append(chain, middleware.InputSanitization())
+	}
+	chain = append(chain, threadData())
 	if g.o.Tools.Dir != nil {
 		chain = append(chain, uploads(g.o.Tools.Dir))
 	}
@@ -188,9 +189,9 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		chain = append(chain, box)
 	}
 	chain = append(append(chain, middleware.DanglingToolCalls()), guards...)
-	chain = append(chain, g.instructions(s), models.middleware(g), middleware.DynamicContext(middleware.ContextOptions{About: g.about(s.Memory)}))
+	chain = append(chain, models.middleware(g), middleware.DynamicContext(middleware.ContextOptions{About: g.about(s.Memory)}))
 	if g.o.Skills != nil {
-		chain = append(chain, g.skills(s.Skills))
+		chain = append(chain, g.skills(s.Skills, func() bool { return false }))
 	}
 	chain = append(chain, durable())
 	if s.Summarization.Enabled {

@@ -19,7 +19,6 @@ import (
 	"understudy/deerflow/tool"
 	"understudy/graph/agent"
 	"understudy/graph/agent/middleware"
-	"understudy/graph/message"
 	"understudy/graph/pregel"
 )
 
@@ -31,7 +30,8 @@ type Parts struct {
 	set   settings.Settings
 	g     *Graph // has the options of what was added
 
-	mounts []sandbox.Mount // of skills
+	mounts []sandbox.Mount                                 // of skills
+	open   func(ctx context.Context) (tool.Sandbox, error) // of a run; nil: there is none
 
 	mu      sync.Mutex
 	closing []func()
@@ -108,7 +108,7 @@ func (p *Parts) Sandbox(o SandboxPart) agent.Middleware {
 	if o.Bash {
 		tools = append(tools, tool.Bash(options))
 	}
-	p.g.open = options.Open
+	p.open = options.Open
 	m := box.holding(func(id string) { open().Release(id) })
 	m.Tools, m.State = tools, map[string]pregel.Channel{"sandbox": tool.State()["sandbox"], "artifacts": tool.State()["artifacts"]}
 	return m
@@ -119,7 +119,7 @@ var errNoSandbox = errors.New("this part works in the folders of a sandbox; add 
 
 // Uploads shows the model which files a person sent with a message.
 func (p *Parts) Uploads() (agent.Middleware, error) {
-	if p.g.open == nil {
+	if p.open == nil {
 		return agent.Middleware{}, errNoSandbox
 	}
 	m := uploads(p.g.o.Tools.Dir)
@@ -129,22 +129,30 @@ func (p *Parts) Uploads() (agent.Middleware, error) {
 
 // ViewImage gives an agent the tool view_image, whose images the model sees.
 func (p *Parts) ViewImage() (agent.Middleware, error) {
-	if p.g.open == nil {
+	if p.open == nil {
 		return agent.Middleware{}, errNoSandbox
 	}
 	m := images()
-	m.Tools = []agent.Tool{tool.ViewImage(tool.Options{Open: p.g.open})}
+	m.Tools = []agent.Tool{tool.ViewImage(tool.Options{Open: p.open})}
 	m.State = map[string]pregel.Channel{viewedKey: tool.State()[viewedKey]}
 	return m, nil
 }
 
+// ReadBeforeWrite refuses to replace files that the model has not read.
+func (p *Parts) ReadBeforeWrite() (agent.Middleware, error) {
+	if p.open == nil {
+		return agent.Middleware{}, errNoSandbox
+	}
+	return readBeforeWrite(p.open), nil
+}
+
 // Keep writes a large result of a tool to a file that the agent can read; nil without a sandbox.
 func (p *Parts) Keep() func(ctx context.Context, name, call, text string) (string, error) {
-	if p.g.open == nil {
+	if p.open == nil {
 		return nil
 	}
 	return func(ctx context.Context, name, call, text string) (string, error) {
-		return keep(ctx, p.g.open, name, call, text)
+		return keep(ctx, p.open, name, call, text)
 	}
 }
 
@@ -155,24 +163,8 @@ func (p *Parts) Skills(dir string) agent.Middleware {
 	scan := skill.Scanner(dir, p.log)
 	scan() // warns of mistakes before the first request
 	p.g.o.Skills = func(string) ([]*skill.Skill, error) { return scan(), nil }
-	m := p.g.skills(p.set.Skills)
+	m := p.g.skills(p.set.Skills, func() bool { return p.open != nil }) // otherwise it could not read them
 	m.State = map[string]pregel.Channel{skillContextKey: pregel.Reducer(addSkills)}
-	activate := m.WrapModelCall
-	m.WrapModelCall = func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
-		skills, err := p.g.runSkills(ctx)
-		if err != nil {
-			return agent.ModelResponse{}, err
-		}
-		if len(skills) > 0 && p.g.open != nil { // otherwise it could not read them
-			text := skillsPart(p.set.Skills, skills)
-			if r.System != nil {
-				text = r.System.Text() + "\n\n" + text
-			}
-			system := message.System(text)
-			r.System = &system
-		}
-		return activate(ctx, r, next)
-	}
 	return m
 }
 
@@ -270,7 +262,7 @@ func (p *Parts) Subagents(o SubagentPart) ([]agent.Middleware, error) {
 	p.g.o.Open = func(m *settings.Model, _ *int, _ map[string]json.RawMessage) (agent.Model, error) {
 		return opened[m.Name], nil
 	}
-	p.g.more = o.More
+	p.g.o.Sources = o.More
 	all := &models{settings: &set, open: p.g.o.Open, made: map[chosen]agent.Model{}}
 	sub, err := newSubagents(&set, all, p.model, o.Tools, agent.Middleware{Name: "ToolGroupsMiddleware"}, o.Guards, p.g)
 	if err != nil {

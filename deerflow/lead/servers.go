@@ -205,10 +205,10 @@ func failing(run func(context.Context, message.ToolCall) (any, error)) func(cont
 	}
 }
 
-// sourceFor returns the tools of servers in addition to those of middleware; those of Parts when there are no servers.
+// sourceFor returns the tools of servers in addition to those of middleware; Options.Sources when there are no servers.
 func (g *Graph) sourceFor(chain []agent.Middleware, tools []agent.Tool) []agent.Source {
 	if g.servers == nil {
-		return g.more
+		return g.o.Sources
 	}
 	taken := map[string]bool{}
 	for _, t := range tools {

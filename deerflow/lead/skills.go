@@ -16,7 +16,6 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
-	"understudy/internal/jsonobj"
 )
 
 // maxBody bounds what is read of a skill that is activated, in bytes.
@@ -53,28 +52,27 @@ func skillPath(set settings.Skills, s *skill.Skill) string {
 	return strings.TrimSuffix(set.ContainerPath, "/") + "/" + string(category) + "/" + s.Path + "/" + skill.File
 }
 
-// activation returns the skill that a message names at its beginning, as in `/skill-name task`, and the rest of it.
-func activation(m message.Message, skills []*skill.Skill) (s *skill.Skill, task string) {
+// activation returns the skill that a message names at its beginning, as in `/skill-name task`; nil for others.
+func activation(m message.Message, skills []*skill.Skill) *skill.Skill {
 	if m.Type != message.TypeHuman || hidden(m) {
-		return nil, ""
+		return nil
 	}
-	rest, ok := strings.CutPrefix(strings.TrimSpace(m.Text()), "/")
+	name, ok := strings.CutPrefix(strings.TrimSpace(m.Text()), "/")
 	if !ok {
-		return nil, ""
+		return nil
 	}
-	name := rest
-	if at := strings.IndexAny(rest, " \t\n"); at >= 0 {
-		name, task = rest[:at], strings.TrimSpace(rest[at:])
+	if at := strings.IndexAny(name, " \t\n"); at >= 0 {
+		name = name[:at]
 	}
 	if at := slices.IndexFunc(skills, func(s *skill.Skill) bool { return s.Name == name }); at >= 0 {
-		return skills[at], task
+		return skills[at]
 	}
-	return nil, ""
+	return nil
 }
 
 // skills puts the instructions of skills that messages name in front of the task, in requests alone, and limits the tools of a run to those of the skill that its
-// message activates.
-func (g *Graph) skills(set settings.Skills) agent.Middleware {
+// message activates. listed says whether it adds the list of skills to the instructions too.
+func (g *Graph) skills(set settings.Skills, listed func() bool) agent.Middleware {
 	return agent.Middleware{
 		Name: "SkillActivationMiddleware",
 		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
@@ -82,10 +80,24 @@ func (g *Graph) skills(set settings.Skills) agent.Middleware {
 			if err != nil {
 				return agent.ModelResponse{}, err
 			}
+			if len(skills) > 0 && listed() {
+				text := skillsPart(set, skills)
+				if r.System != nil {
+					text = r.System.Text() + "\n\n" + text
+				}
+				system := message.System(text)
+				r.System = &system
+			}
+			named := map[string]*skill.Skill{} // by the message, as it was written
+			for _, m := range agent.Messages(r.State) {
+				if s := activation(m, skills); s != nil {
+					named[m.ID] = s
+				}
+			}
 			cloned := false
 			for i, m := range r.Messages {
-				s, task := activation(m, skills)
-				if s == nil {
+				s := named[m.ID]
+				if s == nil || m.ID == "" {
 					continue
 				}
 				body, err := readSkill(s)
@@ -96,7 +108,7 @@ func (g *Graph) skills(set settings.Skills) agent.Middleware {
 				if !cloned {
 					r.Messages, cloned = slices.Clone(r.Messages), true
 				}
-				r.Messages[i].Content = asked(m.Content, fmt.Sprintf("<skill name=%q path=%q>\n%s\n</skill>\n\nFollow this skill. Files that it names are in its folder.\n\n%s", s.Name, skillPath(set, s), body, task))
+				r.Messages[i].Content = inFront(fmt.Sprintf("<skill name=%q path=%q>\n%s\n</skill>\n\nThe message below activates this skill by its name: follow it. Files that it names are in its folder.\n\n", s.Name, skillPath(set, s), body), m.Content)
 			}
 			if allowed := allowedTools(agent.Messages(r.State), skills); allowed != nil {
 				r.Tools = slices.DeleteFunc(slices.Clone(r.Tools), func(t agent.Tool) bool { return !slices.Contains(allowed, t.Name) })
@@ -139,7 +151,7 @@ var alwaysAllowed = []string{"ask_clarification", "present_files", "write_todos"
 func allowedTools(list []message.Message, skills []*skill.Skill) []string {
 	for _, m := range slices.Backward(list) {
 		if m.Type == message.TypeHuman && !hidden(m) {
-			if s, _ := activation(m, skills); s != nil && s.Tools != nil {
+			if s := activation(m, skills); s != nil && s.Tools != nil {
 				return slices.Concat(s.Tools, alwaysAllowed)
 			}
 			return nil
@@ -160,21 +172,4 @@ func readSkill(s *skill.Skill) (string, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxBody))
 	return strings.TrimSpace(strings.ToValidUTF8(string(text), "")), err
-}
-
-// asked returns a content with another text. What is no text, such as images, stays.
-func asked(c message.Content, text string) message.Content {
-	if c.Blocks == nil {
-		return message.Text(text)
-	}
-	block := &jsonobj.Object{}
-	block.SetText("type", "text")
-	block.SetText("text", text)
-	out := message.Content{Blocks: append(c.Blocks[:0:0], block.JSON())}
-	for _, b := range c.Blocks {
-		if (message.Content{Blocks: append(c.Blocks[:0:0], b)}).String() == "" {
-			out.Blocks = append(out.Blocks, b)
-		}
-	}
-	return out
 }

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +30,11 @@ type Text struct {
 
 // openFile opens a regular file for reading.
 func (t *Thread) openFile(virtual string) (*os.File, fs.FileInfo, error) {
-	m, name, err := t.find(virtual, false)
+	return t.openAt(t.find(virtual, false))
+}
+
+// openAt is openFile for what find returns.
+func (t *Thread) openAt(m *mount, name string, err error) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
@@ -151,6 +157,33 @@ type TooLarge struct{ Size, Limit int64 }
 
 func (e *TooLarge) Error() string {
 	return fmt.Sprintf("the file has %d bytes; at most %d are allowed", e.Size, e.Limit)
+}
+
+// maxVersion bounds what is read of a file to tell its content from another one, in bytes.
+const maxVersion = 8 << 20
+
+// Version returns a text that changes with the content of a file: a hash of it, or of the beginning of a large file and its size and time.
+// With write it is an error that the file cannot be written.
+func (t *Thread) Version(virtual string, write bool) (string, error) {
+	f, info, err := t.openAt(t.find(virtual, write))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, io.LimitReader(f, maxVersion)); err != nil {
+		return "", fmt.Errorf("read a file: %w", err)
+	}
+	if info.Size() > maxVersion {
+		fmt.Fprint(h, info.Size(), info.ModTime().UnixNano())
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// VersionOf returns the Version of a file with this content, of less than 8 MiB.
+func VersionOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
 }
 
 // Exists reports whether there is a regular file.

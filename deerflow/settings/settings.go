@@ -22,23 +22,29 @@ type Settings struct {
 	ToolGroups []struct {
 		Name string `yaml:"name"`
 	} `yaml:"tool_groups"`
-	Tools             []Tool         `yaml:"tools"`
-	Sandbox           Sandbox        `yaml:"sandbox"`
-	TokenUsage        Switch         `yaml:"token_usage"`
-	Skills            Skills         `yaml:"skills"`
-	SkillScan         Switch         `yaml:"skill_scan"`
-	Uploads           Uploads        `yaml:"uploads"`
-	Memory            Memory         `yaml:"memory"`
-	Suggestions       Suggestions    `yaml:"suggestions"`
-	InputPolish       InputPolish    `yaml:"input_polish"`
-	AgentsAPI         Switch         `yaml:"agents_api"`
-	SkillEvolution    Evolution      `yaml:"skill_evolution"`
-	Title             Title          `yaml:"title"`
-	Summarization     Summarization  `yaml:"summarization"`
-	LoopDetection     LoopDetection  `yaml:"loop_detection"`
-	Guardrails        Guardrails     `yaml:"guardrails"`
-	ToolSearch        Switch         `yaml:"tool_search"`
-	ToolOutput        ToolOutput     `yaml:"tool_output"`
+	Tools          []Tool        `yaml:"tools"`
+	Sandbox        Sandbox       `yaml:"sandbox"`
+	TokenUsage     Switch        `yaml:"token_usage"`
+	Skills         Skills        `yaml:"skills"`
+	SkillScan      Switch        `yaml:"skill_scan"`
+	Uploads        Uploads       `yaml:"uploads"`
+	Memory         Memory        `yaml:"memory"`
+	Suggestions    Suggestions   `yaml:"suggestions"`
+	InputPolish    InputPolish   `yaml:"input_polish"`
+	AgentsAPI      Switch        `yaml:"agents_api"`
+	SkillEvolution Evolution     `yaml:"skill_evolution"`
+	Title          Title         `yaml:"title"`
+	Summarization  Summarization `yaml:"summarization"`
+	LoopDetection  LoopDetection `yaml:"loop_detection"`
+	Guardrails     Guardrails    `yaml:"guardrails"`
+	ToolSearch     Switch        `yaml:"tool_search"`
+	ToolOutput     ToolOutput    `yaml:"tool_output"`
+
+	// What guards the agent against text that pretends to be the agent's own, and against replacing files that it does not know.
+	InputSanitization      Switch `yaml:"input_sanitization"`
+	ToolResultSanitization Switch `yaml:"tool_result_sanitization"`
+	ReadBeforeWrite        Switch `yaml:"read_before_write"`
+
 	CircuitBreaker    CircuitBreaker `yaml:"circuit_breaker"`
 	Subagents         Subagents      `yaml:"subagents"`
 	MaxRecursionLimit int            `yaml:"max_recursion_limit"`
@@ -265,6 +271,7 @@ func defaults() Settings {
 	s := Settings{MaxRecursionLimit: 1000}
 	s.Skills.ContainerPath = "/mnt/skills"
 	s.SkillScan.Enabled = true
+	s.InputSanitization.Enabled, s.ToolResultSanitization.Enabled, s.ReadBeforeWrite.Enabled = true, true, true
 	s.Uploads = Uploads{MaxFiles: 10, MaxFileSize: 50 << 20, MaxTotalSize: 100 << 20}
 	s.Memory = Memory{Enabled: true, Mode: "middleware", Injection: true, Debounce: 30, MaxFacts: 100, Confidence: 0.7, MaxTokens: 2000, Flush: 30, Manager: "deermem"}
 	s.Suggestions = Suggestions{Enabled: true, Max: 3}

@@ -22,6 +22,8 @@ type Sandbox interface {
 	Read(ctx context.Context, path string, r sandbox.Range, limit int) (sandbox.Text, error)
 	Bytes(path string, limit int64) ([]byte, error)
 	Exists(path string) bool
+	// Version returns a text that changes with the content of a file. With write it is an error that it cannot be written.
+	Version(path string, write bool) (string, error)
 	Write(path, content string, add bool) error
 	Replace(path, old, next string, all bool) error
 	List(ctx context.Context, path string, limit int) (list []string, cut bool, err error)

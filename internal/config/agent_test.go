@@ -38,6 +38,7 @@ const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
     "tool_call_limit": [{"run": 3}, {"tool": "search", "thread": 9, "exit": "end"}],
     "model_errors": {"failures": 4, "recovery": "30s"},
     "guardrails": {"allowed_tools": ["search"], "denied_tools": ["calculator"], "passport": "${TEAM}", "fail_closed": false},
+    "read_before_write": false, "input_sanitization": true, "tool_result_sanitization": {"tools": ["search"]},
     "tool_output": {"limit": 900, "head": 200, "tail": 100, "exempt": ["search"]},
     "loop_detection": {"warn": 2, "stop": 4, "calls": {"warn": 8, "stop": 9}, "tools": {"search": {"warn": 1}}},
     "todos": true, "date": {}, "token_usage": true, "clarification": true, "tool_search": true,
@@ -76,6 +77,7 @@ func TestDeclaredAgent(t *testing.T) {
 			Only: []string{"now"}, Prefix: true, Start: 10 * time.Second, Call: time.Minute,
 		}},
 		Middleware: []AgentMiddleware{
+			{Kind: "input_sanitization"},
 			{Kind: "repair_tool_calls"},
 			{Kind: "summarization", Model: &provider.Spec{Place: "graphs.chat.agent.middleware.summarization.model", Name: "scripted:"}, Summarization: &agent.SummarizationOptions{
 				Trigger: []agent.Size{{Messages: 6, Tokens: 10}, {Fraction: 0.8}}, Keep: agent.Size{Messages: 2},
@@ -115,6 +117,7 @@ func TestDeclaredAgent(t *testing.T) {
 				Name: "reviewer", Description: "reviews", Prompt: "You review.", Model: &provider.Spec{Place: "graphs.chat.agent.middleware.subagents.types.reviewer.model", Name: "scripted:"},
 				Tools: []string{"search"}, Turns: 7, Timeout: time.Minute,
 			}}}},
+			{Kind: "tool_result_sanitization", Foreign: []string{"search"}},
 		},
 		ResponseFormat: &agent.ResponseFormat{
 			Name: "Weather_now", Description: "What it is like.",

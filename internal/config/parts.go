@@ -207,7 +207,7 @@ func (f *file) needSandbox(a *Agent, members []member, key string) {
 		return
 	}
 	for _, m := range members {
-		if (m.key == "uploads" || m.key == "view_image") && m.data != nil && m.data != false {
+		if slices.Contains([]string{"uploads", "view_image", "read_before_write"}, m.key) && m.data != nil && m.data != false {
 			f.wrong(m.value, join(key, m.key), `works in the folders of a sandbox, and there is none; add "sandbox": true`)
 		}
 	}

@@ -11,6 +11,12 @@ import (
 	"github.com/tmc/langchaingo/llms"
 )
 
+// Marks that agents may put around what people write, in requests. Scripted models do not see them.
+const (
+	InputBegin = "--- BEGIN USER INPUT ---\n"
+	InputEnd   = "\n--- END USER INPUT ---"
+)
+
 // Part is a part of a message with what langchaingo's types have no place for. Which fields are set follows from the embedded part.
 type Part struct {
 	// ContentPart is the part as other models understand it; nil: they can do nothing with it.

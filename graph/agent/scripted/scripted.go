@@ -374,13 +374,16 @@ func last(messages []llms.MessageContent) (told, from string, given int) {
 	for _, p := range msg.Parts {
 		switch p := p.(type) {
 		case llms.TextContent:
-			told += p.Text
+			told += unmarked.Replace(p.Text)
 		case llms.ToolCallResponse:
 			told = p.Content // the last of several
 		}
 	}
 	return told, from, given
 }
+
+// unmarked removes the marks around what people write: scripts match their words.
+var unmarked = strings.NewReplacer(llm.InputBegin, "", llm.InputEnd, "")
 
 func offered(calls []ToolCall, tools []llms.Tool) bool {
 	for _, c := range calls {

@@ -379,6 +379,10 @@ func (d *declaration) guarding(m config.AgentMiddleware, parts *parts) (agent.Mi
 		return middleware.TokenUsage(), nil
 	case "tool_search":
 		return middleware.ToolSearch(), nil
+	case "input_sanitization":
+		return middleware.InputSanitization(), nil
+	case "tool_result_sanitization":
+		return middleware.ToolResultSanitization(m.Foreign...), nil
 	case "clarification":
 		return agent.Middleware{Name: "ClarificationMiddleware", Tools: []agent.Tool{tool.AskClarification()}}, nil
 	}

@@ -105,6 +105,8 @@ func (p *parts) middleware(m config.AgentMiddleware, model agent.Model) (made []
 		made, err = one(p.Uploads())
 	case m.Kind == "view_image":
 		made, err = one(p.ViewImage())
+	case m.Kind == "read_before_write":
+		made, err = one(p.ReadBeforeWrite())
 	case m.Kind == "date" && p.has("memory"): // in which the date is too
 	default:
 		return nil, false, nil
@@ -122,7 +124,7 @@ func (p *parts) output(o middleware.ToolOutputOptions) middleware.ToolOutputOpti
 }
 
 // shared is middleware that protects subagents as it does their agent.
-var shared = []string{"model_errors", "guardrails", "tool_output", "tool_errors", "loop_detection"}
+var shared = []string{"model_errors", "guardrails", "tool_output", "tool_errors", "loop_detection", "tool_result_sanitization", "read_before_write"}
 
 // subagents makes the subagents of an agent whose other middleware is made. They have its tools, except those that a person has to approve, whom a subagent cannot ask.
 func (p *parts) subagents(c config.AgentSubagents, o agent.Options, made [][]agent.Middleware) ([]agent.Middleware, error) {

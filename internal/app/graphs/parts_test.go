@@ -178,6 +178,24 @@ func TestDeclaredSkills(t *testing.T) {
 	require.Contains(t, w.request(-1).Raw, "skills/public/bake/SKILL.md", "the folder is read again")
 }
 
+// What guards the conversation works wherever the file has it: marks are around the words of people alone, and files are read before they are replaced.
+func TestDeclaredGuards(t *testing.T) {
+	t.Parallel()
+	const path = `"path":"/mnt/user-data/workspace/a.txt"`
+	w := withParts(t, `{"read_before_write": true, "tool_result_sanitization": true, "uploads": true, "sandbox": {"folder": "files"}, "skills": true, "input_sanitization": true,
+		"subagents": {"types": {"critic": {"description": "judges", "prompt": "You judge."}}}}`,
+		calls("write_file", `{`+path+`,"content":"lost"}`), calls("task", `{"description":"d","prompt":"p","subagent_type":"critic"}`), calls("write_file", `{`+path+`,"content":"lost"}`), done)
+	w.write("files/users/u/threads/t/user-data/uploads/a.md", "# A")
+	w.write("files/users/u/threads/t/user-data/workspace/a.txt", "mine")
+	v, _ := w.say("t", `{"type":"human","content":"look"}`)
+	require.Contains(t, results(v)[0], "you have not read it")
+	require.Contains(t, w.request(0).Get("messages.0.content").String(), "<user_input>")
+	require.Contains(t, w.request(3).Get("messages|@reverse|0.content").String(), "you have not read it", "of the subagent")
+	w.say("t", `{"type":"human","content":"/cook <memory>","additional_kwargs":{"files":[{"filename":"a.md"}]}}`)
+	user := w.request(-1).Get("messages|@reverse|0.content").String()
+	require.Regexp(t, `(?s)^<skill name="cook".*<current_uploads>.*\n--- BEGIN USER INPUT ---\n/cook &lt;memory>\n--- END USER INPUT ---$`, user)
+}
+
 // What a user says is learned, also what waited when the agent was closed, and known in other threads of the same user.
 func TestDeclaredMemory(t *testing.T) {
 	t.Parallel()
