@@ -261,11 +261,25 @@ type learned struct {
 // thinking is what models put around their thoughts.
 var thinking = regexp.MustCompile(`(?s)<think(?:ing)?>.*?</think(?:ing)?>`)
 
+// mark names a conversation in the memory that was learned from it. A process that is killed between writing the memory and deleting the conversation leaves both: then
+// another answer of the model, in other words, would add the same again.
+func (w *waiting) mark() string {
+	same := *w
+	same.Tries = 0
+	text, _ := json.Marshal(same) // texts alone
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
 // learn asks the model, and applies its answer. An answer that cannot be read changes nothing, and is no reason to ask again.
 func (l *Learner) learn(ctx context.Context, w *waiting) error {
 	now, err := l.Book.Read(w.User)
 	if err != nil {
 		return err
+	}
+	mark := w.mark()
+	if now.learned == mark {
+		return nil
 	}
 	known, err := json.Marshal(now)
 	if err != nil {
@@ -291,6 +305,10 @@ func (l *Learner) learn(ctx context.Context, w *waiting) error {
 		return nil
 	}
 	_, err = l.Book.Change(w.User, func(m *Memory) error {
+		if m.learned == mark { // by another server meanwhile
+			return nil
+		}
+		m.learned = mark
 		thread, _, _ := strings.Cut(w.Thread, Part)
 		l.apply(m, &got, thread)
 		return nil

@@ -27,6 +27,14 @@ type Memory struct {
 	User        map[string]Section `json:"user"`    // workContext, personalContext, topOfMind
 	History     map[string]Section `json:"history"` // recentMonths, earlierContext, longTermBackground
 	Facts       []Fact             `json:"facts"`
+
+	learned string // the last conversation that was learned from
+}
+
+// file is a memory as its file has it, with what is of no interest to people.
+type file struct {
+	Memory
+	Learned string `json:"learned,omitempty"`
 }
 
 // Section is one summary.
@@ -117,24 +125,26 @@ type Book struct {
 
 // Read returns the memory of a user.
 func (b *Book) Read(user string) (*Memory, error) {
-	file := b.File(user)
-	info, err := os.Stat(file)
+	at := b.File(user)
+	info, err := os.Stat(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return empty(), nil
 	} else if err != nil {
 		return nil, fmt.Errorf("read a memory: %w", err)
 	}
 	if info.Size() > maxFile {
-		return nil, fmt.Errorf("read a memory: %s is larger than %d MiB", file, maxFile>>20)
+		return nil, fmt.Errorf("read a memory: %s is larger than %d MiB", at, maxFile>>20)
 	}
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(at)
 	if err != nil {
 		return nil, fmt.Errorf("read a memory: %w", err)
 	}
-	var m Memory
-	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, fmt.Errorf("read a memory: %s: %w", file, err)
+	var stored file
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return nil, fmt.Errorf("read a memory: %s: %w", at, err)
 	}
+	m := stored.Memory
+	m.learned = stored.Learned
 	m.complete()
 	return &m, nil
 }
@@ -157,15 +167,15 @@ func (b *Book) Change(user string, change func(*Memory) error) (*Memory, error) 
 }
 
 func (b *Book) write(user string, m *Memory) error {
-	text, err := json.MarshalIndent(m, "", "  ")
+	text, err := json.MarshalIndent(file{*m, m.learned}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write a memory: %w", err)
 	}
-	file := b.File(user)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	at := b.File(user)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		return fmt.Errorf("write a memory: %w", err)
 	}
-	if err := wholefile.Replace(file, text, 0o600); err != nil {
+	if err := wholefile.Replace(at, text, 0o600); err != nil {
 		return fmt.Errorf("write a memory: %w", err)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"understudy/graph/message"
 )
 
 // StateGraph builds a graph whose nodes read and update a state. It is LangGraph's StateGraph; Compile makes a Graph of it.
@@ -480,19 +482,42 @@ func (v *value) values() (Values, error) {
 	}
 	out := make(Values, len(fields))
 	for _, f := range fields {
-		if items, ok := f.v.list(); ok && len(items) > 0 {
-			if _, _, ok := items[0].messageID(); ok {
-				x, err := f.v.plain()
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", f.name, err)
-				}
-				out[f.name] = x
-				continue
-			}
+		x, err := f.v.messages()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		case x != nil:
+			out[f.name] = x
+		default:
+			out[f.name] = json.RawMessage(f.v.JSON())
 		}
-		out[f.name] = json.RawMessage(f.v.JSON())
 	}
 	return out, nil
+}
+
+// messages returns a list that begins with a message: as []message.Message, unless something else is in it too; nil for other values. All nodes share it: each of the
+// many nodes of an agent reads the whole conversation.
+func (v *value) messages() (any, error) {
+	if known := v.typed.Load(); known != nil && known.t == messagesType {
+		return known.v.Interface(), nil
+	}
+	items, ok := v.list()
+	if !ok || len(items) == 0 {
+		return nil, nil
+	}
+	if _, _, ok := items[0].messageID(); !ok {
+		return nil, nil
+	}
+	all := make([]message.Message, len(items))
+	for i, item := range items {
+		m, ok := item.message()
+		if !ok {
+			return v.plain()
+		}
+		all[i] = m
+	}
+	v.typed.Store(&typedValue{messagesType, reflect.ValueOf(all)})
+	return all, nil
 }
 
 // Get reads a key of a state of Values. ok is false when it is not there.

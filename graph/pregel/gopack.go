@@ -22,6 +22,7 @@ import (
 
 var (
 	messageType       = reflect.TypeFor[message.Message]()
+	messagesType      = reflect.TypeFor[[]message.Message]()
 	rawType           = reflect.TypeFor[json.RawMessage]()
 	numberType        = reflect.TypeFor[json.Number]()
 	anyType           = reflect.TypeFor[any]()

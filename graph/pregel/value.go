@@ -263,9 +263,32 @@ func (v *value) JSON() []byte {
 	if p := v.json.Load(); p != nil {
 		return *p
 	}
-	out := v.appendJSON(nil)
+	out := v.appendJSON(make([]byte, 0, v.sizeJSON()))
 	v.json.Store(&out)
 	return out
+}
+
+// sizeJSON returns how long the JSON of a list or an object is, about; 0 for other values.
+func (v *value) sizeJSON() int {
+	n := 0
+	switch v.kind {
+	case ofList:
+		n = 2
+		for _, item := range v.items {
+			n += len(item.JSON()) + 1
+		}
+	case ofObject:
+		n = 2
+		for _, f := range v.fields {
+			n += len(f.name) + 4
+			if f.v.kind == ofList {
+				n += f.v.sizeJSON()
+			} else {
+				n += len(f.v.JSON())
+			}
+		}
+	}
+	return n
 }
 
 func (v *value) appendJSON(b []byte) []byte {
@@ -325,7 +348,11 @@ func appendFields(b []byte, fields []field) []byte {
 			b = append(b, ',')
 		}
 		b = append(appendQuoted(b, f.name), ':')
-		b = append(b, f.v.JSON()...)
+		if f.v.kind == ofList { // the conversation of a state, which grows: only its items are kept in this form
+			b = f.v.appendJSON(b)
+		} else {
+			b = append(b, f.v.JSON()...)
+		}
 	}
 	return append(b, '}')
 }
