@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"mime"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"understudy/internal/fault"
+	"understudy/internal/regular"
 )
 
 // Artifact is a file as it is shown to a browser.
@@ -222,7 +222,10 @@ func (t *Thread) Edit(virtual, content, expected string) (*Edited, error) {
 	if !info.Mode().IsRegular() || names(info) > 1 || info.Size() > maxEdit || strings.HasSuffix(name, skillSuffix) {
 		return nil, ErrNoEdit
 	}
-	old, err := t.root.ReadFile(at)
+	old, err := t.read(at)
+	if errors.Is(err, regular.ErrNot) {
+		return nil, ErrNoEdit
+	}
 	if err != nil {
 		return nil, t.explain(err, name, strings.TrimLeft(virtual, "/"))
 	}
@@ -246,16 +249,15 @@ func sum(b []byte) string {
 // replace writes a file next to its place and renames it, so that readers see one version or the other.
 func (t *Thread) replace(at string, content []byte, mode fs.FileMode) error {
 	next := filepath.Join(filepath.Dir(at), staging+filepath.Base(at)+partial)
-	f, err := t.root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	return regular.Replace(t.root, at, next, content, mode)
+}
+
+// read returns a file that may be edited.
+func (t *Thread) read(at string) ([]byte, error) {
+	f, _, err := regular.Open(t.root, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = t.root.Rename(next, at)
-	}
-	if err != nil {
-		_ = t.root.Remove(next)
-	}
-	return err
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxEdit+1))
 }

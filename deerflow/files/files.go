@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"understudy/internal/fault"
+	"understudy/internal/regular"
 )
 
 // Virtual is where an agent sees the folders of a thread.
@@ -124,7 +125,7 @@ func (h Home) Copy(user, from, to string) error {
 }
 
 func copyFile(from, to *os.Root, name string) error {
-	r, err := from.Open(name)
+	r, _, err := regular.Open(from, name)
 	if err != nil {
 		return err
 	}
@@ -195,18 +196,12 @@ func Name(virtual string) (string, error) {
 // Open opens a file by its name within the thread. Errors: fault.NotFound, fault.Invalid for what is no file, fault.Forbidden for a link that leads
 // out of the thread. shown is the path for error texts.
 func (t *Thread) Open(name, shown string) (*os.File, fs.FileInfo, error) {
-	f, err := t.root.Open(filepath.FromSlash(name))
+	f, info, err := regular.Open(t.root, filepath.FromSlash(name))
+	if errors.Is(err, regular.ErrNot) {
+		return nil, nil, fault.Newf(fault.Invalid, "Path is not a file: %s", shown)
+	}
 	if err != nil {
 		return nil, nil, t.explain(err, name, shown)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	if !info.Mode().IsRegular() {
-		f.Close()
-		return nil, nil, fault.Newf(fault.Invalid, "Path is not a file: %s", shown)
 	}
 	return f, info, nil
 }

@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"understudy/internal/fault"
+	"understudy/internal/regular"
 )
 
 const (
@@ -186,7 +187,7 @@ func (u *taking) convert(ctx context.Context, s *staged, convert Converter) erro
 	if !isDocument(s.Name) {
 		return nil
 	}
-	document, err := u.t.root.Open(filepath.Join(Uploads, s.at))
+	document, _, err := regular.Open(u.t.root, filepath.Join(Uploads, s.at))
 	if err != nil {
 		return fmt.Errorf("read an upload: %w", err)
 	}

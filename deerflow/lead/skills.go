@@ -2,11 +2,7 @@ package lead
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +12,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/regular"
 )
 
 // maxBody bounds what is read of a skill that is activated, in bytes.
@@ -162,14 +159,6 @@ func allowedTools(list []message.Message, skills []*skill.Skill) []string {
 
 // readSkill returns the SKILL.md of a skill.
 func readSkill(s *skill.Skill) (string, error) {
-	f, err := os.Open(filepath.Join(s.Dir, skill.File))
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", errors.Join(err, fs.ErrInvalid)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxBody))
+	text, err := regular.Read(filepath.Join(s.Dir, skill.File), maxBody)
 	return strings.TrimSpace(strings.ToValidUTF8(string(text), "")), err
 }

@@ -19,6 +19,7 @@ import (
 	"understudy/graph/pregel"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/regular"
 )
 
 // What an agent is shown of an uploaded document before it reads it.
@@ -144,7 +145,7 @@ func outline(root *os.Root, f upload) string {
 	} else if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
-	file, err := root.Open(name)
+	file, _, err := regular.Open(root, name)
 	if err != nil {
 		return ""
 	}

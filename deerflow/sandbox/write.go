@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"understudy/internal/regular"
 )
 
 // maxEdit bounds files that Replace changes, in bytes.
@@ -43,7 +45,8 @@ func (t *Thread) target(virtual string) (*os.Root, string, error) {
 
 // Write replaces a file, or adds to its end. Folders are made. A reader sees the old file or the new one. Writes to a thread's files happen one after the
 // other.
-func (t *Thread) Write(virtual, content string, add bool) error {
+func (t *Thread) Write(virtual, content string, add bool) (err error) {
+	defer func() { err = special(err) }()
 	t.write.Lock()
 	defer t.write.Unlock()
 	root, at, err := t.target(virtual)
@@ -53,7 +56,7 @@ func (t *Thread) Write(virtual, content string, add bool) error {
 	if !add {
 		return replace(root, at, []byte(content))
 	}
-	f, err := root.OpenFile(at, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	f, err := regular.Write(root, at, os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
 		return escaping(err)
 	}
@@ -62,7 +65,8 @@ func (t *Thread) Write(virtual, content string, add bool) error {
 }
 
 // Replace replaces a text in a file: all of its places, or the only one. Errors: ErrNotFound, ErrAmbiguous.
-func (t *Thread) Replace(virtual, old, next string, all bool) error {
+func (t *Thread) Replace(virtual, old, next string, all bool) (err error) {
+	defer func() { err = special(err) }()
 	t.write.Lock()
 	defer t.write.Unlock()
 	root, at, err := t.target(virtual)
@@ -86,25 +90,28 @@ func (t *Thread) Replace(virtual, old, next string, all bool) error {
 	return replace(root, at, bytes.ReplaceAll(content, []byte(old), []byte(next)))
 }
 
+// special returns ErrSpecial for what is no regular file: it was put there after it was looked at.
+func special(err error) error {
+	if errors.Is(err, regular.ErrNot) {
+		return ErrSpecial
+	}
+	return err
+}
+
 // replace writes a file next to its place and renames it. A link stays one: what it leads to is overwritten.
 func replace(root *os.Root, at string, content []byte) error {
 	mode := fs.FileMode(0o644)
 	if info, err := root.Lstat(at); err == nil {
 		if info.Mode()&fs.ModeSymlink != 0 {
-			return escaping(root.WriteFile(at, content, mode))
+			return escaping(regular.WriteFile(root, at, content, mode))
 		}
 		mode = info.Mode().Perm()
 	}
 	next := filepath.Join(filepath.Dir(at), ".understudy-"+filepath.Base(at)+".part")
 	if len(filepath.Base(next)) > 255 {
-		return escaping(root.WriteFile(at, content, mode))
+		return escaping(regular.WriteFile(root, at, content, mode))
 	}
-	err := root.WriteFile(next, content, mode)
-	if err == nil {
-		err = root.Rename(next, at)
-	}
-	if err != nil {
-		_ = root.Remove(next)
+	if err := regular.Replace(root, at, next, content, mode); err != nil {
 		return fmt.Errorf("write a file: %w", escaping(err))
 	}
 	return nil

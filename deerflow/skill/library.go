@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"understudy/internal/fault"
+	"understudy/internal/regular"
 )
 
 // Category says whose a skill is.
@@ -136,14 +137,22 @@ func Scanner(dir string, log *slog.Logger) func() []*Skill {
 	}
 }
 
-// maxScan bounds how deep skills are looked for.
-const maxScan = 6
+// How deep skills are looked for, in how many folders, which links can multiply, and what is read of a SKILL.md, in bytes.
+const (
+	maxScan    = 6
+	maxFolders = 20_000
+	maxText    = 1 << 20
+)
 
-// scan is Scan, without order.
+// scan returns the skills below a folder, without order.
 func (l *Library) scan(dir string, category Category) []*Skill {
 	var found []*Skill
+	looked := 0
 	var walk func(at, rel string, depth int)
 	walk = func(at, rel string, depth int) {
+		if looked++; looked > maxFolders {
+			return
+		}
 		entries, err := os.ReadDir(at)
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +160,9 @@ func (l *Library) scan(dir string, category Category) []*Skill {
 			}
 			return
 		}
-		if text, err := os.ReadFile(filepath.Join(at, File)); err == nil {
+		text, err := regular.Read(filepath.Join(at, File), maxText)
+		switch {
+		case err == nil:
 			front, err := Parse(text)
 			if err != nil {
 				l.warn("a skill is left out because of its front matter", filepath.Join(at, File), err)
@@ -159,8 +170,10 @@ func (l *Library) scan(dir string, category Category) []*Skill {
 			}
 			found = append(found, &Skill{Front: *front, Category: category, Dir: at, Path: rel})
 			return
-		}
-		if depth == maxScan {
+		case !errors.Is(err, fs.ErrNotExist):
+			l.warn("a skill is left out because its file cannot be read", filepath.Join(at, File), err)
+			return
+		case depth == maxScan:
 			return
 		}
 		for _, e := range entries {
@@ -176,6 +189,9 @@ func (l *Library) scan(dir string, category Category) []*Skill {
 		}
 	}
 	walk(dir, "", 0)
+	if looked > maxFolders {
+		l.warn("there are too many folders to look for skills in all of them", dir, fmt.Errorf("at most %d are looked through; links count too", maxFolders))
+	}
 	return found
 }
 

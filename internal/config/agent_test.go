@@ -322,7 +322,7 @@ func TestAgentOfTheDocs(t *testing.T) {
 	})
 	require.ElementsMatch(t, known, documented)
 
-	needs := map[string]bool{"summarization": true, "tool_errors": true, "human_in_the_loop": true, "model_call_limit": true, "tool_call_limit": true, "guardrails": true, "uploads": true, "view_image": true}
+	needs := map[string]bool{"summarization": true, "tool_errors": true, "human_in_the_loop": true, "model_call_limit": true, "tool_call_limit": true, "guardrails": true, "uploads": true, "view_image": true, "read_before_write": true}
 	for _, line := range strings.Split(section("| key | node |", "Before-hooks"), "\n") {
 		cell, isRow := strings.CutPrefix(line, "| `")
 		if !isRow {
