@@ -181,6 +181,8 @@ var more = []probe{
 
 // telling are requests whose answer may say that an id is taken, because it creates what does not exist. They must not say or change more.
 var telling = []probe{
+	{"GET", "/understudy/runs/count", "", nil},
+	{"POST", "/understudy/runs/cancel", `{}`, nil},
 	{"POST", "/threads", `{"thread_id":"{T}"}`, nil},
 	{"POST", "/threads", `{"thread_id":"{T}","if_exists":"do_nothing"}`, nil},
 	{"POST", "/assistants", `{"assistant_id":"{A}","graph_id":"talk","if_exists":"do_nothing"}`, nil},

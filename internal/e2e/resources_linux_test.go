@@ -118,6 +118,30 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestFullDiskAtTheStart: a server starts on a full disk, because only a server that runs can delete.
+func TestFullDiskAtTheStart(t *testing.T) {
+	d := newDisk(t, "16m")
+	p := serve(t, d.dir)
+	thread := field(p.call("POST", "/threads", map[string]any{}, 200), "thread_id").(string)
+	p.kill()
+	rest := filepath.Join(d.dir, "rest")
+	require.ErrorIs(t, os.WriteFile(rest, make([]byte, 16<<20), 0o600), syscall.ENOSPC)
+
+	p = serve(t, d.dir)
+	require.Contains(t, p.log.String(), "the disk is full: only deleting works until there is room")
+	p.call("GET", "/threads/"+thread, nil, 200)
+	status, out := p.try("POST", "/threads", map[string]any{})
+	require.Equal(t, 503, status)
+	require.Contains(t, fmt.Sprint(field(out, "detail")), "disk is full")
+	p.call("DELETE", "/threads/"+thread, nil, 204)
+	p.call("GET", "/threads/"+thread, nil, 404)
+	require.NoError(t, os.Remove(rest))
+	p.eventually("writes go on", func() bool {
+		status, _ := p.try("POST", "/threads", map[string]any{})
+		return status == 200
+	})
+}
+
 // padding does not compress.
 func padding(n int) string {
 	b := make([]byte, n)

@@ -36,7 +36,8 @@ const (
 )
 
 var (
-	errFull = fault.New(fault.Unavailable, "the disk is full: nothing can be saved until there is room. Deleting threads, runs and store items works")
+	// ErrFull is the error of writes on a full disk, and of Ping.
+	ErrFull = fault.New(fault.Unavailable, "the disk is full: nothing can be saved until there is room. Deleting threads, runs and store items works")
 	errGone = fault.New(fault.Unavailable, "the database file was removed or replaced while the server runs: nothing can be saved; put it back and start the server again")
 )
 
@@ -283,7 +284,7 @@ func (d *disk) refuses(makesRoom bool) error {
 	case d.gone.Load():
 		return errGone
 	case d.full.Load() && !makesRoom:
-		return errFull
+		return ErrFull
 	}
 	return nil
 }

@@ -511,9 +511,9 @@ func TestDeletingInAFullDatabase(t *testing.T) {
 	err = fullThread(ctx, s, "large", 4<<20)
 	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
 	requireReserve(t, s, dir)
-	require.ErrorIs(t, s.Ping(ctx), errFull)
+	require.ErrorIs(t, s.Ping(ctx), ErrFull)
 	require.Equal(t, 0.0, writable())
-	require.ErrorIs(t, fullThread(ctx, s, "small", 1), errFull)
+	require.ErrorIs(t, fullThread(ctx, s, "small", 1), ErrFull)
 	require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread("old") }))
 	require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error {
 		s.disk.allocate = allocate

@@ -133,9 +133,12 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	return rows, nil
 }
 
-// Saves returns an error if the database answers and refuses to save, such as a replica.
+// Saves returns an error if the database answers and refuses to save, such as a replica. A full disk is none: only a server that runs can delete threads.
 func Saves(ctx context.Context, cfg *config.Config, rows Database) error {
 	err := rows.Ping(ctx)
+	if errors.Is(err, sqlite.ErrFull) {
+		return nil
+	}
 	return explain(err, advice.Database(cfg.Where("database-url"), cfg.DatabaseURL, err))
 }
 
