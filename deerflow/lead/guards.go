@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -93,4 +94,45 @@ func loops(s settings.LoopDetection) agent.Middleware {
 		o.Tools[name] = middleware.Frequency(f)
 	}
 	return middleware.Loops(o)
+}
+
+// endings keeps calls of answers from being made that a provider stopped. They are last in a chain, where they see answers first.
+func endings(s settings.SafetyFinishReason) ([]agent.Middleware, error) {
+	list := []agent.Middleware{middleware.ModelLength()}
+	if !s.Enabled {
+		return list, nil
+	}
+	if s.Detectors != nil && len(s.Detectors) == 0 {
+		return nil, errors.New("config.yaml: safety_finish_reason.detectors is empty; leave it out for the built-in ones, or set enabled to false")
+	}
+	known := middleware.SafetyDetectors()
+	byClass := map[string]middleware.Detector{"OpenAICompatibleContentFilterDetector": known[0], "AnthropicRefusalDetector": known[1], "GeminiSafetyDetector": known[2]}
+	var detectors []middleware.Detector
+	for i, c := range s.Detectors {
+		d, ok := byClass[c.Use[strings.LastIndexByte(c.Use, ':')+1:]]
+		if !ok {
+			return nil, fmt.Errorf("config.yaml: safety_finish_reason.detectors[%d].use: %q is not known here; use OpenAICompatibleContentFilterDetector, AnthropicRefusalDetector or GeminiSafetyDetector, with values of your provider in config", i, c.Use)
+		}
+		reasons, other, key := c.Config.FinishReasons, c.Config.StopReasons, "finish_reasons"
+		if d.Field == "stop_reason" {
+			reasons, other, key = other, reasons, "stop_reasons"
+		}
+		if len(other) > 0 {
+			return nil, fmt.Errorf("config.yaml: safety_finish_reason.detectors[%d].config: this detector has %s only", i, key)
+		}
+		if reasons != nil {
+			d.Reasons = reasons
+		}
+		detectors = append(detectors, d)
+	}
+	return append(list, middleware.SafetyFinishReason(detectors...)), nil
+}
+
+// tokenBudget ends runs that use too many tokens.
+func tokenBudget(s settings.TokenBudget) (agent.Middleware, error) {
+	m, err := middleware.TokenBudget(middleware.BudgetOptions{Total: s.Total, Input: s.Input, Output: s.Output, Warn: s.Warn, Stop: s.Stop})
+	if err != nil {
+		return m, fmt.Errorf("config.yaml: %w", err)
+	}
+	return m, nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -181,8 +182,12 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	last, err := endings(s.SafetyFinishReason)
+	if err != nil {
+		return nil, err
+	}
 	if g.o.Tools.Sandbox != nil {
-		box, err := g.toolbox(s, models, guards)
+		box, err := g.toolbox(s, models, slices.Concat(guards, last)) // of subagents
 		if err != nil {
 			return nil, err
 		}
@@ -218,6 +223,14 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if s.LoopDetection.Enabled {
 		chain = append(chain, loops(s.LoopDetection))
 	}
+	if s.TokenBudget.Enabled {
+		m, err := tokenBudget(s.TokenBudget)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, m)
+	}
+	chain = append(append(chain, middleware.TerminalResponse()), last...)
 	return agent.New(agent.Options{Name: Name, Model: first, Sources: g.sourceFor(chain, nil), Middleware: chain, State: state()})
 }
 

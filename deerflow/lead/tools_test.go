@@ -26,6 +26,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/agent/llm"
 	"understudy/graph/agent/scripted"
+	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
@@ -49,6 +50,7 @@ title: {enabled: false}
 
 // world is the agent with a model that calls what the message says: NAME {json}.
 type world struct {
+	run     id.Run // of converse; "": r1
 	graph   *lead.Graph
 	options *lead.Options
 	dir     string

@@ -1,6 +1,7 @@
 package lead_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -24,7 +25,7 @@ func (w *world) converse(t *testing.T, thread, text, context string) (values gjs
 	require.NoError(t, err)
 	inv := graph.Invocation{
 		Config: graph.Config{Thread: id.Thread(thread), Config: json.RawMessage(`{}`), Context: json.RawMessage(context), Saver: &w.saves},
-		Run:    "r1", Attempt: 1, Log: slog.New(slog.DiscardHandler),
+		Run:    cmp.Or(w.run, "r1"), Attempt: 1, Log: slog.New(slog.DiscardHandler),
 		Arguments: graph.Arguments{Input: input, Modes: []string{"values", "custom"}},
 	}
 	for event, err := range w.graph.Stream(t.Context(), inv) {

@@ -45,6 +45,9 @@ type Settings struct {
 	ToolResultSanitization Switch `yaml:"tool_result_sanitization"`
 	ReadBeforeWrite        Switch `yaml:"read_before_write"`
 
+	SafetyFinishReason SafetyFinishReason `yaml:"safety_finish_reason"`
+	TokenBudget        TokenBudget        `yaml:"token_budget"`
+
 	CircuitBreaker    CircuitBreaker `yaml:"circuit_breaker"`
 	Subagents         Subagents      `yaml:"subagents"`
 	MaxRecursionLimit int            `yaml:"max_recursion_limit"`
@@ -194,6 +197,31 @@ type LoopDetection struct {
 	} `yaml:"tool_freq_overrides"`
 }
 
+// SafetyFinishReason recognizes answers that a provider stopped for safety, whose tool calls are not made.
+type SafetyFinishReason struct {
+	Enabled   bool             `yaml:"enabled"`
+	Detectors []SafetyDetector `yaml:"detectors"` // nil: the built-in ones
+}
+
+// SafetyDetector is a built-in detector with values of its own.
+type SafetyDetector struct {
+	Use    string `yaml:"use"`
+	Config struct {
+		FinishReasons []string `yaml:"finish_reasons"` // nil: the detector's
+		StopReasons   []string `yaml:"stop_reasons"`
+	} `yaml:"config"`
+}
+
+// TokenBudget limits the tokens of a run. 0: no limit.
+type TokenBudget struct {
+	Enabled bool    `yaml:"enabled"`
+	Total   int64   `yaml:"max_tokens"`
+	Input   int64   `yaml:"max_input_tokens"`
+	Output  int64   `yaml:"max_output_tokens"`
+	Warn    float64 `yaml:"warn_threshold"`      // part of a limit at which the model is warned
+	Stop    float64 `yaml:"hard_stop_threshold"` // part of a limit at which the run ends
+}
+
 // Subagents are agents that work for the lead agent.
 type Subagents struct {
 	Timeout  float64                     `yaml:"timeout_seconds"` // of the built-in ones
@@ -280,6 +308,8 @@ func defaults() Settings {
 	s.LoopDetection = LoopDetection{Enabled: true, Warn: 3, Hard: 5, FreqWarn: 30, FreqHard: 50}
 	s.Guardrails.FailClosed = true
 	s.ToolOutput = ToolOutput{Enabled: true, Limit: 12_000, Head: 2_000, Tail: 1_000, Exempt: []string{"read_file"}}
+	s.SafetyFinishReason.Enabled = true
+	s.TokenBudget = TokenBudget{Total: 200_000, Warn: 0.8, Stop: 1}
 	s.CircuitBreaker = CircuitBreaker{Failures: 5, Recovery: 60}
 	s.Summarization = Summarization{
 		Keep: Amount{"messages", 20}, SkillCount: 5, SkillTokens: 25_000, SkillEach: 5_000, SkillTools: []string{"read_file", "read", "view", "cat"},

@@ -48,6 +48,7 @@ type AgentMiddleware struct {
 	Guardrails    *AgentGuardrails
 	ToolOutput    *middleware.ToolOutputOptions
 	Loops         *middleware.LoopOptions
+	Budget        *middleware.BudgetOptions
 	Foreign       []string // tools whose results strangers write, of tool_result_sanitization
 	Sandbox       *AgentSandbox
 	Skills        string // absolute path of their folder
@@ -462,6 +463,8 @@ func (f *file) middleware(a *Agent, v value, key string) {
 			mw.ToolOutput = f.toolOutput(m.value, at)
 		case "loop_detection":
 			mw.Loops = f.loops(m.value, at)
+		case "token_budget":
+			mw.Budget = f.budget(m.value, at)
 		case "tool_result_sanitization":
 			f.switched(m.value, at, map[string]func(value, string){"tools": f.setTexts(&mw.Foreign, "search_tickets")})
 		case "sandbox":
@@ -472,7 +475,8 @@ func (f *file) middleware(a *Agent, v value, key string) {
 			f.memory(&mw, m.value, at)
 		case "subagents":
 			mw.Subagents = f.subagents(m.value, at)
-		case "todos", "date", "token_usage", "clarification", "tool_search", "uploads", "view_image", "input_sanitization", "read_before_write":
+		case "todos", "date", "token_usage", "clarification", "tool_search", "uploads", "view_image", "input_sanitization", "read_before_write",
+			"terminal_response", "model_length", "safety_finish_reason":
 			f.switched(m.value, at, nil)
 		default:
 			f.wrong(m.value, at, "unknown middleware%s; choose from %s", suggestion(m.key, middlewareKeys), list(middlewareNames))
@@ -485,14 +489,17 @@ func (f *file) middleware(a *Agent, v value, key string) {
 	slices.SortStableFunc(a.Middleware, func(x, y AgentMiddleware) int { return place[x.Kind] - place[y.Kind] })
 }
 
-// place has middleware that works in one place only, wherever the file has it: outside of what adds to messages of people, or next to the tools.
-var place = map[string]int{"input_sanitization": -1, "tool_result_sanitization": 1, "read_before_write": 2}
+// place has middleware that works in one place only, wherever the file has it: outside of what adds to messages of people, next to the tools, or next to the model.
+var place = map[string]int{
+	"input_sanitization": -1, "tool_result_sanitization": 1, "read_before_write": 2, "token_budget": 3, "terminal_response": 4, "model_length": 5, "safety_finish_reason": 6,
+}
 
 var (
 	middlewareNames = []string{
 		"summarization", "human_in_the_loop", "title", "tool_errors", "repair_tool_calls", "model_call_limit", "tool_call_limit",
 		"model_errors", "guardrails", "tool_output", "loop_detection", "todos", "date", "token_usage", "clarification", "tool_search",
 		"sandbox", "uploads", "view_image", "skills", "memory", "subagents", "input_sanitization", "tool_result_sanitization", "read_before_write",
+		"token_budget", "terminal_response", "model_length", "safety_finish_reason",
 	}
 	middlewareKeys = func() map[string]func(value, string) {
 		keys := map[string]func(value, string){}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"time"
 
 	"understudy/graph/agent/middleware"
@@ -76,6 +77,26 @@ func (f *file) loops(v value, key string) *middleware.LoopOptions {
 		},
 	})
 	f.warnFirst(middleware.Frequency{Warn: o.Warn, Hard: o.Hard}, v, key)
+	return o
+}
+
+// budget reads true, or {"total"?, "input"?, "output"?, "warn"?, "stop"?}.
+func (f *file) budget(v value, key string) *middleware.BudgetOptions {
+	o := &middleware.BudgetOptions{Warn: 0.8, Stop: 1}
+	limit := func(to *int64) func(value, string) {
+		return func(v value, key string) { *to = int64(f.integer(v, key, 1, maxTokens)) }
+	}
+	f.switched(v, key, map[string]func(value, string){
+		"total": limit(&o.Total), "input": limit(&o.Input), "output": limit(&o.Output),
+		"warn": func(v value, key string) { o.Warn = f.number(v, key, 0, 1) },
+		"stop": func(v value, key string) { o.Stop = f.number(v, key, math.SmallestNonzeroFloat64, 1) },
+	})
+	if o.Total == 0 && o.Input == 0 && o.Output == 0 {
+		o.Total = 200_000
+	}
+	if o.Warn > o.Stop {
+		f.wrong(v, key, "warns at %v of a limit, but stops at %v; warn earlier", o.Warn, o.Stop)
+	}
 	return o
 }
 

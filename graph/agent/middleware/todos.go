@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"understudy/graph/agent"
 	"understudy/graph/message"
@@ -108,7 +107,7 @@ func (t todos) afterModel(ctx context.Context, state pregel.Values) (any, error)
 	if len(plans) > 1 {
 		return pregel.Values{"messages": plans}, nil
 	}
-	if len(last.ToolCalls) > 0 || IsFallback(last) || strings.Contains(last.Text(), forcedStop) {
+	if len(last.ToolCalls) > 0 || over(last) {
 		return nil, nil
 	}
 	if _, left := open(state); left == "" || ends(list) > maxSentBack {

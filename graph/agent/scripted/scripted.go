@@ -44,6 +44,8 @@ type Answer struct {
 	Error     string     `json:"error"`      // the model fails with this text, after what else the answer holds
 	Delay     Duration   `json:"delay"`      // 0: that of the script
 	Chunk     Chunk      `json:"chunk"`      // "": that of the script
+	// Finish is why the answer ends: length, content_filter, …; "": tool_calls or stop, as it is.
+	Finish string `json:"finish_reason"`
 
 	pattern *regexp.Regexp
 }
@@ -301,6 +303,9 @@ func (m *Model) StreamChunks(ctx context.Context, messages []llms.MessageContent
 		if len(a.calls) > 0 {
 			reason = "tool_calls"
 		}
+		if a.finish != "" {
+			reason = a.finish
+		}
 		usage := &llm.Usage{Input: len(messages), Output: output, Total: len(messages) + output}
 		send(llm.Chunk{Usage: usage, FinishReason: reason, Model: m.script.Model})
 	}
@@ -323,6 +328,7 @@ func wait(ctx context.Context, d time.Duration) error {
 // answer is what is said, expanded.
 type answer struct {
 	reasoning, content, failure string
+	finish                      string
 	calls                       []llm.ToolCallDelta
 	delay                       time.Duration
 	chunk                       Chunk
@@ -396,7 +402,7 @@ func offered(calls []ToolCall, tools []llms.Tool) bool {
 
 func (m *Model) expand(a *Answer, given int, expand func(string) string) (*answer, error) {
 	out := &answer{
-		reasoning: expand(a.Reasoning), content: expand(a.Content), failure: expand(a.Error),
+		reasoning: expand(a.Reasoning), content: expand(a.Content), failure: expand(a.Error), finish: a.Finish,
 		delay: time.Duration(a.Delay), chunk: a.Chunk,
 	}
 	if out.delay == 0 {

@@ -369,6 +369,8 @@ func (d *declaration) guarding(m config.AgentMiddleware, parts *parts) (agent.Mi
 		return middleware.ToolOutput(parts.output(*m.ToolOutput))
 	case m.Loops != nil:
 		return middleware.Loops(*m.Loops), nil
+	case m.Budget != nil:
+		return middleware.TokenBudget(*m.Budget)
 	}
 	switch m.Kind {
 	case "todos":
@@ -383,6 +385,12 @@ func (d *declaration) guarding(m config.AgentMiddleware, parts *parts) (agent.Mi
 		return middleware.InputSanitization(), nil
 	case "tool_result_sanitization":
 		return middleware.ToolResultSanitization(m.Foreign...), nil
+	case "terminal_response":
+		return middleware.TerminalResponse(), nil
+	case "model_length":
+		return middleware.ModelLength(), nil
+	case "safety_finish_reason":
+		return middleware.SafetyFinishReason(), nil
 	case "clarification":
 		return agent.Middleware{Name: "ClarificationMiddleware", Tools: []agent.Tool{tool.AskClarification()}}, nil
 	}

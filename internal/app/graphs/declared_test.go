@@ -25,6 +25,9 @@ func declare(t *testing.T, tools, middleware string) *agent.Agent {
 		{"from": "human", "when": "^(ask_clarification) (.*)$", "tool_calls": [{"name": "ask_clarification", "args": "$2"}]},
 		{"from": "human", "when": "^(again$|.LOOP DETECTED)", "tool_calls": [{"name": "calculator", "args": {"expression": "1"}}]},
 		{"from": "tool", "when": "^1$", "tool_calls": [{"name": "calculator", "args": {"expression": "1"}}]},
+		{"when": "^unsafe$", "finish_reason": "content_filter", "tool_calls": [{"name": "calculator", "args": {"expression": "1"}}]},
+		{"when": "^long$", "finish_reason": "length", "tool_calls": [{"name": "calculator", "args": {"expression": "1"}}]},
+		{"when": "^nothing$"},
 		{"content": "done"}]}, "tools": ` + tools + `, "middleware": ` + middleware + `}}}}`
 	file := filepath.Join(dir, "langgraph.json")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -54,6 +57,15 @@ func TestDeclaredMiddleware(t *testing.T) {
 	_, list = say(t, declare(t, `["calculator"]`, `{"loop_detection": true}`), "again")
 	require.Contains(t, list[len(list)-1].Text(), "[FORCED STOP]")
 	require.Len(t, list, 10)
+	endings := declare(t, `["calculator"]`, `{"safety_finish_reason": true, "model_length": true, "terminal_response": true, "model_errors": true}`)
+	for text, want := range map[string]string{"unsafe": "for safety reasons", "long": "output limit", "nothing": "without an answer"} {
+		_, list = say(t, endings, text)
+		require.Len(t, list, 2)
+		require.Contains(t, list[1].Text(), want)
+	}
+	_, list = say(t, declare(t, `["calculator"]`, `{"token_budget": {"output": 4}}`), "again")
+	require.Contains(t, list[len(list)-1].Text(), "[TOKEN BUDGET EXCEEDED]")
+	require.Len(t, list, 8)
 	state, list := say(t, declare(t, `[]`, `{"todos": true}`), `write_todos {"todos": [{"content": "a", "status": "completed"}]}`)
 	require.NotEmpty(t, state["todos"])
 	require.Equal(t, "done", list[len(list)-1].Text())

@@ -1,0 +1,247 @@
+package middleware
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/graph/agent"
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+	"understudy/internal/jsonobj"
+)
+
+// Members of additional_kwargs by which an answer says that its provider stopped it, with the detector, the field and its value, and the calls that were taken away.
+const (
+	safetyKey = "safety_termination"
+	lengthKey = "model_length_termination"
+)
+
+// Detector recognizes answers that a provider stopped.
+type Detector struct {
+	Name    string
+	Field   string   // of response_metadata, else of additional_kwargs: finish_reason or stop_reason
+	Reasons []string // values of the field, in any case
+}
+
+// SafetyDetectors returns the detectors of SafetyFinishReason for the providers that are known.
+func SafetyDetectors() []Detector {
+	return []Detector{
+		{"openai_compatible_content_filter", "finish_reason", []string{"content_filter"}},
+		{"anthropic_refusal", "stop_reason", []string{"refusal"}},
+		{"gemini_safety", "finish_reason", []string{
+			"SAFETY", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "RECITATION", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
+		}},
+	}
+}
+
+var lengthDetectors = []Detector{
+	{"openai_compatible_length", "finish_reason", []string{"length"}},
+	{"anthropic_max_tokens", "stop_reason", []string{"max_tokens"}},
+	{"gemini_max_tokens", "finish_reason", []string{"MAX_TOKENS"}},
+}
+
+// ending is what an answer in additional_kwargs says of its end. It is the custom event of SafetyFinishReason, too.
+type ending struct {
+	Detector string   `json:"detector"`
+	Field    string   `json:"reason_field"`
+	Value    string   `json:"reason_value"`
+	Count    int      `json:"suppressed_tool_call_count"`
+	Names    []string `json:"suppressed_tool_call_names"`
+}
+
+// detect returns how an answer was stopped; ok is false when none of the detectors knows it.
+func detect(m message.Message, detectors []Detector) (e ending, ok bool) {
+	for _, d := range detectors {
+		value := gjson.GetBytes(m.ResponseMetadata, d.Field)
+		if value.Type != gjson.String || value.Str == "" {
+			value = gjson.GetBytes(m.AdditionalKwargs, d.Field)
+		}
+		if value.Type == gjson.String && slices.ContainsFunc(d.Reasons, func(r string) bool { return strings.EqualFold(r, value.Str) }) {
+			return ending{Detector: d.Name, Field: d.Field, Value: value.Str, Names: []string{}}, true
+		}
+	}
+	return e, false
+}
+
+// stopped returns the answer of a response that one of the detectors knows, and how it ended. Without one, or when the answer has its structured form, ok is false.
+func stopped(r agent.ModelResponse, detectors []Detector) (m message.Message, e ending, ok bool) {
+	if r.Structured != nil || len(r.Messages) == 0 || r.Messages[0].Type != message.TypeAI {
+		return m, e, false
+	}
+	m = r.Messages[0]
+	if e, ok = detect(m, detectors); !ok {
+		return m, e, false
+	}
+	for _, c := range m.ToolCalls {
+		e.Count, e.Names = e.Count+1, append(e.Names, c.Name)
+	}
+	for _, c := range m.InvalidToolCalls {
+		e.Count, e.Names = e.Count+1, append(e.Names, c.Name)
+	}
+	return m, e, true
+}
+
+// SafetyFinishReason takes the calls away from an answer that the provider stopped for safety: their arguments may be half of what was meant. The answer says so, in its text
+// and in additional_kwargs.safety_termination, and a custom event {"type": "safety_termination", …} has the same. Text that was cut stays as it is. Without detectors
+// they are SafetyDetectors. It belongs at the end of the chain, where it sees answers first.
+func SafetyFinishReason(detectors ...Detector) agent.Middleware {
+	if len(detectors) == 0 {
+		detectors = SafetyDetectors()
+	}
+	return agent.Middleware{
+		Name: "SafetyFinishReasonMiddleware",
+		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
+			out, err := next(ctx, r)
+			if err != nil {
+				return out, err
+			}
+			m, e, ok := stopped(out, detectors)
+			if !ok || e.Count == 0 && !silent(m) {
+				return out, nil
+			}
+			pregel.LogOf(ctx).Warn("the provider stopped an answer for safety; its tool calls are not made", "detector", e.Detector, "reason", e.Value, "tools", e.Names)
+			text := fmt.Sprintf("The model provider stopped this answer for safety reasons (%s: %s).", e.Field, e.Value)
+			if e.Count > 0 {
+				text += " Its tool calls were not made, because they may be incomplete."
+			}
+			info, _ := pregel.Info(ctx)
+			_ = pregel.Emit(ctx, struct { // a run without custom events loses nothing
+				Type string `json:"type"`
+				ending
+				Thread string `json:"thread_id"`
+			}{safetyKey, e, string(info.Thread)})
+			return e.end(m, out, safetyKey, text+" Please rephrase the request, or ask for less."), nil
+		},
+	}
+}
+
+// ModelLength takes the calls away from an answer that the token limit of the model cut off, and explains it where the user would miss something: when calls were taken away,
+// or when there is no text. Text that was cut stays as it is. additional_kwargs.model_length_termination says what was done. It belongs at the end of the chain, before
+// SafetyFinishReason.
+func ModelLength() agent.Middleware {
+	return agent.Middleware{
+		Name: "ModelLengthFinishReasonMiddleware",
+		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
+			out, err := next(ctx, r)
+			if err != nil {
+				return out, err
+			}
+			m, e, ok := stopped(out, lengthDetectors)
+			if !ok || e.Count == 0 && !silent(m) {
+				return out, nil
+			}
+			pregel.LogOf(ctx).Warn("an answer was cut off by the model's token limit; its tool calls are not made", "detector", e.Detector, "tools", e.Names)
+			text := "The model reached its output limit before the answer was complete."
+			if e.Count > 0 {
+				text += " Its tool calls were not made, because they may be incomplete."
+			}
+			return e.end(m, out, lengthKey, text+" Continue the conversation to resume."), nil
+		},
+	}
+}
+
+// end returns a response with an answer that ends with a text, and notes under key how it ended. Calls, and results that they have already, are left out.
+func (e ending) end(m message.Message, out agent.ModelResponse, key, text string) agent.ModelResponse {
+	m = closed(m, text)
+	if raw, err := json.Marshal(e); err == nil { // always: texts
+		extra := jsonobj.Of(m.AdditionalKwargs)
+		extra.Set(key, raw)
+		m.AdditionalKwargs = extra.JSON()
+	}
+	out.Messages = []message.Message{m}
+	return out
+}
+
+// closed returns an answer without calls, with a text after its own.
+func closed(m message.Message, text string) message.Message {
+	if m.Content.Blocks != nil {
+		blocks := slices.DeleteFunc(slices.Clone(m.Content.Blocks), func(b json.RawMessage) bool { return callBlocks[gjson.GetBytes(b, "type").Str] })
+		if strings.TrimSpace(m.Text()) != "" {
+			text = "\n\n" + text
+		}
+		block := append(jsonobj.AppendText([]byte(`{"type":"text","text":`), text), '}')
+		m.Content = message.Content{Blocks: append(blocks, block)}
+	} else {
+		m.Content = message.Text(strings.TrimSpace(m.Content.Text + "\n\n" + text))
+	}
+	m.InvalidToolCalls = nil
+	return WithCalls(m, nil)
+}
+
+// callBlocks are the types of blocks in which providers keep calls.
+var callBlocks = map[string]bool{"tool_use": true, "tool_call": true, "tool_call_chunk": true, "invalid_tool_call": true, "function_call": true, "input_json_delta": true}
+
+// silent reports whether an answer has nothing that a person can see.
+func silent(m message.Message) bool {
+	return strings.TrimSpace(m.Text()) == "" && !slices.ContainsFunc(m.Content.Blocks, func(b json.RawMessage) bool {
+		switch gjson.GetBytes(b, "type").Str {
+		case "", "text", "output_text", "thinking", "redacted_thinking", "reasoning", "reasoning_content":
+			return false
+		}
+		return true // an image, or what is not known here
+	})
+}
+
+const emptyText = "The model ended without an answer, twice. Please try again, or use another model."
+
+// TerminalResponse asks the model once more when its answer has neither text nor calls, and answers in its place when it has nothing to say again. Such an answer is one
+// in place of an error: IsFallback recognizes it. An answer that a limit or safety ended is not empty. It belongs before ModelLength.
+func TerminalResponse() agent.Middleware {
+	empty := func(r agent.ModelResponse) bool {
+		if r.Structured != nil || len(r.Messages) != 1 || r.Messages[0].Type != message.TypeAI {
+			return false
+		}
+		m := r.Messages[0]
+		raw := gjson.GetManyBytes(m.AdditionalKwargs, "tool_calls", "function_call")
+		_, limited := detect(m, lengthDetectors)
+		return silent(m) && len(m.ToolCalls)+len(m.InvalidToolCalls) == 0 && !raw[0].Exists() && !raw[1].Exists() && !limited
+	}
+	return agent.Middleware{
+		Name: "TerminalResponseMiddleware",
+		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
+			out, err := next(ctx, r)
+			if err != nil || !empty(out) {
+				return out, err
+			}
+			pregel.LogOf(ctx).Warn("the model answered with nothing; asking once more")
+			used := out.Messages[0].Usage
+			if out, err = next(ctx, r); err != nil || len(out.Messages) == 0 {
+				return out, err
+			}
+			again := empty(out)
+			m := out.Messages[0]
+			m.Usage = sum(used, m.Usage)
+			if again {
+				pregel.LogOf(ctx).Warn("the model answered with nothing again; the run ends with an explanation")
+				m.Content = message.Text(emptyText)
+				extra := jsonobj.Of(m.AdditionalKwargs)
+				extra.Set(fallbackKey, []byte("true"))
+				extra.Set("error_reason", []byte(`"Model returned an empty terminal response"`))
+				m.AdditionalKwargs = extra.JSON()
+			}
+			out.Messages = slices.Clone(out.Messages)
+			out.Messages[0] = m
+			return out, nil
+		},
+	}
+}
+
+// sum adds the usage of two calls; the details are those of the second. nil: not known.
+func sum(a, b *message.Usage) *message.Usage {
+	if a == nil || b == nil {
+		if b == nil {
+			return a
+		}
+		return b
+	}
+	out := *b
+	out.InputTokens += a.InputTokens
+	out.OutputTokens += a.OutputTokens
+	out.TotalTokens += a.TotalTokens
+	return &out
+}
