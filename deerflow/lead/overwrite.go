@@ -2,6 +2,7 @@ package lead
 
 import (
 	"context"
+	"encoding/json"
 	"hash/maphash"
 	"path"
 	"slices"
@@ -16,11 +17,12 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// knownKey is the member of additional_kwargs of a result by which it says what the model knows of a file: its path and version.
+// knownKey is the member of additional_kwargs of a result by which it says what the model knows of a file: its path, and its version, or that it has seen a part of it.
 const knownKey = "known_file"
 
-// readBeforeWrite refuses to replace files whose content the model does not know: it has not read them in this conversation, its summary took the place of what it read,
-// or they have changed since. What it wrote itself it knows. Texts can be added to any file, and replaced in those that it once read: the old text is checked.
+// readBeforeWrite refuses to replace files whose content the model does not know: it has not read the whole of them in this conversation, its summary took the place of
+// what it read, or they have changed since. What it wrote itself it knows. Texts can be added to any file, and replaced in those of which it once read a part: the old text
+// is checked.
 func readBeforeWrite(open func(ctx context.Context) (tool.Sandbox, error)) agent.Middleware {
 	return agent.Middleware{
 		Name: "ReadBeforeWriteMiddleware",
@@ -36,9 +38,13 @@ func readBeforeWrite(open func(ctx context.Context) (tool.Sandbox, error)) agent
 			f := fileCall{ToolRequest: r, box: box, path: path.Clean(gjson.GetBytes(r.Call.Args, "path").String())}
 			if r.Call.Name == "read_file" {
 				version, err := box.Version(f.path, false) // before it is read: if it changes in between, it is read again
-				out, failed := next(ctx, r)
-				if err != nil || failed != nil {
+				var seen tool.Seen
+				out, failed := next(tool.WithSeen(ctx, &seen), r)
+				switch {
+				case err != nil, failed != nil, seen == tool.SeenNothing:
 					return out, failed
+				case seen == tool.SeenPart:
+					version = ""
 				}
 				return f.noted(out, version), nil
 			}
@@ -71,12 +77,14 @@ func (a fileCall) write(ctx context.Context, next agent.ToolHandler) (agent.Tool
 	args := gjson.ParseBytes(a.Call.Args)
 	replaces := a.Call.Name == "write_file" && !args.Get("append").Bool()
 	is, err := a.box.Version(a.path, true)
-	exists := err == nil // of anything else, the tool says what is wrong
-	known := a.known()
+	exists := err == nil // for other errors the tool reports the cause
+	known, seen := a.known()
 	if refused := ""; exists {
 		switch {
-		case known == "" && (replaces || a.Call.Name == "str_replace"):
+		case !seen && (replaces || a.Call.Name == "str_replace"):
 			refused = "Error: " + a.path + " exists, and you have not read it. Read it with read_file before you change it."
+		case known == "" && replaces:
+			refused = "Error: " + a.path + " exists, and you have read only a part of it. Read it whole with read_file before you replace it, or change it with str_replace."
 		case known != is && replaces:
 			refused = "Error: " + a.path + " has changed since you read it. Read it again with read_file before you replace it."
 		}
@@ -101,27 +109,34 @@ func (a fileCall) write(ctx context.Context, next agent.ToolHandler) (agent.Tool
 	return out, nil
 }
 
-// known returns the version of the file that the model knows; "": none.
-func (a fileCall) known() string {
+// known returns the version of the file that the model knows, "" for none, and whether it has seen any of the file.
+func (a fileCall) known() (version string, seen bool) {
 	for _, m := range slices.Backward(agent.Messages(a.State)) {
 		if m.Type != message.TypeTool || len(m.AdditionalKwargs) <= len(`{}`) {
 			continue
 		}
 		if v := gjson.GetBytes(m.AdditionalKwargs, knownKey); v.Get("path").String() == a.path {
-			return v.Get("version").String()
+			seen = true
+			if version = v.Get("version").String(); version != "" {
+				break
+			}
 		}
 	}
-	return ""
+	return version, seen
 }
 
-// noted returns a result with what the model now knows.
+// noted returns a result with what the model now knows: the version of the file; "": only a part of it.
 func (a fileCall) noted(out agent.ToolResult, version string) agent.ToolResult {
 	if out.Message == nil || out.Message.Status == message.StatusError {
 		return out
 	}
 	known := &jsonobj.Object{}
 	known.SetText("path", a.path)
-	known.SetText("version", version)
+	if version != "" {
+		known.SetText("version", version)
+	} else {
+		known.Set("partial", json.RawMessage("true"))
+	}
 	m := *out.Message
 	extra := jsonobj.Of(m.AdditionalKwargs)
 	extra.Set(knownKey, known.JSON())

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,6 +26,37 @@ title: {enabled: false}
 loop_detection: {enabled: false}
 `
 
+// How much of a file a read shows.
+const (
+	nothing = iota
+	part
+	whole
+)
+
+// lines are arguments of read_file, and from what they mean what a result shows.
+type lines struct {
+	args string
+	from int
+	to   int  // 0: the end
+	ok   bool // whether it is a range
+}
+
+var ranges = []lines{
+	{"", 1, 0, true}, {"", 1, 0, true}, {`,"start_line":null,"end_line":null`, 1, 0, true}, {`,"start_line":1`, 1, 0, true}, {`,"start_line":1,"end_line":1`, 1, 1, true}, {`,"end_line":1`, 1, 1, true},
+	{`,"start_line":2`, 2, 0, true}, {`,"start_line":9`, 9, 0, true}, {`,"start_line":2,"end_line":2`, 2, 2, true},
+	{`,"start_line":2,"end_line":1`, 2, 1, false}, {`,"start_line":0`, 0, 0, false}, {`,"end_line":0`, 1, 0, false}, {`,"start_line":-1`, -1, 0, false},
+}
+
+func (l lines) shown(text string) int {
+	switch {
+	case !l.ok, strings.Contains(text, "\x00"), l.from > strings.Count(text, "\n")+1:
+		return nothing
+	case text == "", l.from == 1 && l.to == 0 && utf8.RuneCountInString(text) <= 50_000:
+		return whole
+	}
+	return part
+}
+
 // Over any order of reads, writes, and changes by others, a file is replaced when the model knows its content, and not otherwise: what is on disk is never lost unseen.
 func TestFilesAreReadBeforeTheyAreReplaced(t *testing.T) {
 	t.Parallel()
@@ -42,18 +74,23 @@ func TestFilesAreReadBeforeTheyAreReplaced(t *testing.T) {
 			return &text
 		}
 		var known *string // what the model knows
-		ever := false     // it knew something
-		for step := range 15 {
+		ever := false     // it has seen some of it
+		for step := range 20 {
 			is := read()
 			text := fmt.Sprintf("x%d.%d", step, random.IntN(1000))
 			var call string
 			allowed := true
 			spelled := []string{path, "/mnt/user-data/./workspace//a.txt"}[random.IntN(2)]
-			switch random.IntN(6) {
-			case 0:
-				call = fmt.Sprintf(`read_file {"path":%q}`, spelled)
+			switch random.IntN(7) {
+			case 0, 5:
+				lines := ranges[random.IntN(len(ranges))]
+				call = fmt.Sprintf(`read_file {"path":%q%s}`, spelled, lines.args)
 				if is != nil {
-					known, ever = is, true
+					shown := lines.shown(*is)
+					ever = ever || shown != nothing
+					if shown == whole {
+						known = is
+					}
 				}
 			case 1, 2:
 				call = fmt.Sprintf(`write_file {"path":%q,"content":%q}`, spelled, text)
@@ -77,6 +114,7 @@ func TestFilesAreReadBeforeTheyAreReplaced(t *testing.T) {
 				}
 			default: // another program
 				require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
+				text = []string{text, text + "\n" + text, text + "\x00", text + strings.Repeat("é", 50_000), ""}[random.IntN(5)]
 				require.NoError(t, os.WriteFile(at, []byte(text), 0o600))
 				continue
 			}
@@ -84,10 +122,17 @@ func TestFilesAreReadBeforeTheyAreReplaced(t *testing.T) {
 			require.NoError(t, err)
 			result := v.Get("messages|@reverse|1").Get("content").String()
 			if allowed {
-				require.NotContains(t, result, "read it", "seed %d, step %d: %s", seed, step, call)
+				require.NotRegexp(t, "you have (not )?read|since you read", result, "seed %d, step %d: %s", seed, step, call)
 				continue
 			}
-			require.Regexp(t, `^Error: /mnt/user-data/workspace/a.txt (exists, and you have not read it|has changed since you read it)`, result, "seed %d, step %d: %s", seed, step, call)
+			want := "has changed since you read it"
+			switch {
+			case !ever:
+				want = "exists, and you have not read it"
+			case known == nil:
+				want = "exists, and you have read only a part of it"
+			}
+			require.Contains(t, result, "Error: /mnt/user-data/workspace/a.txt "+want, "seed %d, step %d: %s", seed, step, call)
 			require.Equal(t, "error", v.Get("messages|@reverse|1").Get("status").String())
 			require.Equal(t, *is, *read())
 		}

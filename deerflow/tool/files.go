@@ -227,6 +227,40 @@ func grep(o Options) agent.Tool {
 	}
 }
 
+// Seen is how much of a file the result of read_file shows.
+type Seen int
+
+// What a result shows: nothing, such as for a binary file or a range after the end; some lines, or the beginning of a long text; all of it.
+const (
+	SeenNothing Seen = iota
+	SeenPart
+	SeenWhole
+)
+
+type seenKey struct{}
+
+// WithSeen returns a context for a call of read_file that sets seen before it returns. The result itself does not say it.
+func WithSeen(ctx context.Context, seen *Seen) context.Context {
+	return context.WithValue(ctx, seenKey{}, seen)
+}
+
+func setSeen(ctx context.Context, is Seen) {
+	if seen, ok := ctx.Value(seenKey{}).(*Seen); ok {
+		*seen = is
+	}
+}
+
+// seenOf returns how much of a file a text shows that is its content.
+func seenOf(got sandbox.Text, r sandbox.Range) Seen {
+	switch {
+	case r.From <= 1 && (got.Size == 0 || r.To == 0 && !got.Cut):
+		return SeenWhole
+	case got.Content == "":
+		return SeenNothing
+	}
+	return SeenPart
+}
+
 func readFile(o Options) agent.Tool {
 	type args struct {
 		Path  string `json:"path"`
@@ -239,6 +273,7 @@ func readFile(o Options) agent.Tool {
 		Schema: schema(description, arg{"path", text, "Absolute path of the file.", false}, arg{"start_line", integerOrNull, "First line, counted from 1; the first when left out.", true},
 			arg{"end_line", integerOrNull, "Last line, included; the last when left out.", true}),
 		Run: run(o, func(ctx context.Context, s Sandbox, a args) (any, error) {
+			setSeen(ctx, SeenNothing)
 			var r sandbox.Range
 			switch {
 			case a.Start != nil && *a.Start < 1:
@@ -260,6 +295,9 @@ func readFile(o Options) agent.Tool {
 				return "Error: Cannot read '" + a.Path + "' as text: it is a binary file. Use bash with a program for its format, or view_image for images.", nil
 			case err != nil:
 				return explain(ctx, err, "File", a.Path, " reading file")
+			}
+			setSeen(ctx, seenOf(got, r))
+			switch {
 			case got.Content == "" && r.From > 1:
 				return "(start_line exceeds file length)", nil
 			case got.Content == "":
