@@ -67,7 +67,11 @@ func (r *reloader) Run(ctx context.Context) error {
 				r.log.Warn("watching the files of graphs", "error", err)
 			}
 		case e := <-w.Events:
-			if e.Has(fsnotify.Create) {
+			leads := e.Has(fsnotify.Create) && r.leads(e.Name)
+			if leads {
+				r.watchFolders(w)
+			}
+			if e.Has(fsnotify.Create) && r.inside(e.Name) {
 				r.watch(w, e.Name) // a folder may have come with files in it
 				if info, err := os.Stat(e.Name); err == nil && info.IsDir() && !r.ignored(e.Name) {
 					if holds(e.Name, func(name string) bool { return strings.HasSuffix(name, ".py") }) {
@@ -83,11 +87,11 @@ func (r *reloader) Run(ctx context.Context) error {
 			if e.Op == fsnotify.Chmod {
 				continue
 			}
-			if r.matters(e.Name) || r.failed && e.Has(fsnotify.Create) && !strings.HasPrefix(filepath.Base(e.Name), ".") {
+			if leads || r.matters(e.Name) || r.failed && e.Has(fsnotify.Create) && r.inside(e.Name) && !strings.HasPrefix(filepath.Base(e.Name), ".") {
 				changed = e.Name
 				rest.Reset(r.rested)
 			}
-			if e.Name == r.cfg.File || isComponent(e.Name) {
+			if e.Name == r.cfg.File || r.inside(e.Name) && isComponent(e.Name) {
 				component = e.Name
 				rest.Reset(r.rested)
 			}
@@ -119,12 +123,47 @@ func (r *reloader) watch(w *fsnotify.Watcher, dir string) {
 	}
 }
 
-// watchFiles watches the files that langgraph.json names, wherever they are.
-func (r *reloader) watchFiles(w *fsnotify.Watcher, cfg *config.Config) {
+// watchFiles watches the files that langgraph.json names, wherever they are, and reports whether they may have changed before they were watched.
+func (r *reloader) watchFiles(w *fsnotify.Watcher, cfg *config.Config) (unseen bool) {
 	r.files = cfg.Files
+	return r.watchFolders(w)
+}
+
+// watchFolders watches the folders of files, and of those that are missing the nearest one around them, in which the next one is created. It reports whether a folder is new.
+func (r *reloader) watchFolders(w *fsnotify.Watcher) (added bool) {
+	before := w.WatchList()
+	var dirs []string
 	for _, file := range r.files {
-		_ = w.Add(filepath.Dir(file)) // one that is not there is missing, which loading reports
+		dir := filepath.Dir(file)
+		for info, err := os.Stat(dir); (err != nil || !info.IsDir()) && dir != filepath.Dir(dir); info, err = os.Stat(dir) {
+			dir = filepath.Dir(dir)
+		}
+		if slices.Contains(dirs, dir) {
+			continue
+		}
+		dirs = append(dirs, dir)
+		if err := w.Add(dir); err != nil {
+			r.log.Warn("changes of a file are not seen", "file", file, "error", err)
+		}
 	}
+	after := w.WatchList() // a folder that is watched by another name is not listed by this one
+	return slices.ContainsFunc(dirs, func(dir string) bool { return !slices.Contains(before, dir) && slices.Contains(after, dir) })
+}
+
+// leads reports whether a file that langgraph.json names is below a path.
+func (r *reloader) leads(path string) bool {
+	return slices.ContainsFunc(r.files, func(file string) bool { return below(file, path) })
+}
+
+// inside reports whether a path is in a folder of which everything is watched. Of others, the named files count.
+func (r *reloader) inside(path string) bool {
+	return below(path, r.cfg.Dir) || slices.ContainsFunc(r.cfg.PythonPath, func(dir string) bool { return below(path, dir) })
+}
+
+// below reports whether a path is below a folder.
+func below(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != "." && filepath.IsLocal(rel)
 }
 
 // holds reports whether a folder has a file that counts.
@@ -147,7 +186,7 @@ func (r *reloader) matters(path string) bool {
 	name := filepath.Base(path)
 	beside := filepath.Dir(path) == r.cfg.Dir
 	return path == r.cfg.File || slices.Contains(r.files, path) || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
-		strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, ".")
+		r.inside(path) && strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, ".")
 }
 
 // isComponent reports whether the components of a graph may consist of a file.
@@ -177,6 +216,9 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	began := time.Now()
 	took := func() slog.Attr { return logctx.Took(time.Since(began)) }
 	cfg, warnings, err := r.load()
+	for cfg != nil && r.watchFiles(w, cfg) {
+		cfg, warnings, err = r.load() // again, for what changed before it was watched
+	}
 	var mistakes config.Mistakes
 	if err != nil {
 		if errors.As(err, &mistakes) {
@@ -194,7 +236,6 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	if keys := r.cfg.NeedRestart(cfg); len(keys) > 0 {
 		log.Warn("these settings take effect when understudy dev is started again", "keys", strings.Join(keys, ", "))
 	}
-	r.watchFiles(w, cfg)
 	err = r.reload(ctx, cfg)
 	var refused *python.ReloadError
 	switch {

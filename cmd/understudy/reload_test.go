@@ -76,11 +76,28 @@ func TestReloadOfNamedFiles(t *testing.T) {
 	until("one.md", "two", prompt("two"))
 	until("langgraph.json", strings.Replace(settings("one.md"), "{", `{"auth": {"api_keys": true}, `, 1), func(_ *config.Agent, c *config.Config) bool { return c.Authenticates() })
 	require.Contains(t, log.String(), "keys=auth.api_keys")
-	write("langgraph.json", settings("texts/late.md"))
-	require.Eventually(t, func() bool {
-		return strings.Contains(log.String(), "there is no file "+filepath.Join(dir, "texts/late.md"))
-	}, time.Minute, time.Millisecond)
-	until("texts/late.md", "three", prompt("three"))
+	// Missing files: in a folder that is watched or is missing too, next to langgraph.json or elsewhere, hidden or not. Each is written once: nothing is missed.
+	missing := func(place string) {
+		t.Helper()
+		write("langgraph.json", settings(place))
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "there is no file "+place) }, time.Minute, time.Millisecond)
+	}
+	for _, place := range []string{
+		filepath.Join(dir, "texts/late.md"), filepath.Join(dir, ".late/p.md"), filepath.Join(elsewhere, "late.md"), filepath.Join(elsewhere, "late/deeper/p.md"),
+		filepath.Join(elsewhere, ".late/.p.md"), filepath.Join(t.TempDir(), "a/b/c/p.md"),
+	} {
+		missing(place)
+		write(place, place)
+		require.Eventually(t, func() bool {
+			select {
+			case c := <-reloaded:
+				return c.Graphs[0].Agent.Prompt == place
+			case <-time.After(time.Second):
+				return false
+			}
+		}, time.Minute, time.Millisecond, "%s: %s", place, &log)
+		until(place, "three", prompt("three"))
+	}
 	for i, place := range []string{filepath.Join(dir, ".hidden/p.md"), filepath.Join(elsewhere, "p.md")} {
 		write(place, "here")
 		until("langgraph.json", settings(place), prompt("here"))

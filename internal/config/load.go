@@ -27,7 +27,7 @@ type Source struct {
 }
 
 // Load reads a configuration and validates it. An error is Mistakes, with all of them; the Config
-// is nil then. Warnings are given in either case.
+// has nothing but Files then, of what could be read. Warnings are given in either case.
 func Load(src Source) (*Config, []Warning, error) {
 	if src.Lookup == nil {
 		src.Lookup = os.LookupEnv
@@ -39,7 +39,7 @@ func Load(src Source) (*Config, []Warning, error) {
 	if src.File != "" {
 		path, err := filepath.Abs(src.File)
 		if err != nil {
-			return nil, nil, Mistakes{{Text: err.Error()}}
+			return &Config{}, nil, Mistakes{{Text: err.Error()}}
 		}
 		warnings, mistakes = readFile(path, c, src.Lookup)
 	} else {
@@ -81,7 +81,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		}
 	}
 	if len(mistakes) > 0 {
-		return nil, warnings, mistakes
+		return &Config{Files: c.Files}, warnings, mistakes
 	}
 	return c, warnings, nil
 }
