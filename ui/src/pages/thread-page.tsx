@@ -145,7 +145,7 @@ export function ThreadPage({ id }: { id: string }) {
         </div>
         {busy && conversation.attempt > 1 && (
           <p className="notice" role="status">
-            <RotateCcw size={14} aria-hidden /> What executed this run ended before it was done. It goes on from the last saved step: attempt {conversation.attempt}.
+            <RotateCcw size={14} aria-hidden /> The worker or server of this run stopped. The run continues from the last saved step: attempt {conversation.attempt}.
           </p>
         )}
         <div className="turn" role="group" aria-label="Your turn">
