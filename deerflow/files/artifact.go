@@ -7,12 +7,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"io/fs"
 	"mime"
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -202,7 +204,18 @@ type Edited struct {
 	Size int
 }
 
-// Edit replaces the contents of a text in the folder outputs, if it still has the SHA-256 that the client has seen.
+var (
+	editing  [64]sync.Mutex
+	editSeed = maphash.MakeSeed()
+)
+
+// edits orders the edits of a thread's files: two must not both find what they have seen. Several paths can lead to a file, through links to folders.
+func (t *Thread) edits() *sync.Mutex {
+	return &editing[maphash.String(editSeed, t.root.Name())%uint64(len(editing))]
+}
+
+// Edit replaces the contents of a text in the folder outputs, if it still has the SHA-256 that the client has seen; ErrChanged. Of several at once that have seen the same one
+// is done.
 func (t *Thread) Edit(virtual, content, expected string) (*Edited, error) {
 	name, err := Name(virtual)
 	if err != nil {
@@ -214,6 +227,9 @@ func (t *Thread) Edit(virtual, content, expected string) (*Edited, error) {
 	if len(content) > maxEdit {
 		return nil, fault.New(fault.TooLarge, "The text is too large to edit")
 	}
+	turn := t.edits()
+	turn.Lock()
+	defer turn.Unlock()
 	at := filepath.FromSlash(name)
 	info, err := t.root.Lstat(at)
 	if err != nil {
@@ -248,8 +264,7 @@ func sum(b []byte) string {
 
 // replace writes a file next to its place and renames it, so that readers see one version or the other.
 func (t *Thread) replace(at string, content []byte, mode fs.FileMode) error {
-	next := filepath.Join(filepath.Dir(at), staging+filepath.Base(at)+partial)
-	return regular.Replace(t.root, at, next, content, mode)
+	return regular.Replace(t.root, at, staging, content, mode)
 }
 
 // read returns a file that may be edited.

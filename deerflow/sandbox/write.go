@@ -107,11 +107,7 @@ func replace(root *os.Root, at string, content []byte) error {
 		}
 		mode = info.Mode().Perm()
 	}
-	next := filepath.Join(filepath.Dir(at), ".understudy-"+filepath.Base(at)+".part")
-	if len(filepath.Base(next)) > 255 {
-		return escaping(regular.WriteFile(root, at, content, mode))
-	}
-	if err := regular.Replace(root, at, next, content, mode); err != nil {
+	if err := regular.Replace(root, at, ".understudy-", content, mode); err != nil {
 		return fmt.Errorf("write a file: %w", escaping(err))
 	}
 	return nil

@@ -137,62 +137,95 @@ func Scanner(dir string, log *slog.Logger) func() []*Skill {
 	}
 }
 
-// How deep skills are looked for, in how many folders, which links can multiply, and what is read of a SKILL.md, in bytes.
+// How deep skills are looked for, in how many folders, and what is read of a SKILL.md, in bytes.
 const (
 	maxScan    = 6
 	maxFolders = 20_000
 	maxText    = 1 << 20
 )
 
-// scan returns the skills below a folder, without order.
+// folder is one in which skills are looked for.
+type folder struct {
+	at, rel string
+	real    string // at without links
+	depth   int
+}
+
+// scan returns the skills below a folder, without order. A folder that several paths lead to is looked at once, by the shortest: links can lead back and multiply.
 func (l *Library) scan(dir string, category Category) []*Skill {
 	var found []*Skill
-	looked := 0
-	var walk func(at, rel string, depth int)
-	walk = func(at, rel string, depth int) {
-		if looked++; looked > maxFolders {
-			return
+	top := folder{at: dir, real: dir}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		top.real = real
+	}
+	queue, met := []folder{top}, map[string]bool{top.real: true}
+	for len(queue) > 0 {
+		f := queue[0]
+		queue = queue[1:]
+		s, inside := l.look(f)
+		if s != nil {
+			s.Category = category
+			found = append(found, s)
 		}
-		entries, err := os.ReadDir(at)
-		if err != nil {
-			if !errors.Is(err, fs.ErrNotExist) {
-				l.warn("a folder of skills cannot be read", at, err)
-			}
-			return
-		}
-		text, err := regular.Read(filepath.Join(at, File), maxText)
-		switch {
-		case err == nil:
-			front, err := Parse(text)
-			if err != nil {
-				l.warn("a skill is left out because of its front matter", filepath.Join(at, File), err)
-				return
-			}
-			found = append(found, &Skill{Front: *front, Category: category, Dir: at, Path: rel})
-			return
-		case !errors.Is(err, fs.ErrNotExist):
-			l.warn("a skill is left out because its file cannot be read", filepath.Join(at, File), err)
-			return
-		case depth == maxScan:
-			return
-		}
-		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), ".") {
+		for _, in := range inside {
+			if met[in.real] {
 				continue
 			}
-			if strings.EqualFold(e.Name(), File) && !e.IsDir() {
-				l.warn("a skill is left out because of the name of its file", filepath.Join(at, e.Name()), errors.New("rename it to "+File))
+			if len(met) == maxFolders {
+				l.warn("there are too many folders to look for skills in all of them", dir, fmt.Errorf("at most %d are looked through", maxFolders))
+				break
 			}
-			if info, err := os.Stat(filepath.Join(at, e.Name())); err == nil && info.IsDir() {
-				walk(filepath.Join(at, e.Name()), path.Join(rel, e.Name()), depth+1)
-			}
+			met[in.real] = true
+			queue = append(queue, in)
 		}
 	}
-	walk(dir, "", 0)
-	if looked > maxFolders {
-		l.warn("there are too many folders to look for skills in all of them", dir, fmt.Errorf("at most %d are looked through; links count too", maxFolders))
-	}
 	return found
+}
+
+// look returns the skill of a folder, or the folders in it.
+func (l *Library) look(f folder) (*Skill, []folder) {
+	entries, err := os.ReadDir(f.at)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			l.warn("a folder of skills cannot be read", f.at, err)
+		}
+		return nil, nil
+	}
+	text, err := regular.Read(filepath.Join(f.at, File), maxText)
+	switch {
+	case err == nil:
+		front, err := Parse(text)
+		if err != nil {
+			l.warn("a skill is left out because of its front matter", filepath.Join(f.at, File), err)
+			return nil, nil
+		}
+		return &Skill{Front: *front, Dir: f.at, Path: f.rel}, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		l.warn("a skill is left out because its file cannot be read", filepath.Join(f.at, File), err)
+		return nil, nil
+	case f.depth == maxScan:
+		return nil, nil
+	}
+	var inside []folder
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if strings.EqualFold(e.Name(), File) && !e.IsDir() {
+			l.warn("a skill is left out because of the name of its file", filepath.Join(f.at, e.Name()), errors.New("rename it to "+File))
+		}
+		in := folder{at: filepath.Join(f.at, e.Name()), rel: path.Join(f.rel, e.Name()), real: filepath.Join(f.real, e.Name()), depth: f.depth + 1}
+		if info, err := os.Stat(in.at); err != nil || !info.IsDir() {
+			continue
+		}
+		if !e.IsDir() { // a link
+			if in.real, err = filepath.EvalSymlinks(in.at); err != nil {
+				continue
+			}
+		}
+		inside = append(inside, in)
+	}
+	return nil, inside
 }
 
 // Find returns a skill of a user by name; fault.NotFound.

@@ -3,6 +3,7 @@
 package skill
 
 import (
+	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,16 +18,28 @@ import (
 func TestScanOfOddFolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{"a-good", "pipe", "endless", "loops"} {
+	for _, name := range []string{"a-good", "pipe", "endless", "loops", "z-good"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "a-good", File), []byte("---\nname: good\ndescription: Works.\n---\n"), 0o600))
+	for _, name := range []string{"a-good", "z-good"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, File), []byte("---\nname: "+name+"\ndescription: Works.\n---\n"), 0o600))
+	}
 	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "pipe", File), 0o600))
 	require.NoError(t, os.Symlink("/dev/zero", filepath.Join(dir, "endless", File)))
 	for n := range 12 {
 		require.NoError(t, os.Symlink(".", filepath.Join(dir, "loops", strconv.Itoa(n))))
 	}
-	found := Scanner(dir, slog.New(slog.DiscardHandler))()
-	require.Len(t, found, 1)
-	require.Equal(t, "good", found[0].Name)
+	require.NoError(t, os.Symlink("..", filepath.Join(dir, "loops", "up")))
+	outside := t.TempDir() // folders that links lead to count too
+	require.NoError(t, os.MkdirAll(filepath.Join(outside, "far", "linked"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "far", "linked", File), []byte("---\nname: linked\ndescription: Works.\n---\n"), 0o600))
+	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "m-outside")))
+	var log bytes.Buffer
+	found := Scanner(dir, slog.New(slog.NewTextHandler(&log, nil)))()
+	var names []string
+	for _, s := range found {
+		names = append(names, s.Name+" "+s.Path)
+	}
+	require.Equal(t, []string{"a-good a-good", "linked m-outside/far/linked", "z-good z-good"}, names)
+	require.NotContains(t, log.String(), "too many")
 }

@@ -4,5 +4,5 @@ package regular
 
 import "syscall"
 
-// pipeWithoutReader is the error of opening a pipe for writing that has no reader.
-const pipeWithoutReader = syscall.ENXIO
+// noOtherEnd is the error of opening a socket, and for writing a pipe that has no reader.
+const noOtherEnd = syscall.ENXIO

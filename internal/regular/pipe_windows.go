@@ -2,5 +2,5 @@ package regular
 
 import "errors"
 
-// pipeWithoutReader does not occur: folders have no pipes.
-var pipeWithoutReader = errors.New("pipe without a reader")
+// noOtherEnd does not occur: folders have no pipes and sockets.
+var noOtherEnd = errors.New("no other end")

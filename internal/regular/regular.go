@@ -3,6 +3,7 @@
 package regular
 
 import (
+	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
@@ -28,9 +29,6 @@ func OpenPath(path string) (*os.File, fs.FileInfo, error) {
 func Write(root *os.Root, name string, flags int, mode fs.FileMode) (*os.File, error) {
 	f, info, err := checked(root.OpenFile(name, flags&^os.O_TRUNC|os.O_WRONLY|syscall.O_NONBLOCK, mode))
 	if err != nil {
-		if errors.Is(err, pipeWithoutReader) {
-			return nil, &fs.PathError{Op: "open", Path: name, Err: ErrNot}
-		}
 		return nil, err
 	}
 	if flags&os.O_TRUNC != 0 && info.Size() > 0 {
@@ -51,11 +49,10 @@ func WriteFile(root *os.Root, name string, content []byte, mode fs.FileMode) err
 	return errors.Join(err, f.Close())
 }
 
-// Replace writes a file next to its place, at temporary, and renames it. Whatever is at temporary is removed before.
-func Replace(root *os.Root, name, temporary string, content []byte, mode fs.FileMode) error {
-	if err := root.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+// Replace writes a file in the folder of its place, under a name that begins with prefix and cannot be foreseen, and renames it. Readers see one version or the other;
+// of several at once the last one stays.
+func Replace(root *os.Root, name, prefix string, content []byte, mode fs.FileMode) error {
+	temporary := filepath.Join(filepath.Dir(name), prefix+rand.Text()+".part")
 	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -81,6 +78,9 @@ func Read(path string, limit int64) ([]byte, error) {
 }
 
 func checked(f *os.File, err error) (*os.File, fs.FileInfo, error) {
+	if at := (*fs.PathError)(nil); errors.Is(err, noOtherEnd) && errors.As(err, &at) {
+		err = &fs.PathError{Op: at.Op, Path: at.Path, Err: ErrNot}
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,22 +3,28 @@
 package regular_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/regular"
+	"understudy/internal/regular/regulartest"
 )
 
 // What is no file is refused at once, and stays as it is; whether a pipe has another end does not matter.
 func TestWhatIsNoFile(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "regular") // the path of a socket is at most about 100 bytes
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	defer root.Close()
@@ -29,7 +35,11 @@ func TestWhatIsNoFile(t *testing.T) {
 	defer both.Close()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
 	require.NoError(t, os.Symlink("pipe", filepath.Join(dir, "link")))
-	for _, name := range []string{"pipe", "open", "link", "folder"} {
+	socket, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	defer syscall.Close(socket)
+	require.NoError(t, syscall.Bind(socket, &syscall.SockaddrUnix{Name: filepath.Join(dir, "socket")}))
+	for _, name := range []string{"pipe", "open", "link", "folder", "socket"} {
 		_, _, err := regular.Open(root, name)
 		require.ErrorIs(t, err, regular.ErrNot, name)
 		_, _, err = regular.OpenPath(filepath.Join(dir, name))
@@ -37,35 +47,57 @@ func TestWhatIsNoFile(t *testing.T) {
 		require.Error(t, regular.WriteFile(root, name, []byte("x"), 0o600), name)
 		_, err = regular.Write(root, name, os.O_APPEND, 0)
 		require.Error(t, err, name)
+		if name != "folder" {
+			require.ErrorIs(t, err, regular.ErrNot, name)
+		}
 	}
 	_, _, err = regular.Open(root, "none")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.Error(t, regular.WriteFile(root, "../x", nil, 0o600))
 }
 
-// Replacing a file does not write into what stands at the temporary name.
-func TestReplace(t *testing.T) {
+// Of files that are replaced at the same time one stays, whole, and nothing else; a name may be as long as the file system allows.
+func TestReplaceAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	defer root.Close()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), []byte("mine"), 0o600))
-	for _, put := range []func(string) error{
-		func(at string) error { return syscall.Mkfifo(at, 0o600) },
-		func(at string) error { return os.Symlink("other", at) },
-		func(at string) error { return os.Link(filepath.Join(dir, "other"), at) },
-		func(string) error { return nil },
-	} {
-		require.NoError(t, put(filepath.Join(dir, "temporary")))
-		require.NoError(t, regular.Replace(root, "a", "temporary", []byte("new"), 0o640))
-		for name, want := range map[string]string{"a": "new", "other": "mine"} {
-			got, err := regular.Read(filepath.Join(dir, name), 100)
-			require.NoError(t, err)
-			require.Equal(t, want, string(got))
-		}
-		require.NoFileExists(t, filepath.Join(dir, "temporary"))
+	name := strings.Repeat("a", 255)
+	var writing sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for n := range 8 {
+		writing.Go(func() {
+			content := strings.Repeat(string(rune('a'+n)), 100_000)
+			for range 20 {
+				err := regular.Replace(root, name, ".new-", []byte(content), 0o640)
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+				got, err := regular.Read(filepath.Join(dir, name), 1<<20)
+				if err == nil && (len(got) != len(content) || strings.Trim(string(got), string(got[:1])) != "") {
+					err = errors.New("half a file")
+				}
+				if err != nil {
+					failed.Store(&err)
+				}
+			}
+		})
 	}
+	writing.Wait()
+	if err := failed.Load(); err != nil {
+		require.NoError(t, *err)
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Error(t, regular.Replace(root, "none/a", ".new-", nil, 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	require.Error(t, regular.Replace(root, "folder", ".new-", nil, 0o600))
+	left, err = os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 2)
 }
 
 // While others swap a file and a pipe, reads and writes return, and a written file is whole.
@@ -76,30 +108,12 @@ func TestSwapping(t *testing.T) {
 	require.NoError(t, err)
 	defer root.Close()
 	at := filepath.Join(dir, "a")
-	stop := make(chan struct{})
-	var swapping sync.WaitGroup
-	swapping.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				return
-			default:
+	regulartest.WhileSwapping(t, at, "aaaa", func() {
+		for range 2000 {
+			if text, err := regular.Read(at, 100); err == nil {
+				assert.Empty(t, strings.Trim(string(text), "ab"))
 			}
-			_ = os.Remove(at)
-			if n%2 == 0 {
-				_ = syscall.Mkfifo(at, 0o600)
-			} else {
-				_ = os.WriteFile(at+".new", []byte("aaaa"), 0o600)
-				_ = os.Rename(at+".new", at)
-			}
+			_ = regular.WriteFile(root, "a", []byte("bbbb"), 0o600)
 		}
 	})
-	for range 2000 {
-		if text, err := regular.Read(at, 100); err == nil {
-			require.Empty(t, strings.Trim(string(text), "ab"))
-		}
-		_ = regular.WriteFile(root, "a", []byte("bbbb"), 0o600)
-	}
-	close(stop)
-	swapping.Wait()
 }
