@@ -42,9 +42,19 @@ type lines struct {
 }
 
 var ranges = []lines{
-	{"", 1, 0, true}, {"", 1, 0, true}, {`,"start_line":null,"end_line":null`, 1, 0, true}, {`,"start_line":1`, 1, 0, true}, {`,"start_line":1,"end_line":1`, 1, 1, true}, {`,"end_line":1`, 1, 1, true},
-	{`,"start_line":2`, 2, 0, true}, {`,"start_line":9`, 9, 0, true}, {`,"start_line":2,"end_line":2`, 2, 2, true},
-	{`,"start_line":2,"end_line":1`, 2, 1, false}, {`,"start_line":0`, 0, 0, false}, {`,"end_line":0`, 1, 0, false}, {`,"start_line":-1`, -1, 0, false},
+	{"", 1, 0, true},
+	{"", 1, 0, true},
+	{`,"start_line":null,"end_line":null`, 1, 0, true},
+	{`,"start_line":1`, 1, 0, true},
+	{`,"start_line":1,"end_line":1`, 1, 1, true},
+	{`,"end_line":1`, 1, 1, true},
+	{`,"start_line":2`, 2, 0, true},
+	{`,"start_line":9`, 9, 0, true},
+	{`,"start_line":2,"end_line":2`, 2, 2, true},
+	{`,"start_line":2,"end_line":1`, 2, 1, false},
+	{`,"start_line":0`, 0, 0, false},
+	{`,"end_line":0`, 1, 0, false},
+	{`,"start_line":-1`, -1, 0, false},
 }
 
 func (l lines) shown(text string) int {
