@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
+	"understudy/storage/internal/seal"
 	"understudy/thread"
 )
 
@@ -28,6 +30,7 @@ const (
 	copiedRow   copiedKind = iota
 	copiedPart             // its key contains the owner of the thread's parts
 	copiedEvent            // its body is shared with the original
+	copiedCheckpoint       // its JSON is encrypted in parts
 )
 
 // copiedTables are the tables of checkpoints and events, in the order of their references.
@@ -40,8 +43,8 @@ var copiedTables = func() []copied {
 		for i, column := range strings.Split(columns, ", ") {
 			name, typ, _ := strings.Cut(column, " ")
 			read, cast := name, fmt.Sprintf("$%d::%s[]", i+2, typ)
-			if typ == "jsonb" { // copied as text, unread
-				read, cast, typ = name+"::text", fmt.Sprintf("$%d::text[]::jsonb[]", i+2), "text"
+			if typ == "jsonb" { // copied as text
+				read, cast = name+"::text", fmt.Sprintf("$%d::text[]::jsonb[]", i+2)
 			}
 			names, reads, casts, types = append(names, name), append(reads, read), append(casts, cast), append(types, typ)
 		}
@@ -64,6 +67,7 @@ var copiedTables = func() []copied {
 	checkpoints.insert = "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata) " +
 		"SELECT $1, u.ns, u.id, u.parent, u.type, u.checkpoint, CASE WHEN u.metadata ? 'thread_id' THEN jsonb_set(u.metadata, '{thread_id}', to_jsonb($1::text)) ELSE u.metadata END " +
 		"FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[]::jsonb[], $7::text[]::jsonb[]) AS u (ns, id, parent, type, checkpoint, metadata)"
+	checkpoints.kind = copiedCheckpoint
 	events := of("events", "seq bigint, run_id text, type text, category text, message_id text, digest bytea, anonymous boolean, body bigint, metadata bytea, created_at bigint, first_seq bigint")
 	events.kind = copiedEvent
 	return []copied{
@@ -78,8 +82,13 @@ var copiedTables = func() []copied {
 	}
 }()
 
-// colBody is the column of an event's row that refers to its body.
-const colBody = 7
+const (
+	// colBody is the column of an event's row that refers to its body.
+	colBody = 7
+	// Columns of a checkpoint's row with JSON.
+	colCheckpoint = 4
+	colMetadata   = 5
+)
 
 const (
 	// A copy without progress for a minute counts as abandoned: its server may have died.
@@ -214,7 +223,8 @@ func (c *copier) add(of *copied, r *row) {
 		}
 		c.batch = append(c.batch, fresh)
 	}
-	columns := c.batch[len(c.batch)-1].columns
+	b := c.batch[len(c.batch)-1]
+	columns := b.columns
 	for i, column := range columns {
 		c.bytes += len(r.values[i])
 		switch list := column.(type) {
@@ -233,6 +243,9 @@ func (c *copier) add(of *copied, r *row) {
 			var v *string
 			if !r.Null(i) {
 				text := r.Text(i)
+				if b.of.types[i] == "jsonb" {
+					text = string(r.opened([]byte(text), seal.OpenJSON))
+				}
 				v = &text
 			}
 			columns[i] = append(list, v)
@@ -286,10 +299,30 @@ func (c *copier) put(tx *Tx) error {
 			} else if n != int64(len(bodies)) {
 				return fmt.Errorf("%d of %d contents of thread %s are missing", int64(len(bodies))-n, len(bodies), c.from)
 			}
+		case copiedCheckpoint:
+			if tx.ring == nil {
+				break
+			}
+			// With the key of now, like all bytes: the original may have been read before it was encrypted with that.
+			b.columns = slices.Clone(b.columns)
+			b.columns[colCheckpoint] = encoded(b.columns[colCheckpoint].([]*string), tx.checkpointJSON)
+			b.columns[colMetadata] = encoded(b.columns[colMetadata].([]*string), tx.metadataJSON)
 		}
 		if err := tx.exec(b.of.insert, append([]any{c.to}, b.columns...)...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// encoded returns texts as encode makes them; NULL stays.
+func encoded(list []*string, encode func([]byte) string) []*string {
+	out := make([]*string, len(list))
+	for i, text := range list {
+		if text != nil {
+			made := encode([]byte(*text))
+			out[i] = &made
+		}
+	}
+	return out
 }

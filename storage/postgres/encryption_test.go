@@ -3,16 +3,20 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
+	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/encryption"
 	"understudy/internal/postgrestest"
@@ -117,6 +121,39 @@ func TestEncryptWhileServersWrite(t *testing.T) {
 	again, err := Encrypt(t.Context(), Options{URL: url, Keys: keys})
 	require.NoError(t, err)
 	require.Zero(t, again)
+}
+
+// A copy that was read before the original was encrypted with the current key is written with it.
+func TestEncryptWhileAThreadIsCopied(t *testing.T) {
+	older, newer := []byte("0123456789abcdef"), []byte("fedcba9876543210")
+	for name, keys := range map[string]struct{ before, after [][]byte }{
+		"without a key":     {nil, [][]byte{newer}},
+		"with an older key": {[][]byte{older}, [][]byte{newer, older}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, th := postgrestest.Database(t), id.NewThread()
+			before := open(t, Options{URL: url, Keys: keys.before})
+			require.NoError(t, before.write(t.Context(), func(tx *Tx) error {
+				if err := tx.InsertThread(&thread.Thread{ID: th, CreatedAt: time.Now(), UpdatedAt: time.Now(), Status: thread.Idle, Metadata: json.RawMessage(`{}`)}); err != nil {
+					return err
+				}
+				return tx.PutCheckpoint(&checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
+					Key: checkpointer.Key{Thread: th, ID: "c"}, Data: json.RawMessage(`{"v":4,"id":"c","channel_values":{"n":"secret"}}`), Metadata: json.RawMessage(`{"user":"secret"}`),
+				}})
+			}))
+			server := open(t, Options{URL: url, Keys: keys.after})
+			c := &copier{store: server, from: th, to: id.NewThread()}
+			require.NoError(t, server.snapshot(t.Context(), func(q *reader) error { return c.read(t.Context(), q) }))
+			_, err := Encrypt(t.Context(), Options{URL: url, Keys: keys.after})
+			require.NoError(t, err)
+			require.NoError(t, server.write(t.Context(), c.put))
+			require.Empty(t, server.stale(t))
+			tuple, err := server.Threads().LoadCheckpoint(t.Context(), checkpointer.Key{Thread: c.to, ID: "c"})
+			require.NoError(t, err)
+			require.JSONEq(t, `{"user":"secret"}`, string(tuple.Metadata))
+			require.Equal(t, "secret", gjson.GetBytes(tuple.Data, "channel_values.n").Str)
+		})
+	}
 }
 
 // A batch ends after a number of bytes, and the next ones are smaller; nothing is left out.
