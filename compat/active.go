@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"cmp"
 	"strings"
 
 	"understudy/id"
@@ -8,9 +9,9 @@ import (
 	"understudy/run"
 )
 
-// ActiveQuery reads the query of the route that counts active runs. get returns all values of a parameter; the last one counts. Until is a run of this moment.
+// ActiveQuery reads the query of the route that counts active runs. get returns all values of a parameter; the last one counts.
 func ActiveQuery(get func(name string) []string) (run.Active, error) {
-	of := run.Active{Until: id.NewRun()}
+	var of run.Active
 	status, _ := params(get).last("status")
 	of.Graph, _ = params(get).last("graph_id")
 	switch run.Status(status) {
@@ -23,11 +24,13 @@ func ActiveQuery(get func(name string) []string) (run.Active, error) {
 	return of, nil
 }
 
-// AppendActiveCount appends {"count": number, "until": UUID}.
-func AppendActiveCount(dst []byte, n int, until id.Run) []byte {
+// AppendActiveCount appends {"count": number, "more": boolean, "until": UUID}. Until is the last run that was counted, whatever the clocks of servers say, or if
+// that is not known one of this moment.
+func AppendActiveCount(dst []byte, n run.ActiveCount) []byte {
 	r := newRow(dst, nil)
-	r.int("count", n)
-	r.text("until", string(until))
+	r.int("count", n.Runs)
+	r.bool("more", n.More)
+	r.text("until", string(cmp.Or(n.Last, id.NewRun())))
 	return r.end()
 }
 

@@ -235,8 +235,17 @@ func (a Active) Chooses(r *Run) bool {
 	return !r.Status.Over() && r.Cancel == "" && (a.Status == "" || a.Status == r.Status) && (a.Graph == "" || a.Graph == r.Graph) && (a.Until == "" || r.ID <= a.Until)
 }
 
-// MaxActive is up to where active runs are counted.
+// MaxActive bounds the runs of each status that are looked at to count active ones.
 const MaxActive = 100_000
+
+// ActiveCount is how many runs an Active selects.
+type ActiveCount struct {
+	Runs int
+	// More: there are more runs than are looked at, so Runs may be too small.
+	More bool
+	// Last is the one made last of those that were counted; "" if More, or if there are none.
+	Last id.Run
+}
 
 // Query selects runs of a thread.
 type Query struct {

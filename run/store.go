@@ -38,8 +38,8 @@ type Store interface {
 	ActiveRuns(ctx context.Context, t id.Thread) ([]*Run, error)
 	// ActiveThreads returns threads with runs that are selected, ordered by id, above an id. A page may be short while there are more; not empty.
 	ActiveThreads(ctx context.Context, of Active, above id.Thread, limit int) ([]id.Thread, error)
-	// CountActive returns how many runs are selected; it looks at MaxActive of each status at most.
-	CountActive(ctx context.Context, of Active) (int, error)
+	// CountActive counts the runs that are selected. It looks at MaxActive of each status at most.
+	CountActive(ctx context.Context, of Active) (ActiveCount, error)
 	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error)
 	// NextDue is when the earliest pending run that is not blocked by a running one on its thread becomes due, excluding runs of the named

@@ -401,8 +401,8 @@ func (f fakeRuns) Cancel(_ context.Context, t id.Thread, r []id.Run, a run.Actio
 	return f.note(t, r, wait, a)
 }
 func (f fakeRuns) CancelAll(_ context.Context, s string, a run.Action) error { return f.note(a, s) }
-func (f fakeRuns) CountActive(_ context.Context, of run.Active) (int, error) {
-	return 300, f.note(of.Status, of.Graph)
+func (f fakeRuns) CountActive(_ context.Context, of run.Active) (run.ActiveCount, error) {
+	return run.ActiveCount{Runs: 300}, f.note(of.Status, of.Graph)
 }
 
 func (f fakeRuns) CancelSome(_ context.Context, of run.Active, above id.Thread, a run.Action) (int, id.Thread, error) {

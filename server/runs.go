@@ -283,11 +283,11 @@ func (h *runHandlers) countActive(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	n, err := web.Reading(c, func(ctx context.Context) (int, error) { return h.runs.CountActive(ctx, of) })
+	n, err := web.Reading(c, func(ctx context.Context) (run.ActiveCount, error) { return h.runs.CountActive(ctx, of) })
 	if err != nil {
 		return err
 	}
-	return web.SendJSON(c, compat.AppendActiveCount(nil, n, of.Until))
+	return web.SendJSON(c, compat.AppendActiveCount(nil, n))
 }
 
 // cancelSome cancels runs of all threads that a filter selects, those of some threads with each call.

@@ -163,8 +163,8 @@ type Runs interface {
 	Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error
 	// CancelAll cancels the runs of all threads that have the status: pending, running or all.
 	CancelAll(ctx context.Context, status string, action run.Action) error
-	// CountActive returns how many runs of all threads CancelSome would cancel, up to run.MaxActive of each status.
-	CountActive(ctx context.Context, of run.Active) (int, error)
+	// CountActive counts the runs of all threads that CancelSome would cancel. It looks at run.MaxActive of each status at most.
+	CountActive(ctx context.Context, of run.Active) (run.ActiveCount, error)
 	// CancelSome cancels the selected runs of the next threads above one. It returns how many, and the last of these threads; "": there were none.
 	CancelSome(ctx context.Context, of run.Active, above id.Thread, action run.Action) (cancelled int, last id.Thread, err error)
 	// Queue returns the state of the queue of all servers. Load returns how many runs this server may execute and executes

@@ -50,10 +50,15 @@ const cancelBatch = 50
 // CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile continue. When there
 // is no such run: fault.NotFound.
 func (s *Service) CancelAll(ctx context.Context, status string, action run.Action) error {
-	of := run.Active{Until: id.NewRun()}
+	var of run.Active
 	if status != "all" {
 		of.Status = run.Status(status)
 	}
+	n, err := s.Store.CountActive(ctx, of)
+	if err != nil {
+		return err
+	}
+	of.Until = n.Last // of the runs themselves, because clocks of servers differ
 	found := 0
 	for above := id.Thread(""); ; {
 		n, last, err := s.CancelSome(ctx, of, above, action)
@@ -71,8 +76,8 @@ func (s *Service) CancelAll(ctx context.Context, status string, action run.Actio
 	return nil
 }
 
-// CountActive returns how many runs are selected, run.MaxActive of each status at most.
-func (s *Service) CountActive(ctx context.Context, of run.Active) (int, error) {
+// CountActive counts the runs that are selected. It looks at run.MaxActive of each status at most.
+func (s *Service) CountActive(ctx context.Context, of run.Active) (run.ActiveCount, error) {
 	return s.Store.CountActive(ctx, of)
 }
 

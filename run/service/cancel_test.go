@@ -84,7 +84,7 @@ func TestCancelOfAFilter(t *testing.T) {
 	count := func() int {
 		n, err := w.runs.CountActive(t.Context(), of)
 		require.NoError(t, err)
-		return n
+		return n.Runs
 	}
 	require.Equal(t, 120, count())
 	// One is cancelled before its turn comes.

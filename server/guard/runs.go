@@ -425,10 +425,10 @@ func (g *runs) CancelAll(ctx context.Context, status string, action run.Action) 
 }
 
 // CountActive asks as for the cancel of what it counts.
-func (g *runs) CountActive(ctx context.Context, of run.Active) (int, error) {
+func (g *runs) CountActive(ctx context.Context, of run.Active) (run.ActiveCount, error) {
 	ctx, err := g.activeOf(ctx, of)
 	if err != nil {
-		return 0, err
+		return run.ActiveCount{}, err
 	}
 	return g.inner.CountActive(ctx, of)
 }

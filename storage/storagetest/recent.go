@@ -130,11 +130,11 @@ func activeRuns(t *testing.T, b Backend) {
 			if r.IntN(2) == 0 {
 				of.Until = all[r.IntN(len(all))].ID
 			}
-			n := 0
+			var n run.ActiveCount
 			var want []id.Thread
 			for _, x := range all {
 				if of.Chooses(x) && x.Thread != threadID(7) && (user == "" || owner(x.Thread) == user) {
-					n++
+					n.Runs, n.Last = n.Runs+1, max(n.Last, x.ID)
 					want = append(want, x.Thread)
 				}
 			}

@@ -96,8 +96,13 @@ func activeOf(status run.Status) string {
 	return OfThreads + "status = '" + string(status) + "' AND cancel = '' AND ($1 = '' OR $1 = '" + string(status) + "') AND ($2 = '' OR graph_id = $2) AND run_id <= $3"
 }
 
+func countOfActive(status run.Status) string {
+	return "SELECT count(*), max(run_id) FROM (SELECT run_id FROM runs " + activeOf(status) + " LIMIT $4) " + string(status)
+}
+
 func metadataOfActive(status run.Status) string {
-	return "SELECT (SELECT t.metadata FROM threads t WHERE t.thread_id = runs.thread_id) AS metadata FROM runs " + activeOf(status) + " LIMIT $4"
+	return "SELECT run_id, status, metadata FROM (SELECT run_id, status, (SELECT t.metadata FROM threads t WHERE t.thread_id = runs.thread_id) AS metadata FROM runs " +
+		activeOf(status) + " LIMIT $4) " + string(status)
 }
 
 // SelectRuns returns a statement with the columns of ScanRun.
@@ -120,10 +125,10 @@ var (
 	ActiveThreads  = same("SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + activeOf("running") + " AND thread_id > $4 ORDER BY thread_id LIMIT $5) running " +
 		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + activeOf("pending") + " AND thread_id > $4 ORDER BY thread_id LIMIT $5) pending " +
 		"ORDER BY thread_id LIMIT $5")
-	CountActive = same("SELECT (SELECT count(*) FROM (SELECT 1 FROM runs " + activeOf("running") + " LIMIT $4) running) + " +
-		"(SELECT count(*) FROM (SELECT 1 FROM runs " + activeOf("pending") + " LIMIT $4) pending)")
-	// ActiveMetadata returns the metadata of the threads of what CountActive counts.
-	ActiveMetadata = same("SELECT metadata FROM (" + metadataOfActive("running") + ") running UNION ALL SELECT metadata FROM (" + metadataOfActive("pending") + ") pending")
+	// CountActive has a row for each status.
+	CountActive = same(countOfActive("running") + " UNION ALL " + countOfActive("pending"))
+	// ActiveMetadata returns what CountActive counts, with the metadata of the threads.
+	ActiveMetadata = same(metadataOfActive("running") + " UNION ALL " + metadataOfActive("pending"))
 	Fence          = same("SELECT attempt, status, cancel, thread_id FROM runs " + OfThreads + "run_id = $1")
 	insertRun      = same(insertInto("runs", RunColumns))
 	insertKwargs   = same(insertInto("run_kwargs", "run_id, "+KwargsColumns))
@@ -297,20 +302,29 @@ func (s *Store) ActiveThreads(ctx context.Context, of run.Active, above id.Threa
 }
 
 // CountActive implements run.Store.
-func (s *Store) CountActive(ctx context.Context, of run.Active) (int, error) {
+func (s *Store) CountActive(ctx context.Context, of run.Active) (run.ActiveCount, error) {
 	reach := access.Reach(ctx, access.Threads)
 	args := []any{string(of.Status), of.Graph, cmp.Or(of.Until, afterRuns), run.MaxActive}
-	return from(ctx, s.db.Read, func(q Querier) (n int, err error) {
-		if reach == nil {
-			n, _, err = first(q, CountActive, func(r Row) int { return int(r.Int(0)) }, args...)
-			return n, err
-		}
-		err = q.Query(ActiveMetadata, func(r Row) error {
-			if reach.Match(r.Bytes(0)) {
-				n++
-			}
+	return from(ctx, s.db.Read, func(q Querier) (n run.ActiveCount, err error) {
+		looked := map[string]int{}
+		text, count := CountActive, func(r Row) error {
+			n.Runs, n.More, n.Last = n.Runs+int(r.Int(0)), n.More || r.Int(0) == run.MaxActive, max(n.Last, id.Run(r.Text(1)))
 			return nil
-		}, args...)
+		}
+		if reach != nil {
+			text, count = ActiveMetadata, func(r Row) error {
+				status := r.Text(1)
+				looked[status]++
+				n.More = n.More || looked[status] == run.MaxActive
+				if reach.Match(r.Bytes(2)) {
+					n.Runs, n.Last = n.Runs+1, max(n.Last, id.Run(r.Text(0)))
+				}
+				return nil
+			}
+		}
+		if err = q.Query(text, count, args...); n.More {
+			n.Last = ""
+		}
 		return n, err
 	})
 }

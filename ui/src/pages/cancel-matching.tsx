@@ -10,11 +10,18 @@ export interface ActiveFilter {
   graph: string;
 }
 
+/** more: there are more runs than the server counts, so that others may match too. */
+interface Count {
+  count: number;
+  more: boolean;
+  until: string;
+}
+
 const bodyOf = ({ status, graph }: ActiveFilter) => ({ ...(status && { status }), ...(graph && { graph_id: graph }) });
 
 /** What cancels all that match: the server counts first, and then cancels those of some threads with each request, until it says that there are no more. */
 export function CancelMatching({ filter, onClose }: { filter: ActiveFilter; onClose: () => void }) {
-  const [found, setFound] = useState<{ count: number; until: string } | null>(null);
+  const [found, setFound] = useState<Count | null>(null);
   const [cancelled, setCancelled] = useState(0);
   const [step, setStep] = useState<"asking" | "working" | "done">("asking");
   const [error, setError] = useState<unknown>(null);
@@ -23,7 +30,7 @@ export function CancelMatching({ filter, onClose }: { filter: ActiveFilter; onCl
   const { status, graph } = filter;
   useEffect(() => {
     const left = (stopped.current = new AbortController());
-    get<{ count: number; until: string }>(`/understudy/runs/count?${new URLSearchParams(bodyOf({ status, graph }))}`, left.signal)
+    get<Count>(`/understudy/runs/count?${new URLSearchParams(bodyOf({ status, graph }))}`, left.signal)
       .then(setFound)
       .catch((e) => left.signal.aborted || setError(e));
     return () => left.abort();
@@ -47,21 +54,21 @@ export function CancelMatching({ filter, onClose }: { filter: ActiveFilter; onCl
     }
     setStep("done");
   };
-  const those = `${plural(found?.count ?? 0, `${status || "active"} run`)}${graph && ` of ${graph}`}`;
+  const those = `${found?.more ? "At least " : ""}${plural(found?.count ?? 0, `${status || "active"} run`)}${graph && ` of ${graph}`}`;
   const ended = (found?.count ?? 0) - cancelled;
   return (
     <Dialog title="Cancel all that match" onClose={onClose}>
       <div role="status">
-        {step === "asking" && !error && <p>{found ? (found.count === 0 ? "No run matches any more." : `${those} will be cancelled, also those that the page does not show.`) : "Counting…"}</p>}
+        {step === "asking" && !error && <p>{found ? (found.count === 0 && !found.more ? "No run matches any more." : `${those} will be cancelled, also those that the page does not show.`) : "Counting…"}</p>}
         {step === "working" && <p>{`Cancelling: ${cancelled} of ${found!.count}`}</p>}
-        {step === "done" && <p>{`${plural(cancelled, "run")} cancelled.${ended > 0 && !error ? ` ${ended} had ended meanwhile.` : ""}`}</p>}
+        {step === "done" && <p>{`${plural(cancelled, "run")} cancelled.${ended > 0 && !found?.more && !error ? ` ${ended} had ended meanwhile.` : ""}`}</p>}
       </div>
       {step === "working" && <progress aria-label="Cancelled" max={Math.max(1, found!.count)} value={cancelled} />}
       <Problem error={error} />
       <div className="buttons">
         {step === "asking" && (
-          <button type="button" className="danger-fill" disabled={!found?.count} onClick={() => void begin()}>
-            {found ? `Cancel ${plural(found.count, "run")}` : "Cancel runs"}
+          <button type="button" className="danger-fill" disabled={!found?.count && !found?.more} onClick={() => void begin()}>
+            {found && !found.more ? `Cancel ${plural(found.count, "run")}` : "Cancel runs"}
           </button>
         )}
         <button ref={last} type="button" className="plain" onClick={onClose}>
