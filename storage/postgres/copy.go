@@ -27,10 +27,10 @@ type copied struct {
 type copiedKind int
 
 const (
-	copiedRow   copiedKind = iota
-	copiedPart             // its key contains the owner of the thread's parts
-	copiedEvent            // its body is shared with the original
-	copiedCheckpoint       // its JSON is encrypted in parts
+	copiedRow        copiedKind = iota
+	copiedPart                  // its key contains the owner of the thread's parts
+	copiedEvent                 // its body is shared with the original
+	copiedCheckpoint            // its JSON is encrypted in parts
 )
 
 // copiedTables are the tables of checkpoints and events, in the order of their references.

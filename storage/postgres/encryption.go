@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -60,7 +61,7 @@ type keyTable struct{ store *Store }
 func (t keyTable) Rows(ctx context.Context, from, below string, fn func(key, value string) error) error {
 	ctx, cancel := t.store.patient(ctx)
 	defer cancel()
-	found, err := t.store.aside.Query(ctx, `SELECT key, value FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2 ORDER BY key COLLATE "C"`, from, below)
+	found, err := t.store.metaPool.Query(ctx, `SELECT key, value FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2 ORDER BY key COLLATE "C"`, from, below)
 	if err != nil {
 		return classify(err)
 	}
@@ -91,7 +92,7 @@ func (t keyTable) Put(ctx context.Context, rows map[string]string, replace bool)
 	}
 	ctx, cancel := t.store.patient(ctx)
 	defer cancel()
-	_, err := t.store.aside.Exec(ctx, text, keys, values)
+	_, err := t.store.metaPool.Exec(ctx, text, keys, values)
 	return classify(err)
 }
 
@@ -135,7 +136,7 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 			return changed, errStillStale
 		}
 		// Transactions that may have read a value before it was encrypted have ended after this.
-		if err := s.write(ctx, func(tx *Tx) error {
+		if err := s.writePatiently(ctx, func(tx *Tx) error {
 			tx.lockEverything()
 			return tx.send()
 		}); err != nil {
@@ -169,13 +170,23 @@ func (s *Store) secrets(ctx context.Context) ([]secret, error) {
 	return columns, classify(err)
 }
 
+// writePatiently is write for transactions that lock many rows, and so collide with those of busy servers again and again: it tries for a minute.
+func (s *Store) writePatiently(ctx context.Context, fn func(*Tx) error) error {
+	for until := time.Now().Add(time.Minute); ; {
+		err := s.write(ctx, fn)
+		if !collided(err) || time.Now().After(until) {
+			return err
+		}
+	}
+}
+
 // encryptAll encrypts once what has not the current key, and returns the number of values.
 func (s *Store) encryptAll(ctx context.Context, columns []secret) (changed int, err error) {
 	for _, c := range columns {
 		for from := (place{limit: encryptBatch}); !from.end; {
 			var n int
 			var next place // set by fn, which may run again
-			if err := s.write(ctx, func(tx *Tx) (err error) {
+			if err := s.writePatiently(ctx, func(tx *Tx) (err error) {
 				n, next, err = tx.encrypt(c, from)
 				return err
 			}); err != nil {

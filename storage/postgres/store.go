@@ -84,18 +84,18 @@ type Options struct {
 // Assistants, Threads, Runs, Items and Upstream return the stores of the services.
 type Store struct {
 	relational.Store
-	log     *slog.Logger
-	metrics *measure.Metrics
-	pool    *pgxpool.Pool
-	aside   *pgxpool.Pool // for the table meta: the connections of pool may all be waiting for a data key
-	lists   *lists
-	now     func() time.Time
-	changed func([]id.Thread)
-	touched func([]changes.Change)
-	heard   func([]changes.Change) // not nil
-	self    string                 // identifies this server in notifications of changes
-	scans   *scan.Limits
-	copies  chan struct{} // a slot for each running copy of a thread
+	log      *slog.Logger
+	metrics  *measure.Metrics
+	pool     *pgxpool.Pool
+	metaPool *pgxpool.Pool // for the table meta: the connections of pool may all be waiting for a data key
+	lists    *lists
+	now      func() time.Time
+	changed  func([]id.Thread)
+	touched  func([]changes.Change)
+	heard    func([]changes.Change) // not nil
+	self     string                 // identifies this server in notifications of changes
+	scans    *scan.Limits
+	copies   chan struct{} // a slot for each running copy of a thread
 	// copyRows is the number of rows per transaction of a copy; tests lower it.
 	copyRows int
 	// patience bounds the wait for a response. A host that vanished sends nothing, and TCP notices
@@ -179,21 +179,21 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// asideConnections bounds the connections for the table meta. They close when they are idle.
-const asideConnections = 2
+// metaConnections bounds the connections for the table meta. They close when they are idle.
+const metaConnections = 2
 
 // newStore returns a store on an open pool.
 func newStore(ctx context.Context, opts Options, pool *pgxpool.Pool, layout string) (*Store, error) {
 	config := pool.Config()
-	config.MaxConns, config.MinConns, config.MinIdleConns, config.MaxConnIdleTime = asideConnections, 0, 0, time.Minute
-	aside, err := newPool(ctx, config)
+	config.MaxConns, config.MinConns, config.MinIdleConns, config.MaxConnIdleTime = metaConnections, 0, 0, time.Minute
+	metaPool, err := newPool(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
 		copyRows: rows.CopyRows, scans: scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
 		copies:  make(chan struct{}, max(1, min(copiesAtOnce, int(pool.Config().MaxConns)/4))),
-		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, aside: aside, lists: newLists(layout == layoutLangGraph), now: opts.Now,
+		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, metaPool: metaPool, lists: newLists(layout == layoutLangGraph), now: opts.Now,
 		changed: opts.Changed, touched: opts.Touched, heard: opts.Heard, self: string(id.NewRun()),
 		refusal: refusal{tryRoom: tryRoom, askAgain: askAgain}, patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}
@@ -203,7 +203,7 @@ func newStore(ctx context.Context, opts Options, pool *pgxpool.Pool, layout stri
 
 func (s *Store) closePools() {
 	s.pool.Close()
-	s.aside.Close()
+	s.metaPool.Close()
 }
 
 // patienceFor returns the patience for a statement_timeout as Postgres prints it.
