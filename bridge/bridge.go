@@ -164,7 +164,7 @@ type Options struct {
 	// Records and Bytes limit the records kept for replay, per thread: 10,000 and 64 MiB.
 	Records int
 	Bytes   int64
-	// Total limits their bytes over all threads: 64 MiB, or an eighth of Go's memory limit.
+	// Total limits their bytes over all threads: 64 MiB, at most an eighth of Go's memory limit.
 	Total int64
 	// TTL is how long kept records outlive the last kept run of their thread: 1 h.
 	TTL time.Duration

@@ -35,7 +35,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Replayed counts the gap of a replay that its client does not get whole. What a live stream lacks and the database has is none.
+// Replayed counts the gap of a replay that its client does not get whole. Records that the database still has are not a gap.
 func (m *Metrics) Replayed(g Gap) {
 	if g != NoGap {
 		m.gaps[g].Inc()

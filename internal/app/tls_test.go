@@ -14,6 +14,7 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/stretchr/testify/require"
 
+	"understudy/id"
 	"understudy/internal/certstest"
 	"understudy/internal/config"
 )
@@ -69,7 +70,7 @@ func TestTLS(t *testing.T) {
 	}
 	require.Contains(t, text(post(t.Context(), "/runs/stream", `{"assistant_id":"steps","input":{"do":""}}`)), "event: values")
 
-	resp, err := c.Get(base + "/.well-known/agent-card.json?assistant_id=steps")
+	resp, err := c.Get(base + "/.well-known/agent-card.json?assistant_id=" + string(id.DefaultAssistant("steps")))
 	require.NoError(t, err)
 	require.Contains(t, text(resp), `"`+base+"/a2a/")
 	require.NoError(t, resp.Body.Close())

@@ -131,7 +131,7 @@ type Config struct {
 	// StreamRecords and StreamBytes bound what is kept of a thread for replay.
 	StreamRecords int
 	StreamBytes   ByteSize
-	// StreamMemory bounds what is kept of all threads in memory; 0: 64 MiB, or an eighth of Go's memory limit.
+	// StreamMemory bounds what is kept of all threads in memory; 0: 64 MiB, at most an eighth of Go's memory limit.
 	StreamMemory ByteSize
 	// MaxBody bounds one request body, MaxBodies what all bodies in flight take together; 0: half
 	// of Go's memory limit, at most 1 GiB.

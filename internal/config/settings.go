@@ -239,7 +239,7 @@ func Settings() []Setting {
 			Help: "maximum bytes kept per thread for replay", set: size(func(c *Config) *ByteSize { return &c.StreamBytes }),
 		},
 		{
-			Flag: "stream-memory", Env: "UNDERSTUDY_STREAM_MEMORY", Value: "SIZE", Default: "64MiB, or an eighth of GOMEMLIMIT",
+			Flag: "stream-memory", Env: "UNDERSTUDY_STREAM_MEMORY", Value: "SIZE", Default: "64MiB, at most an eighth of GOMEMLIMIT",
 			Help: "memory for the replay of all threads, without Redis; what does not fit is read from the database", set: size(func(c *Config) *ByteSize { return &c.StreamMemory }),
 		},
 		{

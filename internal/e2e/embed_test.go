@@ -136,9 +136,9 @@ func TestDeclaredMistakes(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	for _, want := range []string{
-		"langgraph.json: graphs.a.agent.model: model openai:gpt-4o: has no key; set OPENAI_API_KEY",
-		`langgraph.json: graphs.b.agent.tools[0]: there is no tool "calculater"; there are calculator, current_time, recall, remember`,
-		"langgraph.json: graphs.c.agent.middleware.summarization: summarization: trigger: fraction needs the model's max_input_tokens",
+		"langgraph.json:2:28: graphs.a.agent.model: model openai:gpt-4o: has no key; set OPENAI_API_KEY",
+		`langgraph.json:3:77: graphs.b.agent.tools[0]: there is no tool "calculater"; there are calculator, current_time, recall, remember`,
+		"langgraph.json:4:99: graphs.c.agent.middleware.summarization: summarization: trigger: fraction needs the model's max_input_tokens",
 	} {
 		require.Contains(t, string(out), want)
 	}
