@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 	if s.ToolOutput.Enabled {
 		o := middleware.ToolOutputOptions{Limit: s.ToolOutput.Limit, Head: s.ToolOutput.Head, Tail: s.ToolOutput.Tail, Exempt: s.ToolOutput.Exempt}
 		if g.o.Tools.Sandbox != nil {
+			o.Exempt = append(slices.Clone(o.Exempt), "read_file") // it bounds its results itself; cut here, the model would count as knowing the rest
 			o.Save = func(ctx context.Context, name, call, text string) (string, error) {
 				return keep(ctx, g.newToolbox(s).open, name, call, text)
 			}
