@@ -146,7 +146,7 @@ func TestCancelOfManyRuns(t *testing.T) {
 	res, body = w.ask(t, "POST", "/understudy/runs/cancel", `{"status":"pending","graph_id":"g","until":"`+until+`"}`)
 	require.Equal(t, 200, res.StatusCode, body)
 	require.Equal(t, int64(50), gjson.Get(body, "cancelled").Int())
-	// What follows goes on with the same bound, though the body no longer has it.
+	// The next call has the same bound, although its body does not name it.
 	next := gjson.Get(body, "next").String()
 	res, body = w.ask(t, "POST", "/understudy/runs/cancel?action=rollback", `{"status":"all","after":"`+next+`"}`)
 	require.Equal(t, 200, res.StatusCode, body)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of edits at the same time that have seen the same text one is done, and the others are told that it changed; the file is one of the texts as a whole.
+// Of simultaneous edits based on the same text one succeeds, and the others learn that the text has changed. The file always has one of the texts, whole.
 func TestEditsAtOnce(t *testing.T) {
 	t.Parallel()
 	h := Home{Dir: t.TempDir()}

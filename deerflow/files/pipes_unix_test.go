@@ -13,7 +13,7 @@ import (
 	"understudy/internal/fault"
 )
 
-// A pipe among the files of a thread is no file, and nobody waits for its other end.
+// A pipe in the folder of a thread is refused at once: opening it could block until something opens the other end.
 func TestPipes(t *testing.T) {
 	t.Parallel()
 	h := Home{Dir: t.TempDir()}

@@ -78,7 +78,7 @@ func TestTokenBudgetOfARun(t *testing.T) {
 	for _, turn := range []struct {
 		run      id.Run
 		requests int
-	}{{"r1", 5}, {"r1", 1}, {"r2", 5}} { // one token each; a run that goes on has no new budget
+	}{{"r1", 5}, {"r1", 1}, {"r2", 5}} { // one token each; a run that continues gets no new budget
 		before := len(w.seen)
 		w.run = turn.run
 		v, _, err := w.converse(t, "t", "go", `{}`)

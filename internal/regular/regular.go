@@ -20,8 +20,8 @@ func Open(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	return checked(root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0))
 }
 
-// OpenPath opens a file for reading. Links are followed.
-func OpenPath(path string) (*os.File, fs.FileInfo, error) {
+// openPath opens a file for reading. Links are followed.
+func openPath(path string) (*os.File, fs.FileInfo, error) {
 	return checked(os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0))
 }
 
@@ -69,7 +69,7 @@ func Replace(root *os.Root, name, prefix string, content []byte, mode fs.FileMod
 
 // Read returns the content of a file, at most limit bytes of it. Links are followed.
 func Read(path string, limit int64) ([]byte, error) {
-	f, _, err := OpenPath(filepath.Clean(path))
+	f, _, err := openPath(filepath.Clean(path))
 	if err != nil {
 		return nil, err
 	}

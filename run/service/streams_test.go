@@ -124,7 +124,7 @@ func TestReplaysAreCompleted(t *testing.T) {
 	over, err := b.runs.JoinStream(t.Context(), th, r.ID, &offsets[80], nil, false)
 	require.NoError(t, err)
 	require.Equal(t, []string{`values {"n":"last"}`}, b.events(over))
-	require.Zero(t, metricstest.Value(t, registry, gaps), "nobody missed anything")
+	require.Zero(t, metricstest.Value(t, registry, gaps), "no client missed a record")
 }
 
 const gaps = "understudy_replay_gaps_total"

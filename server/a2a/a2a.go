@@ -138,11 +138,11 @@ func (c Call) Unknown() error { return refuse(MethodNotFound, "Method not found:
 
 // Streams reports whether the answer to the call is a stream of events, also when it is an error.
 func (c Call) Streams() bool {
-	return c.Method == Resubscribe || c.Method == Stream && named(c.Params.Get("message"))
+	return c.Method == Resubscribe || c.Method == Stream && hasMembers(c.Params.Get("message"))
 }
 
-// named reports whether a value is an object with members.
-func named(v gjson.Result) bool {
+// hasMembers reports whether a value is an object with members.
+func hasMembers(v gjson.Result) bool {
 	any := false
 	if v.IsObject() {
 		v.ForEach(func(_, _ gjson.Result) bool {

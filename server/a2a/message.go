@@ -188,7 +188,7 @@ type Sent struct {
 // ReadSend reads the params of message/send and message/stream.
 func (d Dialect) ReadSend(params gjson.Result) (*Sent, error) {
 	m := params.Get("message")
-	if !named(m) {
+	if !hasMembers(m) {
 		return nil, refuse(InvalidParams, "Missing or invalid 'message' in params")
 	}
 	s := &Sent{ID: m.Get("messageId").Str, Wait: true}

@@ -95,28 +95,16 @@ func SafetyFinishReason(detectors ...Detector) agent.Middleware {
 	}
 	return agent.Middleware{
 		Name: "SafetyFinishReasonMiddleware",
-		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
-			out, err := next(ctx, r)
-			if err != nil {
-				return out, err
-			}
-			m, e, ok := stopped(out, detectors)
-			if !ok || e.Count == 0 && !silent(m) {
-				return out, nil
-			}
+		WrapModelCall: stopping(detectors, safetyKey, func(ctx context.Context, e ending) (why, then string) {
 			pregel.LogOf(ctx).Warn("the provider stopped an answer for safety; its tool calls are not made", "detector", e.Detector, "reason", e.Value, "tools", e.Names)
-			text := fmt.Sprintf("The model provider stopped this answer for safety reasons (%s: %s).", e.Field, e.Value)
-			if e.Count > 0 {
-				text += " Its tool calls were not made, because they may be incomplete."
-			}
 			info, _ := pregel.Info(ctx)
 			_ = pregel.Emit(ctx, struct { // a run without custom events loses nothing
 				Type string `json:"type"`
 				ending
 				Thread string `json:"thread_id"`
 			}{safetyKey, e, string(info.Thread)})
-			return e.end(m, out, safetyKey, text+" Please rephrase the request, or ask for less."), nil
-		},
+			return fmt.Sprintf("The model provider stopped this answer for safety reasons (%s: %s).", e.Field, e.Value), "Please rephrase the request, or ask for less."
+		}),
 	}
 }
 
@@ -126,22 +114,30 @@ func SafetyFinishReason(detectors ...Detector) agent.Middleware {
 func ModelLength() agent.Middleware {
 	return agent.Middleware{
 		Name: "ModelLengthFinishReasonMiddleware",
-		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
-			out, err := next(ctx, r)
-			if err != nil {
-				return out, err
-			}
-			m, e, ok := stopped(out, lengthDetectors)
-			if !ok || e.Count == 0 && !silent(m) {
-				return out, nil
-			}
+		WrapModelCall: stopping(lengthDetectors, lengthKey, func(ctx context.Context, e ending) (why, then string) {
 			pregel.LogOf(ctx).Warn("an answer was cut off by the model's token limit; its tool calls are not made", "detector", e.Detector, "tools", e.Names)
-			text := "The model reached its output limit before the answer was complete."
-			if e.Count > 0 {
-				text += " Its tool calls were not made, because they may be incomplete."
-			}
-			return e.end(m, out, lengthKey, text+" Continue the conversation to resume."), nil
-		},
+			return "The model reached its output limit before the answer was complete.", "Continue the conversation to resume."
+		}),
+	}
+}
+
+// stopping takes the calls away from answers that one of the detectors knows, and explains those with calls or without text. report gets each of them, and returns why it
+// ended and what to do then. key is the member of additional_kwargs that has the ending.
+func stopping(detectors []Detector, key string, report func(context.Context, ending) (why, then string)) func(context.Context, agent.ModelRequest, agent.ModelHandler) (agent.ModelResponse, error) {
+	return func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
+		out, err := next(ctx, r)
+		if err != nil {
+			return out, err
+		}
+		m, e, ok := stopped(out, detectors)
+		if !ok || e.Count == 0 && !silent(m) {
+			return out, nil
+		}
+		why, then := report(ctx, e)
+		if e.Count > 0 {
+			why += " Its tool calls were not made, because they may be incomplete."
+		}
+		return e.end(m, out, key, why+" "+then), nil
 	}
 }
 
