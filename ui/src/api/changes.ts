@@ -34,11 +34,9 @@ export function followChanges(on: { changed: (c: Changed) => void; live: (l: boo
   const { signal } = stop;
   let leads = false;
   let live = false;
-  let before = false; // the stream was open before, in this or another tab
   const hear = ({ changed, live: now }: Word) => {
     if (now !== undefined) {
       live = now;
-      before ||= now;
       on.live(now);
     }
     if (changed) on.changed(changed);
@@ -58,7 +56,7 @@ export function followChanges(on: { changed: (c: Changed) => void; live: (l: boo
       let pause = Math.min(1_000 * 2 ** failures++, 30_000);
       try {
         const events = await tools.open(signal);
-        say(before ? { live: true, changed: { all: true } } : { live: true }); // lists may have missed something
+        say({ live: true, changed: { all: true } }); // what pages read before does not have what changed since, the first time too
         failures = 0;
         pause = 1_000;
         for await (const event of events) {
