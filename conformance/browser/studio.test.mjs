@@ -357,32 +357,6 @@ describe("the studio", { concurrency: 2, skip }, () => {
     });
   });
 
-  journey("three hundred stuck runs are cancelled at once, those that the page does not show too", async (studio, page) => {
-    if (!recorded) return;
-    const threads = await begun("memory", 300);
-    const one = (await studio.rest(`/threads/${threads[0]}/runs`))[0]; // of another status than the filter selects
-    await fetch(`${BASE_URL}/threads/${threads[0]}/runs/${one.run_id}/cancel`, { method: "POST" });
-    await page.goto(`${BASE_URL}/studio/runs?status=pending&graph=memory`);
-    await page.locator("[data-run]").first().waitFor();
-    assert.ok((await page.locator("[data-run]").count()) < 299, "the page shows some of them");
-    const { count } = await studio.rest("/understudy/runs/count?status=pending&graph_id=memory");
-    assert.ok(count >= 299);
-    await page.getByRole("button", { name: "Cancel all that match…" }).click();
-    const dialog = page.getByRole("dialog", { name: "Cancel all that match" });
-    await dialog.getByText(`${count} pending runs of memory will be cancelled`).waitFor();
-    const [later] = await begun("memory", 1); // after the count: nobody agreed to this one
-    const progress = page.evaluate(() => new Promise((resolve) => new MutationObserver(() => document.querySelector("progress") && resolve(true)).observe(document.body, { childList: true, subtree: true })));
-    await dialog.getByRole("button", { name: `Cancel ${count} runs` }).click();
-    assert.ok(await progress);
-    await dialog.getByText(`${count} runs cancelled.`).waitFor();
-    await dialog.getByRole("button", { name: "Close" }).click();
-    await page.locator(`li a[href*="${later}"]`).first().waitFor();
-    await eventually(async () => assert.equal(await page.locator("[data-run]").count(), 1));
-    const statuses = await Promise.all(threads.map(async (id) => (await studio.rest(`/threads/${id}/runs`))[0].status));
-    assert.deepEqual(new Set(statuses), new Set(["interrupted"]));
-    await fetch(`${BASE_URL}/runs/cancel`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ thread_id: later, run_ids: [(await studio.rest(`/threads/${later}/runs`))[0].run_id] }) });
-  });
-
   journey("lists follow what other clients do, by one stream for all tabs", async (studio, page) => {
     const reported = (await fetch(`${BASE_URL}/understudy/changes`, { method: "HEAD" })).ok; // a proxy has no such stream
     const streams = new Set();
@@ -659,4 +633,33 @@ describe("the studio", { concurrency: 2, skip }, () => {
           assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `/studio/${path}`);
         }
       }, { options: { viewport: { width, height: 700 }, colorScheme } });
+});
+
+// Hundreds of threads that change push those of other journeys out of what the list has loaded.
+describe("the studio with hundreds of threads", { skip }, () => {
+  journey("three hundred stuck runs are cancelled at once, those that the page does not show too", async (studio, page) => {
+    if (!recorded) return;
+    const threads = await begun("memory", 300);
+    const one = (await studio.rest(`/threads/${threads[0]}/runs`))[0]; // of another status than the filter selects
+    await fetch(`${BASE_URL}/threads/${threads[0]}/runs/${one.run_id}/cancel`, { method: "POST" });
+    await page.goto(`${BASE_URL}/studio/runs?status=pending&graph=memory`);
+    await page.locator("[data-run]").first().waitFor();
+    assert.ok((await page.locator("[data-run]").count()) < 299, "the page shows some of them");
+    const { count } = await studio.rest("/understudy/runs/count?status=pending&graph_id=memory");
+    assert.ok(count >= 299);
+    await page.getByRole("button", { name: "Cancel all that match…" }).click();
+    const dialog = page.getByRole("dialog", { name: "Cancel all that match" });
+    await dialog.getByText(`${count} pending runs of memory will be cancelled`).waitFor();
+    const [later] = await begun("memory", 1); // after the count: nobody agreed to this one
+    const progress = page.evaluate(() => new Promise((resolve) => new MutationObserver(() => document.querySelector("progress") && resolve(true)).observe(document.body, { childList: true, subtree: true })));
+    await dialog.getByRole("button", { name: `Cancel ${count} runs` }).click();
+    assert.ok(await progress);
+    await dialog.getByText(`${count} runs cancelled.`).waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    await page.locator(`li a[href*="${later}"]`).first().waitFor();
+    await eventually(async () => assert.equal(await page.locator("[data-run]").count(), 1));
+    const statuses = await Promise.all(threads.map(async (id) => (await studio.rest(`/threads/${id}/runs`))[0].status));
+    assert.deepEqual(new Set(statuses), new Set(["interrupted"]));
+    await fetch(`${BASE_URL}/runs/cancel`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ thread_id: later, run_ids: [(await studio.rest(`/threads/${later}/runs`))[0].run_id] }) });
+  });
 });
