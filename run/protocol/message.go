@@ -14,16 +14,17 @@ import (
 // models that run in parallel: the id on every event, and the node.
 type message struct {
 	key, ns, node, task string
+	number              int    // in the order in which they started
 	id                  []byte // a JSON string
 	hidden              bool   // its events are only counted
 	blocks              []*block
+	byKey               map[string]*block
 	usage               usage
 	metadata, more      jsonobj.Object
 }
 
 // block is one content block of a message.
 type block struct {
-	key    string
 	index  int
 	kind   string          // its type
 	fields *jsonobj.Object // without the text that grows
@@ -58,23 +59,21 @@ func (p *Projection) message(st *runState, ns string, data []byte, hidden bool) 
 	if !c.read(object) {
 		return
 	}
-	i := slices.IndexFunc(st.messages, func(m *message) bool { return m.ns == ns && bytes.Equal(m.id, c.id) })
-	if i < 0 {
-		key := ns + "\x00" + string(c.id)
-		if st.done[key] {
+	p.key = append(append(append(p.key[:0], ns...), 0), c.id...)
+	m := st.messages.byKey[string(p.key)]
+	if m == nil {
+		if st.done[string(p.key)] {
 			return // streamed before, and now returned by its node
 		}
-		m := &message{key: key, ns: ns, id: slices.Clone(c.id), hidden: hidden}
+		m = &message{key: string(p.key), ns: ns, id: slices.Clone(c.id), hidden: hidden, byKey: map[string]*block{}}
 		m.node = jsonscan.Text(about, "langgraph_node")
 		_, m.task = graphOf(jsonscan.Text(about, "langgraph_checkpoint_ns"))
-		st.messages = append(st.messages, m)
-		i = len(st.messages) - 1
+		st.messages.add(m)
 		p.startMessage(st, m, &c)
-	} else if of := st.messages[i].continues(&c); of != nil {
-		p.growBy(st, st.messages[i], of, c.content[1:len(c.content)-1])
+	} else if of := m.continues(&c); of != nil {
+		p.growBy(st, m, of, c.content[1:len(c.content)-1])
 		return
 	}
-	m := st.messages[i]
 	for _, part := range c.blocks() {
 		p.grow(st, m, part)
 	}
@@ -89,7 +88,6 @@ func (p *Projection) message(st *runState, ns string, data []byte, hidden bool) 
 	m.usage.add(c.usage)
 	if c.whole || c.last {
 		p.finishMessage(st, m)
-		st.messages = slices.Delete(st.messages, i, i+1)
 	}
 }
 
@@ -101,10 +99,8 @@ func (m *message) continues(c *chunk) *block {
 	if c.whole || c.last || len(c.content) <= 2 || c.content[0] != '"' || given(c.usage) || filled(c.calls) || filled(c.metadata) || filled(c.more) {
 		return nil
 	}
-	for _, b := range m.blocks {
-		if b.key == textKey && b.kind == "text" {
-			return b
-		}
+	if b := m.byKey[textKey]; b != nil && b.kind == "text" {
+		return b
 	}
 	return nil
 }
@@ -320,17 +316,16 @@ func (p *Projection) startMessage(st *runState, m *message, c *chunk) {
 
 // grow adds a part to its block, which the first one starts.
 func (p *Projection) grow(st *runState, m *message, with part) {
-	i := slices.IndexFunc(m.blocks, func(b *block) bool { return b.key == with.key })
 	field, _ := growing(with.kind)
-	var of *block
-	if i < 0 {
-		of = &block{key: with.key, index: len(m.blocks), kind: with.kind, fields: cloned(with.fields)}
+	of := m.byKey[with.key]
+	if of == nil {
+		of = &block{index: len(m.blocks), kind: with.kind, fields: cloned(with.fields)}
 		m.blocks = append(m.blocks, of)
+		m.byKey[with.key] = of
 		p.messageEvent(st, m, "content-block-start", func(b []byte) []byte {
 			return append(append(of.appendIndex(b), `,"content":`...), of.skeleton(field)...)
 		})
 	} else {
-		of = m.blocks[i]
 		of.merge(with)
 	}
 	p.growBy(st, m, of, with.more)
@@ -439,18 +434,15 @@ func cloned(o *jsonobj.Object) *jsonobj.Object {
 	return out
 }
 
-// finishMessages ends the open messages that match.
-func (p *Projection) finishMessages(st *runState, match func(*message) bool) {
-	st.messages = slices.DeleteFunc(st.messages, func(m *message) bool {
-		if !match(m) {
-			return false
-		}
+// finishMessages ends open messages.
+func (p *Projection) finishMessages(st *runState, messages []*message) {
+	for _, m := range messages {
 		p.finishMessage(st, m)
-		return true
-	})
+	}
 }
 
 func (p *Projection) finishMessage(st *runState, m *message) {
+	st.messages.remove(m)
 	if len(m.id) > 2 { // else its key is that of others
 		st.done[m.key] = true
 	}

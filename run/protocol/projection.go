@@ -68,6 +68,7 @@ type Projection struct {
 	ended   map[id.Run]struct{}
 	out     []Event
 	pairs   jsonscan.Pairs
+	key     []byte // of a message
 }
 
 // runState is what has been seen of a run that has not ended.
@@ -84,11 +85,11 @@ type runState struct {
 	over    bool          // the root's terminal event was sent
 	attempt int
 
-	graphs   []string            // open namespaces, in the order in which they opened
-	closed   map[string]string   // namespaces that have ended in this attempt, and how
-	agents   map[string]string   // namespaces of agents that tools called, and their names
-	calls    map[string]string   // tasks that call tools, and the ids of these calls, until the tasks end
-	messages []*message          // open, in the order in which they started
+	graphs   openGraphs
+	closed   map[string]string // namespaces that have ended in this attempt, and how
+	agents   map[string]string // namespaces of agents that tools called, and their names
+	calls    map[string]string // tasks that call tools, and the ids of these calls, until the tasks end
+	messages openMessages
 	done     map[string]bool     // messages that have ended, by key
 	asked    map[string][]string // interrupts, and the namespaces in which they were requested
 }
@@ -311,7 +312,7 @@ func (p *Projection) attempt(st *runState, rec *bridge.Record) {
 	}
 	if st.attempt > 0 && st.started {
 		st.skip() // what was open depends on what was written
-		p.finishMessages(st, func(*message) bool { return true })
+		p.finishMessages(st, st.messages.all())
 		p.closeSpaces(st, "", "interrupted", "")
 		clear(st.closed)
 		clear(st.agents)
@@ -432,7 +433,7 @@ func (p *Projection) end(st *runState, row *run.Run) {
 			state, why = "failed", jsonscan.Text(row.Error, "message")
 		}
 	}
-	p.finishMessages(st, func(*message) bool { return true })
+	p.finishMessages(st, st.messages.all())
 	p.closeSpaces(st, "", state, "")
 	if st.started && !st.over {
 		st.over = true

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"understudy/internal/jsonobj"
@@ -94,7 +93,7 @@ func (p *Projection) tasks(st *runState, ns string, data []byte) {
 		if call := callOf(input); call != "" {
 			st.calls[task] = call
 		}
-		if ns != "" && st.closed[ns] == "" && !slices.Contains(st.graphs, ns) {
+		if ns != "" && st.closed[ns] == "" && !st.graphs.has(ns) {
 			if agent := jsonscan.Text(metadata, "lc_agent_name"); agent != "" {
 				st.agents[ns] = agent
 			}
@@ -102,7 +101,7 @@ func (p *Projection) tasks(st *runState, ns string, data []byte) {
 	}
 	p.openSpace(st, ns)
 	if isResult && task != "" {
-		p.finishMessages(st, func(m *message) bool { return m.task == task })
+		p.finishMessages(st, st.messages.ofTask(task))
 		state, why := "completed", ""
 		switch {
 		case len(failure) > 0 && string(failure) != "null":
@@ -110,10 +109,8 @@ func (p *Projection) tasks(st *runState, ns string, data []byte) {
 		case len(waits) > 2:
 			state = "interrupted"
 		}
-		for _, at := range slices.Clone(st.graphs) {
-			if parentOf(at) == ns && strings.HasSuffix(at, ":"+task) {
-				p.closeSpaces(st, at, state, why)
-			}
+		for _, at := range st.graphs.calledBy(ns, task) {
+			p.closeSpaces(st, at, state, why)
 		}
 		delete(st.calls, task)
 	}
@@ -150,11 +147,11 @@ func (st *runState) graphName(ns string) string {
 // openSpace starts a namespace, and those above it, unless they have been started. What is left of one that has ended, its values at the end of an interrupt
 // for example, does not start it again.
 func (p *Projection) openSpace(st *runState, ns string) {
-	if ns == "" || st.closed[ns] != "" || slices.Contains(st.graphs, ns) {
+	if ns == "" || st.closed[ns] != "" || st.graphs.has(ns) {
 		return
 	}
 	p.openSpace(st, parentOf(ns))
-	st.graphs = append(st.graphs, ns)
+	st.graphs.add(ns)
 	p.emit(st, ns, "lifecycle", "", func(b []byte) []byte {
 		_, task := graphOf(ns)
 		b = append(append(b, `{"event":"started","namespace":`...), p.space(ns).json...)
@@ -169,18 +166,9 @@ func (p *Projection) openSpace(st *runState, ns string) {
 
 // closeSpaces ends a namespace and all within it, the deepest first; "" is all of them. The messages in it end before.
 func (p *Projection) closeSpaces(st *runState, within, state, why string) {
-	var closing []string
-	st.graphs = slices.DeleteFunc(st.graphs, func(ns string) bool {
-		inside := within == "" || ns == within || strings.HasPrefix(ns, within+"|")
-		if inside {
-			closing = append(closing, ns)
-		}
-		return inside
-	})
-	slices.SortStableFunc(closing, func(a, b string) int { return strings.Count(b, "|") - strings.Count(a, "|") })
-	for _, ns := range closing {
+	for _, ns := range st.graphs.close(within) {
 		st.closed[ns] = state
-		p.finishMessages(st, func(m *message) bool { return m.ns == ns })
+		p.finishMessages(st, st.messages.inNS(ns))
 		p.emit(st, ns, "lifecycle", "", func(b []byte) []byte {
 			return appendLifecycle(b, state, st.graphName(ns), why)
 		})

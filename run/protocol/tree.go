@@ -24,7 +24,7 @@ func (p *Projection) Tree() []byte {
 		return nil
 	}
 	below := map[string][]string{}
-	for _, ns := range slices.Concat(slices.Sorted(maps.Keys(st.closed)), st.graphs) {
+	for _, ns := range slices.Concat(slices.Sorted(maps.Keys(st.closed)), st.graphs.inOrder()) {
 		parent := parentOf(ns)
 		below[parent] = append(below[parent], ns)
 	}

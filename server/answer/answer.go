@@ -37,6 +37,7 @@ type Answer struct {
 	streams map[string]*stream // by id of the message
 	current *stream            // the one that is shown now; nil: none
 	waiting []*stream          // that have begun to say something meanwhile, in this order
+	open    map[place]streams  // that speak or wait, and have not ended
 	held    int                // bytes of text that waits
 	shown   int                // messages
 	seed    maphash.Seed
@@ -52,6 +53,7 @@ type Answer struct {
 	results   []message.Message // of tools, of a stream, in the last record
 	reason    string            // why the last message ended, one of the constants; "": unknown
 	questions []Question
+	sorted    bool // the questions are in order
 	failure   *failure
 }
 
@@ -84,8 +86,7 @@ func (f failure) String() string {
 
 // stream is a message of a model whose tokens come.
 type stream struct {
-	graph  string // namespace of the graph whose node calls the model
-	node   string
+	place  place // of the node that calls the model
 	hidden bool
 	number int // of the message; -1: nothing was shown
 	hash   maphash.Hash
@@ -94,6 +95,12 @@ type stream struct {
 	lost   bool   // its text was too long to wait
 	text   []byte // that waits
 }
+
+// place is a node of a graph, which its namespace names.
+type place struct{ graph, node string }
+
+// streams are those of a place.
+type streams map[*stream]struct{}
 
 // Options say what a client can do with an answer.
 type Options struct {
@@ -107,7 +114,7 @@ type Options struct {
 
 // New returns an empty answer.
 func New(o Options) *Answer {
-	a := &Answer{live: o.Live, subgraphs: o.Subgraphs, resumable: o.Resumable, speaks: o.Resumes, streams: map[string]*stream{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
+	a := &Answer{live: o.Live, subgraphs: o.Subgraphs, resumable: o.Resumable, speaks: o.Resumes, streams: map[string]*stream{}, open: map[place]streams{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
 	gjson.ParseBytes(o.Had).ForEach(func(_, m gjson.Result) bool {
 		if id := m.Get("id").String(); id != "" {
 			a.old[id] = true
@@ -123,7 +130,7 @@ func Stored(messages []json.RawMessage, interrupts json.RawMessage) *Answer {
 	for _, raw := range messages {
 		a.write(gjson.ParseBytes(raw))
 	}
-	a.questions, a.speaks = Questions(interrupts), true
+	a.questions, a.sorted, a.speaks = Questions(interrupts), true, true
 	return a
 }
 
@@ -160,10 +167,10 @@ func (a *Answer) Results() []message.Message { return a.results }
 func (a *Answer) End() []Piece {
 	a.pieces = a.pieces[:0]
 	for _, s := range a.waiting {
-		s.ended = true
+		a.finish(s)
 	}
 	if a.current != nil {
-		a.current.ended = true
+		a.finish(a.current)
 	}
 	a.advance()
 	if !a.speaks && a.failure == nil && len(a.questions) == 0 && a.shown == 0 {
@@ -173,7 +180,7 @@ func (a *Answer) End() []Piece {
 		return a.pieces
 	}
 	if len(a.questions) > 0 {
-		a.say(a.questions[0].Text(a.resumable))
+		a.say(a.Questions()[0].Text(a.resumable))
 	} else if a.tool != "" {
 		a.say(a.tool)
 	}
@@ -195,7 +202,7 @@ func (a *Answer) abandon() {
 		s.lost = true
 	}
 	if a.current != nil {
-		a.current.ended = true
+		a.finish(a.current)
 	}
 	a.advance()
 }
@@ -228,7 +235,7 @@ func (a *Answer) token(data []byte) {
 // newStream returns a stream that shows nothing yet, if clients see the model that makes it: models of middleware, such as summarizers, those of subagents, and
 // those that tools call speak to the graph. So do those of subgraphs, unless the client chose to see them.
 func (a *Answer) newStream(metadata gjson.Result) *stream {
-	s := &stream{node: metadata.Get("langgraph_node").String(), number: -1}
+	s := &stream{place: place{node: metadata.Get("langgraph_node").String()}, number: -1}
 	s.hash.SetSeed(a.seed)
 	var tags []string
 	for _, tag := range metadata.Get("tags").Array() {
@@ -236,14 +243,14 @@ func (a *Answer) newStream(metadata gjson.Result) *stream {
 	}
 	ns := metadata.Get("langgraph_checkpoint_ns").String()
 	if at := strings.LastIndexByte(ns, '|'); at >= 0 {
-		s.graph = ns[:at]
+		s.place.graph = ns[:at]
 	}
-	nested, inTool := false, s.node == "tools"
+	nested, inTool := false, s.place.node == "tools"
 	for i, level := range strings.Split(ns, "|") {
 		nested = nested || i > 0 && !a.subgraphs
 		inTool = inTool || strings.HasPrefix(level, "tools:")
 	}
-	caller := graph.CallerOf(s.node, nested, metadata.Get("lc_source").String(), tags...)
+	caller := graph.CallerOf(s.place.node, nested, metadata.Get("lc_source").String(), tags...)
 	s.hidden = caller != graph.Lead || inTool || slices.Contains(tags, "nostream") || slices.Contains(tags, "langsmith:nostream")
 	return s
 }
@@ -254,7 +261,7 @@ func (a *Answer) show(s *stream, text string) {
 		a.current = s
 	}
 	if a.current == s {
-		s.ended = false
+		a.begin(s)
 		if s.number < 0 {
 			s.number = a.shown
 			a.shown++
@@ -269,10 +276,27 @@ func (a *Answer) show(s *stream, text string) {
 		a.waiting = append(a.waiting, s)
 	}
 	s.text = append(s.text, text...)
-	s.ended = false
+	a.begin(s)
 	if a.held += len(text); a.held > maxWaiting {
 		a.held -= len(s.text)
 		s.text, s.lost = nil, true
+	}
+}
+
+// begin notes that a stream is not complete.
+func (a *Answer) begin(s *stream) {
+	s.ended = false
+	if a.open[s.place] == nil {
+		a.open[s.place] = streams{}
+	}
+	a.open[s.place][s] = struct{}{}
+}
+
+// finish undoes begin.
+func (a *Answer) finish(s *stream) {
+	s.ended = true
+	if delete(a.open[s.place], s); len(a.open[s.place]) == 0 {
+		delete(a.open, s.place)
 	}
 }
 
@@ -281,7 +305,7 @@ func (a *Answer) end(s *stream) {
 	if s.spoke && !s.lost {
 		a.sums[s.hash.Sum64()] = true
 	}
-	s.ended = true
+	a.finish(s)
 	if a.current == s {
 		a.advance()
 	}
@@ -306,17 +330,22 @@ func (a *Answer) advance() {
 		if s.lost {
 			continue
 		}
-		a.show(s, text)
-		s.ended = ended
+		if a.show(s, text); ended {
+			a.finish(s)
+		}
 	}
 }
 
 // endOf ends the streams of a node that has written.
 func (a *Answer) endOf(graph, node string) {
-	for _, s := range append(a.waiting[:len(a.waiting):len(a.waiting)], a.current) {
-		if s != nil && s.graph == graph && s.node == node && !s.ended {
+	current := a.current
+	for s := range a.open[place{graph, node}] {
+		if s != current {
 			a.end(s)
 		}
+	}
+	if current != nil && current.place == (place{graph, node}) && !current.ended {
+		a.end(current) // the last one: others take its place
 	}
 }
 
@@ -324,7 +353,7 @@ func (a *Answer) endOf(graph, node string) {
 func (a *Answer) update(data []byte) {
 	gjson.ParseBytes(data).ForEach(func(node, v gjson.Result) bool {
 		if node.Str == "__interrupt__" {
-			a.questions = inOrder(append(a.questions, questionsIn(v)...))
+			a.questions, a.sorted = append(a.questions, questionsIn(v)...), false
 			return true
 		}
 		a.endOf("", node.Str)
@@ -489,7 +518,12 @@ func (a *Answer) Text() string {
 func (a *Answer) Messages() []string { return a.messages(0) }
 
 // Questions returns what the run asks, in the order in which answers are taken.
-func (a *Answer) Questions() []Question { return a.questions }
+func (a *Answer) Questions() []Question {
+	if !a.sorted {
+		a.questions, a.sorted = inOrder(a.questions), true
+	}
+	return a.questions
+}
 
 // messages returns the texts of the answer from the one with the given number on.
 func (a *Answer) messages(from int) (out []string) {
@@ -499,7 +533,7 @@ func (a *Answer) messages(from int) (out []string) {
 		}
 	}
 	if len(a.questions) > 0 {
-		out = append(out, a.questions[0].Text(a.resumable))
+		out = append(out, a.Questions()[0].Text(a.resumable))
 	} else if a.tool != "" {
 		out = append(out, a.tool)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -411,6 +412,46 @@ func TestStreamsTakeLinearTime(t *testing.T) {
 		return best
 	}
 	require.Less(t, float64(measure(40_000)), 24*float64(measure(5_000)))
+}
+
+// Many models that speak, and many branches that ask, at once: an answer of 16 times as many takes about 16 times the time.
+func TestWideAnswersTakeLinearTime(t *testing.T) {
+	t.Parallel()
+	for name, lines := range map[string]func(n int) []string{
+		"models": func(n int) (lines []string) {
+			for _, part := range []func(i int) string{
+				func(i int) string { return token(strconv.Itoa(i), "n"+strconv.Itoa(i), "word") },
+				func(i int) string { return wrote("n"+strconv.Itoa(i), ai(strconv.Itoa(i), "word")) },
+			} {
+				for i := range n {
+					lines = append(lines, part(n-i))
+				}
+			}
+			return lines
+		},
+		"questions": func(n int) (lines []string) {
+			for i := range n {
+				lines = append(lines, `updates {'__interrupt__':[{'value':'b?','id':'`+strconv.Itoa(i)+`'}]}`)
+			}
+			return lines
+		},
+	} {
+		measure := func(n int) time.Duration {
+			of, best := records(lines(n)...), time.Hour
+			for range 5 {
+				a := answer.New(answer.Options{Live: true, Resumable: true})
+				best = min(best, cputest.Time(func() {
+					for _, r := range of {
+						a.Add(r)
+					}
+					a.End()
+				}))
+			}
+			return best
+		}
+		small, large := measure(500), measure(8000)
+		require.Less(t, float64(large), 48*float64(small), "%s: %s and %s", name, small, large)
+	}
 }
 
 func TestChatShapes(t *testing.T) {
