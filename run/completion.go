@@ -1,5 +1,7 @@
 package run
 
+import "understudy/graph"
+
 // Completion is what is known of a run that is over. nil is unknown, and never means zero: a graph need not say what its models used,
 // nor keep in its messages what they answered. The names are those in the content of a run.end event.
 type Completion struct {
@@ -14,6 +16,8 @@ type Completion struct {
 	LastAI       *string          `json:"last_ai_message"`     // the last that has text
 	Title        *string          `json:"title"`               // channel `title` of the thread's head
 	Error        *string          `json:"error"`
+	// StopReason is the limit that ended the run early; nil: there was none.
+	StopReason *graph.StopReason `json:"stop_reason"`
 }
 
 // Usage is what model calls used, in tokens. The numbers of tokens are nil when none of the calls reported them.

@@ -207,6 +207,12 @@ type Result struct {
 	Error  json.RawMessage // {error, message}: shown as {"__error__": …}
 }
 
+// Types of errors of runs that are not started again, because the processes that executed them died.
+const (
+	ServerDied = "ServerDied"
+	WorkerDied = "WorkerDied"
+)
+
 // ErrorJSON is an error as clients see it. Exceptions may have NUL in their text, which is shown as LangGraph Server shows it everywhere.
 func ErrorJSON(kind, message string) json.RawMessage {
 	o := &jsonobj.Object{}

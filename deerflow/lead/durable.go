@@ -42,6 +42,8 @@ type delegation struct {
 	Status      string `json:"status"` // in_progress, or how it ended
 	Brief       string `json:"result_brief,omitempty"`
 	Sum         string `json:"result_sha256,omitempty"`
+	Ref         string `json:"result_ref,omitempty"`  // message with the whole result
+	Stop        string `json:"stop_reason,omitempty"` // limit that ended it early
 	Created     string `json:"created_at"`
 }
 
@@ -96,10 +98,16 @@ func brief(text string) string {
 
 // ended returns the entry of a call of task with its result.
 func ended(d delegation, m message.Message) delegation {
-	text := m.Text()
-	sum := sha256.Sum256([]byte(text))
-	d.Status, d.Brief, d.Sum = cmp.Or(gjson.GetBytes(m.AdditionalKwargs, "subagent_status").String(), "failed"), brief(text), hex.EncodeToString(sum[:])
+	about := gjson.GetManyBytes(m.AdditionalKwargs, statusKey, resultKey, errorKey, sumKey, stopKey)
+	text := cmp.Or(about[1].String(), about[2].String(), m.Text())
+	d.Status, d.Brief, d.Sum, d.Stop = cmp.Or(about[0].String(), "failed"), brief(text), cmp.Or(about[3].String(), digest(text)), about[4].String()
+	d.Ref = cmp.Or(m.ID, m.ToolCallID)
 	return d
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 // durable lists, next to a summary, the tasks that the model gave and the skills that it read before: the messages with them are gone. Only requests have the list.
@@ -158,7 +166,11 @@ func forgotten(list []message.Message, tasks []delegation, skills []skillEntry) 
 	var lines []string
 	for _, d := range tasks {
 		if !calls[d.ID] {
-			lines = append(lines, strings.TrimSuffix(fmt.Sprintf("- [%s] %s (%s): %s", d.Status, d.Description, d.Type, d.Brief), ": "))
+			status := d.Status
+			if d.Stop != "" {
+				status += ", but cut short by a limit (" + d.Stop + ")"
+			}
+			lines = append(lines, strings.TrimSuffix(fmt.Sprintf("- [%s] %s (%s): %s", status, d.Description, d.Type, d.Brief), ": "))
 		}
 	}
 	section("earlier_tasks", lines)

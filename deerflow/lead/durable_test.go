@@ -1,6 +1,7 @@
 package lead_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -23,27 +24,43 @@ func tasks(text string, n int) scripted.Answer {
 	return a
 }
 
-// A run has as many subagents as the settings, or the run, say; further calls get a result that says so. The state has each, and counts for the run alone.
+// A run has as many subagents as the settings, or the run, say; further calls are left out, and the run says why it stopped delegating. The state has each, and counts for
+// the run alone.
 func TestSubagentsOfARun(t *testing.T) {
 	t.Parallel()
 	w := setup(t, plain+"subagents: {max_total_per_run: 2}\n", tasks("many", 3), tasks("too many", 6))
 	v, _, err := w.converse(t, "t", "many", delegating)
 	require.NoError(t, err)
-	require.Equal(t, "Error: This run has used all of its 2 subagents. Do the rest yourself.", v.Get("messages.4.content").String())
+	require.Equal(t, int64(2), v.Get("messages.1.tool_calls.#").Int())
+	require.False(t, v.Get("messages.1.additional_kwargs.run_stop_reason").Exists(), "it had some left")
 	require.Equal(t, `["completed","completed"]`, v.Get("delegations.#.status").Raw)
 	first := v.Get("delegations.0")
 	require.Equal(t, v.Get("messages.1.tool_calls.0.id").String(), first.Get("id").String())
 	require.Equal(t, "part 1", first.Get("description").String())
 	require.Equal(t, "general-purpose", first.Get("subagent_type").String())
-	require.Equal(t, "Task Succeeded. Result: done", first.Get("result_brief").String())
-	require.Len(t, first.Get("result_sha256").String(), 64)
+	require.Equal(t, "done", first.Get("result_brief").String())
+	require.Equal(t, fmt.Sprintf("%x", sha256.Sum256([]byte("done"))), first.Get("result_sha256").String())
+	require.NotEmpty(t, first.Get("result_ref").String())
+	v, _, err = w.converse(t, "t", "many", delegating)
+	require.NoError(t, err)
+	last := v.Get("messages|@reverse|0")
+	require.Empty(t, last.Get("tool_calls").Array(), "no other call was left")
+	require.Contains(t, last.Get("content").String(), "[SUBAGENT LIMIT REACHED]")
+	require.Equal(t, "subagent_limit_capped", last.Get("additional_kwargs.run_stop_reason").String())
+	require.Equal(t, int64(2), v.Get("delegations.#").Int())
+	w.run = "r2"
+	v, _, err = w.converse(t, "t", "many", delegating)
+	require.NoError(t, err)
+	require.Equal(t, int64(4), v.Get("delegations.#").Int(), "another run has its own")
 
 	w = setup(t, plain, tasks("too many", 6))
 	v, _, err = w.converse(t, "t", "too many", `{"user_id":"u","subagent_enabled":true,"max_concurrent_subagents":9,"max_total_subagents":3}`)
 	require.NoError(t, err)
-	require.Equal(t, int64(4), v.Get("messages.1.tool_calls.#").Int(), "at most 4 in one answer")
+	require.Equal(t, int64(3), v.Get("messages.1.tool_calls.#").Int())
 	require.Equal(t, int64(3), v.Get("delegations.#").Int())
-	require.Contains(t, v.Get("messages.5.content").String(), "used all of its 3 subagents")
+	v, _, err = w.converse(t, "u", "too many", `{"user_id":"u","subagent_enabled":true,"max_concurrent_subagents":9}`)
+	require.NoError(t, err)
+	require.Equal(t, int64(4), v.Get("messages.1.tool_calls.#").Int(), "at most 4 in one answer")
 }
 
 // What the model read and whom it asked is in its requests after the messages are gone; the newest reads of skills stay as they are.
@@ -75,7 +92,7 @@ func TestSummaryForgetsNothing(t *testing.T) {
 	require.Equal(t, "MINE", v.Get("messages.2.content").String())
 	require.Equal(t, "and more", v.Get("messages.3.content").String())
 	request := w.last()
-	require.Contains(t, request, "<earlier_tasks>\n- [completed] part 1 (general-purpose): Task Succeeded. Result: done\n</earlier_tasks>")
+	require.Contains(t, request, "<earlier_tasks>\n- [completed] part 1 (general-purpose): done\n</earlier_tasks>")
 	require.Contains(t, request, "- demo: Shows. Read /mnt/skills/public/demo/SKILL.md again before you follow it.\n</skills_read>")
 	require.NotContains(t, v.Get("messages").Raw, "earlier_tasks", "requests alone have it")
 }

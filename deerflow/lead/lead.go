@@ -253,6 +253,20 @@ func (g *Graph) summarization(s *settings.Settings) (agent.Middleware, error) {
 	if err != nil {
 		return agent.Middleware{}, err
 	}
+	return condensing(o)
+}
+
+// subagentSummarization condenses what a subagent does, with its own model if the settings name none. Nothing of it is learned: it is not what a user said.
+func (g *Graph) subagentSummarization(s *settings.Settings, model string) (agent.Middleware, error) {
+	o, err := g.summarizing(s, cmp.Or(s.Summarization.Model, model))
+	if err != nil {
+		return agent.Middleware{}, err
+	}
+	o.Replaced = nil
+	return condensing(o)
+}
+
+func condensing(o agent.SummarizationOptions) (agent.Middleware, error) {
 	m, err := agent.Summarization(o)
 	m.Name = "DeerFlowSummarizationMiddleware"
 	return m, err

@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"slices"
 
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/agent/middleware"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
 )
 
-// limitSubagents cuts calls of task from an answer that has more than a run may have at once, and refuses those above what a run may have in all. The others are noted in
-// the state, from which the count of a run is taken: it is the same after a restart.
+// noMoreSubagents ends an answer that calls subagents although the run has had all of its own.
+const noMoreSubagents = "[SUBAGENT LIMIT REACHED] This run has used all of its subagents. It continues with what they found."
+
+// limitSubagents cuts calls of task from an answer that has more than a run may have at once, or in all. The others are noted in the state, from which the count of a run
+// is taken: it is the same after a restart. An answer of a run that has had all of its subagents says so.
 func limitSubagents(configured int, enabled func(context.Context) bool) agent.Middleware {
 	return agent.Middleware{
 		Name: "SubagentLimitMiddleware",
@@ -28,21 +32,25 @@ func limitSubagents(configured int, enabled func(context.Context) bool) agent.Mi
 			most, total := concurrent(ctx), perRun(ctx, configured)
 			m, tasks := list[len(list)-1], 0
 			var noted []delegation
+			allowed := min(most, max(total-used, 0))
 			kept := slices.DeleteFunc(slices.Clone(m.ToolCalls), func(c message.ToolCall) bool {
 				if c.Name != "task" {
 					return false
 				}
-				if tasks++; tasks <= most && used+tasks <= total {
+				if tasks++; tasks <= allowed {
 					noted = append(noted, begun(ctx, c))
 				}
-				return tasks > most
+				return tasks > allowed
 			})
 			update := pregel.Values{}
 			if len(noted) > 0 {
 				update[delegationsKey] = noted
 			}
 			if len(kept) < len(m.ToolCalls) {
-				pregel.LogOf(ctx).Info("the model called more subagents than may run at once; the others are left out", "called", tasks, "limit", most)
+				pregel.LogOf(ctx).Info("the model called more subagents than the run may have; the others are left out", "called", tasks, "at_once", most, "in_all", total, "used", used)
+				if used >= total {
+					m = middleware.Stopped(middleware.WithText(m, noMoreSubagents), graph.SubagentLimitCapped)
+				}
 				update["messages"] = []message.Message{middleware.WithCalls(m, kept)}
 			}
 			if len(update) == 0 {

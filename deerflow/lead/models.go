@@ -126,6 +126,23 @@ func (m *models) subagents(g *Graph, name string) agent.Middleware {
 	return m.selection(g, name, func(context.Context, Character) thinking { return thinking{} })
 }
 
+// wanted returns the name of the model that a run asks for; "": the first one. fixed: of an agent with a model of its own.
+func wanted(ctx context.Context, fixed string, c Character) string {
+	return cmp.Or(fixed, wish(ctx, "model_name").String(), c.Model)
+}
+
+// name returns the name of the model that answers, without effects.
+func (m *models) name(ctx context.Context, g *Graph, fixed string) string {
+	c, err := g.characterOf(ctx)
+	if err != nil {
+		return "" // the call of the model says so
+	}
+	if of := m.settings.Model(wanted(ctx, fixed, c)); of != nil {
+		return of.Name
+	}
+	return m.settings.Models[0].Name
+}
+
 func (m *models) selection(g *Graph, fixed string, how func(context.Context, Character) thinking) agent.Middleware {
 	return agent.Middleware{
 		Name: "ModelSelectionMiddleware",
@@ -134,16 +151,16 @@ func (m *models) selection(g *Graph, fixed string, how func(context.Context, Cha
 			if err != nil {
 				return agent.ModelResponse{}, err
 			}
-			name := cmp.Or(fixed, wish(ctx, "model_name").String(), c.Model)
+			name := wanted(ctx, fixed, c)
 			if name != "" && m.settings.Model(name) == nil {
 				pregel.LogOf(ctx).Warn("the model is not configured; the first one answers", "model", name)
 				name = ""
 			}
-			wanted := how(ctx, c)
-			if of := cmp.Or(m.settings.Model(name), &m.settings.Models[0]); wanted.on && !of.Thinking && wish(ctx, "thinking_enabled").Bool() {
+			way := how(ctx, c)
+			if of := cmp.Or(m.settings.Model(name), &m.settings.Models[0]); way.on && !of.Thinking && wish(ctx, "thinking_enabled").Bool() {
 				pregel.LogOf(ctx).Warn("the model cannot think; it answers without", "model", of.Name)
 			}
-			if r.Model, err = m.get(name, wanted); err != nil {
+			if r.Model, err = m.get(name, way); err != nil {
 				return agent.ModelResponse{}, err
 			}
 			return next(ctx, r)

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"understudy/deerflow/settings"
 	"understudy/deerflow/tool"
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/agent/middleware"
 	"understudy/graph/message"
@@ -28,25 +28,27 @@ const (
 type subagents struct {
 	agents map[string]*worker // by type
 	types  []subagentType     // that there are, in order
-	free   chan struct{}      // as many as may start now
+	model  func(ctx context.Context, fixed string) string
+	free   chan struct{} // as many as may start now
 }
 
 // worker is an agent of one type.
 type worker struct {
 	*agent.Agent
-	after time.Duration // the time for a task
+	subagentType
 }
 
 // newSubagents builds the types for which there are tools. models are those of the run, and limits holds back tools that the run must not use:
 // what an agent cannot do, it cannot delegate.
 func newSubagents(s *settings.Settings, models *models, model agent.Model, tools []agent.Tool, limits agent.Middleware, guards []agent.Middleware, g *Graph) (*subagents, error) {
 	out := &subagents{agents: map[string]*worker{}, free: g.subagents}
+	out.model = func(ctx context.Context, fixed string) string { return models.name(ctx, g, fixed) }
 	for _, kind := range g.subagentTypes(s) {
 		own := slices.DeleteFunc(slices.Clone(tools), func(t agent.Tool) bool { return !kind.has(t.Name) })
 		if kind.name == bashType && !slices.ContainsFunc(own, func(t agent.Tool) bool { return t.Name == "bash" }) {
 			continue // commands are off
 		}
-		limit, err := agent.ModelCallLimit(agent.CallLimits{Run: kind.turns})
+		limit, err := turnLimit(kind.turns)
 		if err != nil {
 			return nil, err
 		}
@@ -54,6 +56,21 @@ func newSubagents(s *settings.Settings, models *models, model agent.Model, tools
 		chain = append(chain, models.subagents(g, kind.model), limits, g.subagentSkills(s.Skills, kind), limit, announce(), images())
 		if s.LoopDetection.Enabled {
 			chain = append(chain, loops(s.LoopDetection))
+		}
+		if b := s.BudgetOf(kind.name); b.Enabled {
+			m, err := tokenBudget(b)
+			if err != nil {
+				return nil, err
+			}
+			chain = append(chain, m)
+		}
+		chain = append(chain, middleware.DynamicContext(middleware.ContextOptions{}), durable())
+		if s.Summarization.Enabled {
+			m, err := g.subagentSummarization(s, kind.model)
+			if err != nil {
+				return nil, err
+			}
+			chain = append(chain, m)
 		}
 		var sources []agent.Source
 		if kind.servers {
@@ -71,7 +88,7 @@ func newSubagents(s *settings.Settings, models *models, model agent.Model, tools
 		if err != nil {
 			return nil, fmt.Errorf("subagent %s: %w", kind.name, err)
 		}
-		out.agents[kind.name], out.types = &worker{a, kind.after}, append(out.types, kind)
+		out.agents[kind.name], out.types = &worker{a, kind}, append(out.types, kind)
 	}
 	return out, nil
 }
@@ -134,11 +151,30 @@ func report(ctx context.Context, list []message.Message) {
 	}
 }
 
+// turnLimit ends a subagent that has called its model as often as it may, with an answer that says so.
+func turnLimit(turns int) (agent.Middleware, error) {
+	m, err := agent.ModelCallLimit(agent.CallLimits{Run: turns})
+	check := m.BeforeModel.Run
+	m.BeforeModel.Run = func(ctx context.Context, state pregel.Values) (any, error) {
+		out, err := check(ctx, state)
+		if update, ok := out.(pregel.Values); ok {
+			last := agent.Messages(update)
+			update["messages"] = []message.Message{middleware.Stopped(last[0], graph.TurnCapped)}
+		}
+		return out, err
+	}
+	return m, err
+}
+
 // work lets a subagent do a task, and returns the result of the call.
 func (s *subagents) work(ctx context.Context, kind *worker, description, prompt string) (any, error) {
 	task := agent.CallOf(ctx).ID
+	model := s.model(ctx, kind.subagentType.model)
 	emit := func(event map[string]any) { // to subscribers; a run without them loses nothing
 		event["task_id"] = task
+		if event["type"] != "task_started" {
+			event["model_name"] = model
+		}
 		if err := pregel.Emit(ctx, event); err != nil {
 			pregel.LogOf(ctx).Warn("an event of a subagent was not sent", "error", err)
 		}
@@ -150,35 +186,36 @@ func (s *subagents) work(ctx context.Context, kind *worker, description, prompt 
 		return nil, context.Cause(ctx)
 	}
 	emit(map[string]any{"type": "task_started", "description": description})
-	said := 0
+	said, sum := 0, usage{}
 	limited, cancel := context.WithTimeout(ctx, kind.after)
 	defer cancel()
 	limited, fallback := middleware.WithFallback(limited)
 	limited = context.WithValue(limited, watchKey{}, watch(func(m message.Message) {
 		said++
-		emit(map[string]any{"type": "task_running", "message": m, "message_index": said, "total_messages": said})
+		sum.add(m)
+		emit(map[string]any{"type": "task_running", "message": m, "message_index": said, "total_messages": said, "usage": sum})
 	}))
 	result, err := pregel.Invoke[pregel.Values](limited, kind.Graph, pregel.Values{"messages": []message.Message{message.Human(prompt)}})
-	text, used := outcome(agent.Messages(result.State))
+	r := outcome(agent.Messages(result.State), kind.turns)
+	r.used, r.model = sum, model // also of answers that were condensed
 	switch {
 	case ctx.Err() != nil: // the run was cancelled
-		emit(map[string]any{"type": "task_cancelled"})
+		emit(map[string]any{"type": "task_cancelled", "usage": r.used})
 		return nil, context.Cause(ctx)
 	case errors.Is(limited.Err(), context.DeadlineExceeded):
-		reason := fmt.Sprintf("Execution timed out after %.0f seconds", kind.after.Seconds())
-		emit(map[string]any{"type": "task_timed_out", "error": reason, "usage": used})
-		return reported(ctx, "timed_out", "Task timed out. Error: "+reason, used)
-	case err != nil || fallback() != "":
-		reason := fallback()
-		if err != nil {
-			reason = err.Error()
-		}
-		pregel.LogOf(ctx).Warn("a subagent failed", "error", reason)
-		emit(map[string]any{"type": "task_failed", "error": reason, "usage": used})
-		return reported(ctx, "failed", "Task failed. Error: "+reason, used)
+		r.status, r.err, r.stop = "timed_out", fmt.Sprintf("Execution timed out after %.0f seconds", kind.after.Seconds()), ""
+	case err != nil:
+		r.status, r.err, r.stop = "failed", err.Error(), ""
+	case fallback() != "":
+		r.status, r.err = "failed", fallback()
 	}
-	emit(map[string]any{"type": "task_completed", "result": text, "usage": used})
-	return reported(ctx, "completed", "Task Succeeded. Result: "+text, used)
+	if r.status == "completed" {
+		emit(map[string]any{"type": "task_completed", "result": r.text, "usage": r.used})
+	} else {
+		pregel.LogOf(ctx).Warn("a subagent did not finish its task", "status", r.status, "error", r.err)
+		emit(map[string]any{"type": "task_" + r.status, "error": r.err, "usage": r.used})
+	}
+	return r.message(ctx)
 }
 
 // usage counts the tokens of a subagent.
@@ -188,30 +225,90 @@ type usage struct {
 	Total  int64 `json:"total_tokens"`
 }
 
-// outcome returns the last answer of a subagent, and what all of its answers used.
-func outcome(list []message.Message) (text string, used usage) {
+func (u *usage) add(m message.Message) {
+	if n := m.Usage; n != nil && m.Type == message.TypeAI {
+		u.Input, u.Output, u.Total = u.Input+n.InputTokens, u.Output+n.OutputTokens, u.Total+n.TotalTokens
+	}
+}
+
+// taskResult is how a subagent ended.
+type taskResult struct {
+	status, text, err, model string // status completed has a text, the others an error
+	stop                     graph.StopReason
+	used                     usage
+}
+
+// outcome returns the result of a subagent from its messages: its last answer, or the one before the limit of its turns.
+func outcome(list []message.Message, turns int) taskResult {
+	r := taskResult{status: "completed"}
 	for _, m := range list {
 		if m.Type != message.TypeAI {
 			continue
 		}
-		if u := m.Usage; u != nil {
-			used.Input, used.Output, used.Total = used.Input+u.InputTokens, used.Output+u.OutputTokens, used.Total+u.TotalTokens
+		if r.stop = middleware.StopReasonOf(m); r.stop != graph.TurnCapped {
+			r.text = m.Text()
 		}
-		text = m.Text()
 	}
-	if text == "" {
-		text = "No response generated"
+	switch {
+	case r.stop == graph.TurnCapped && strings.TrimSpace(r.text) == "":
+		r.status, r.err = "failed", fmt.Sprintf("Reached max_turns=%d", turns)
+	case r.text == "":
+		r.text = "No response generated"
 	}
-	return text, used
+	return r
 }
 
-// reported is the result of task, with what the UI and TokenUsageMiddleware read of it.
-func reported(ctx context.Context, status, text string, used usage) (any, error) {
+// Members of additional_kwargs of a result of task, which DeerFlow's UI reads.
+const (
+	statusKey = "subagent_status"
+	stopKey   = "subagent_stop_reason"
+	resultKey = "subagent_result_brief"
+	sumKey    = "subagent_result_sha256"
+	errorKey  = "subagent_error"
+	modelKey  = "subagent_model_name"
+)
+
+// limits of subagents, as the result of task names them. Other reasons to stop are not named there.
+var limitNames = map[graph.StopReason]string{
+	graph.TokenCapped: "token budget", graph.TurnCapped: "turn budget", graph.LoopCapped: "repeated tool-call loop",
+}
+
+// message is the result of task.
+func (r taskResult) message(ctx context.Context) (any, error) {
+	capped := limitNames[r.stop]
+	extra := map[string]any{statusKey: r.status, middleware.SubagentUsageKey: r.used}
+	if r.model != "" {
+		extra[modelKey] = r.model
+	}
+	note := ""
+	if capped != "" {
+		extra[stopKey], note = r.stop, " (capped: "+capped+")"
+	}
+	text := "Task Succeeded" + note + ". Result: " + r.text
+	switch r.status {
+	case "completed":
+		extra[resultKey], extra[sumKey] = excerpt(r.text), digest(r.text)
+	case "timed_out":
+		text, extra[errorKey] = "Task timed out. Error: "+r.err, excerpt(r.err)
+	default:
+		text, extra[errorKey] = "Task failed"+note+". Error: "+r.err, excerpt(r.err)
+	}
 	call := agent.CallOf(ctx)
 	m := message.Tool(text, call.ID).WithName(call.Name)
-	extra, err := json.Marshal(map[string]any{"subagent_status": status, middleware.SubagentUsageKey: used})
-	m.AdditionalKwargs = extra
+	raw, err := json.Marshal(extra)
+	m.AdditionalKwargs = raw
 	return m, err
+}
+
+// excerpt returns the beginning and the end of a text of more than 2,000 characters.
+func excerpt(text string) string {
+	const limit, gap = 2000, "\n...\n"
+	runes := []rune(strings.TrimSpace(text))
+	if len(runes) <= limit {
+		return string(runes)
+	}
+	head := limit * 2 / 3
+	return string(runes[:head]) + gap + string(runes[len(runes)-(limit-head-len(gap)):])
 }
 
 // concurrent returns how many subagents a run may ask for in one answer.

@@ -11,6 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/graph"
+	"understudy/graph/agent/scripted"
 )
 
 // delegate runs a turn that calls task, and returns the result of the call and the types of the custom events, in order.
@@ -114,4 +115,45 @@ func TestCancelEndsSubagents(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "Task Succeeded. Result: done", result)
 	}
+}
+
+// A subagent that a limit ends returns what it has, and says which limit it was; without anything it has failed.
+func TestLimitsOfSubagents(t *testing.T) {
+	t.Parallel()
+	again := func(text string) scripted.Answer {
+		return scripted.Answer{When: "(?s)^", Content: text, ToolCalls: []scripted.ToolCall{{Name: "ls", Args: json.RawMessage(`{"path":"/mnt/user-data/workspace","description":"d"}`)}}}
+	}
+	for name, c := range map[string]struct {
+		config, text          string
+		status, reason, label string
+		result                string
+	}{
+		"tokens": {"loop_detection: {enabled: false}\nsubagents: {token_budget: {max_tokens: 9}}\n", "found", "completed", "token_capped", "token budget", "[TOKEN BUDGET EXCEEDED]"},
+		"of one": {"loop_detection: {enabled: false}\nsubagents: {token_budget: {enabled: false}, agents: {general-purpose: {token_budget: {max_tokens: 9}}}}\n", "found", "completed", "token_capped", "token budget", "found"},
+		"loops":  {"", "found", "completed", "loop_capped", "repeated tool-call loop", "[FORCED STOP]"},
+		"turns":  {"subagents: {agents: {general-purpose: {max_turns: 2}}}\n", "found", "completed", "turn_capped", "turn budget", "found"},
+		"silent": {"subagents: {agents: {general-purpose: {max_turns: 2}}}\n", "", "failed", "turn_capped", "turn budget", "Reached max_turns=2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lead := tasks("go", 1)
+			done := scripted.Answer{When: "Task (Succeeded|failed)", From: "tool", Content: "end"}
+			w := setup(t, plain+c.config, lead, done, again(c.text))
+			v, _, err := w.converse(t, "t", "go", delegating)
+			require.NoError(t, err)
+			about := v.Get("messages.2.additional_kwargs")
+			require.Equal(t, c.status, about.Get("subagent_status").String())
+			require.Equal(t, c.reason, about.Get("subagent_stop_reason").String())
+			require.Equal(t, "plain", about.Get("subagent_model_name").String())
+			text := v.Get("messages.2.content").String()
+			require.Contains(t, text, " (capped: "+c.label+").")
+			require.Contains(t, text, c.result)
+			key := map[string]string{"completed": "subagent_result_brief", "failed": "subagent_error"}[c.status]
+			require.Contains(t, about.Get(key).String(), c.result)
+			require.Equal(t, c.reason, v.Get("delegations.0.stop_reason").String())
+			require.False(t, v.Get("messages.3.additional_kwargs.run_stop_reason").Exists(), "the run was not stopped")
+		})
+	}
+	_, _, err := setup(t, plain+"subagents: {token_budget: {max_tokens: -1}}\n").converse(t, "t", "hi", `{}`)
+	require.Error(t, err)
 }

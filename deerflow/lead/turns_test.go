@@ -184,7 +184,7 @@ func TestTokenUsage(t *testing.T) {
 	require.JSONEq(t, fmt.Sprintf(`{"version":1,"kind":"subagent_dispatch","shared_attribution":false,"tool_call_ids":[%q],"actions":[{"kind":"subagent","description":"look","subagent_type":"general-purpose","tool_call_id":%q}]}`, id, id),
 		dispatch.Get("additional_kwargs.token_usage_attribution").Raw)
 	require.Equal(t, "final_answer", final.Get("additional_kwargs.token_usage_attribution.kind").String())
-	used := v.Get("messages.2.additional_kwargs.subagent_usage.total_tokens").Int()
+	used := v.Get("messages.2.additional_kwargs.subagent_token_usage.total_tokens").Int()
 	require.Positive(t, used)
 	require.Greater(t, dispatch.Get("usage_metadata.total_tokens").Int(), used)
 }

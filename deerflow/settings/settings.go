@@ -227,7 +227,8 @@ type Subagents struct {
 	Timeout  float64                     `yaml:"timeout_seconds"` // of the built-in ones
 	Turns    int                         `yaml:"max_turns"`       // of the built-in ones; 0: their own
 	MaxTotal int                         `yaml:"max_total_per_run"`
-	Agents   map[string]SubagentOverride `yaml:"agents"` // by name
+	Budget   *SubagentBudget             `yaml:"token_budget"` // of each task; nil: BudgetOf has the default
+	Agents   map[string]SubagentOverride `yaml:"agents"`       // by name
 	Custom   map[string]Subagent         `yaml:"custom_agents"`
 }
 
@@ -237,6 +238,35 @@ type SubagentOverride struct {
 	Turns   int      `yaml:"max_turns"`
 	Model   string   `yaml:"model"`
 	Skills  []string `yaml:"skills"` // nil: not said
+
+	Budget *SubagentBudget `yaml:"token_budget"`
+}
+
+// SubagentBudget is a budget that is on unless it says that it is off.
+type SubagentBudget TokenBudget
+
+// UnmarshalYAML puts the defaults of a budget in place of what is not written.
+func (b *SubagentBudget) UnmarshalYAML(read func(any) error) error {
+	all := defaults().TokenBudget
+	all.Enabled = true
+	err := read(&all)
+	*b = SubagentBudget(all)
+	return err
+}
+
+// BudgetOf returns the tokens that a subagent may use for a task. Where none are configured it may use more if its messages are never condensed.
+func (s *Settings) BudgetOf(subagent string) TokenBudget {
+	if own := s.Subagents.Agents[subagent].Budget; own != nil {
+		return TokenBudget(*own)
+	}
+	if all := s.Subagents.Budget; all != nil {
+		return TokenBudget(*all)
+	}
+	b := TokenBudget{Enabled: true, Total: 2_000_000, Warn: 0.7, Stop: 1}
+	if s.Summarization.Enabled {
+		b.Total = 1_000_000
+	}
+	return b
 }
 
 // Subagent is one that the settings define.

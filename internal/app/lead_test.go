@@ -486,6 +486,12 @@ func TestLeadLoops(t *testing.T) {
 		require.Equal(t, i == 3, strings.Contains(r.Raw, "LOOP DETECTED"), "request %d", i)
 	}
 	require.NotContains(t, l.values.Raw, "LOOP DETECTED")
+	status, runs := w.ask("GET", "/api/threads/"+w.thread+"/runs", "")
+	require.Equal(t, 200, status, runs)
+	require.Equal(t, `["loop_capped"]`, gjson.Get(runs, "#.stop_reason").Raw)
+	status, rows := w.ask("GET", "/api/threads/"+w.thread+"/runs/"+gjson.Get(runs, "0.run_id").Str+"/events", "")
+	require.Equal(t, 200, status, rows)
+	require.Equal(t, "loop_capped", gjson.Get(rows, `#(event_type=="run.end").content.stop_reason`).Str, rows)
 }
 
 // Row 18: a question ends the run, which succeeds; the next message continues it.

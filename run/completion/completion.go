@@ -32,6 +32,7 @@ type answer struct {
 	id   string // of the message
 	call graph.ModelCall
 	text string
+	stop graph.StopReason // that it names; "": none
 }
 
 // complete folds the messages of a run that ends. A message that was revised counts as it is now; one that an earlier run had said
@@ -93,12 +94,35 @@ func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 	if r.Error != nil {
 		c.Error = cut(gjson.GetBytes(r.Error, "message").String())
 	}
+	c.StopReason = stopReason(r, said)
 	return c, nil
+}
+
+// stopReason returns the limit that ended a run early; nil: none. A run that was cancelled has none.
+func stopReason(r *run.Run, said []*answer) *graph.StopReason {
+	var reason graph.StopReason
+	switch kind := gjson.GetBytes(r.Error, "error").String(); {
+	case kind == run.ServerDied || kind == run.WorkerDied:
+		reason = graph.OrphanRecovered
+	case r.Status == run.Success || r.Status == run.Error:
+		for _, a := range said {
+			if a.stop != "" {
+				reason = a.stop.After(reason)
+			}
+		}
+	}
+	if reason == "" {
+		return nil
+	}
+	return &reason
 }
 
 func answerOf(e *eventstore.Event) *answer {
 	m := gjson.ParseBytes(e.Content)
 	a := &answer{id: m.Get("id").String(), text: eventstore.Text(e.Content)}
+	if stop := graph.StopReason(m.Get("additional_kwargs." + graph.StopReasonKey).String()); stop.Known() {
+		a.stop = stop
+	}
 	meta := m.Get("response_metadata")
 	if a.call.Model = meta.Get("model_name").String(); a.call.Model == "" {
 		a.call.Model = meta.Get("model").String()

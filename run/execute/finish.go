@@ -248,7 +248,7 @@ func workerDied(d *graph.Death) json.RawMessage {
 			text += " Next step: " + d.Fix + "."
 		}
 	}
-	return run.ErrorJSON("WorkerDied", text)
+	return run.ErrorJSON(run.WorkerDied, text)
 }
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph

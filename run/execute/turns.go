@@ -16,7 +16,7 @@ import (
 const turnLimit = time.Minute
 
 var errServerDied = &graph.Failure{
-	Type: "ServerDied", Message: "The server died 3 times in a row while it executed the run, which is not started again. It may need more memory than there is.",
+	Type: run.ServerDied, Message: "The server died 3 times in a row while it executed the run, which is not started again. It may need more memory than there is.",
 }
 
 // yield ends the turn of a suspect: it has saved a checkpoint, or has ended.

@@ -23,6 +23,11 @@ func says(kind, content string) *eventstore.Event {
 	return &eventstore.Event{Type: kind, Category: eventstore.CategoryMessage, Content: []byte(content)}
 }
 
+// stops is an answer that names a limit.
+func stops(reason string) *eventstore.Event {
+	return says(eventstore.TypeAI, `{"content":"ho","additional_kwargs":{"run_stop_reason":"`+reason+`"}}`)
+}
+
 // talks appends events of its run to the log, and fails with failure.
 func talks(w **world, failure error, events ...*eventstore.Event) script {
 	return script{stream: func(ctx context.Context, inv graph.Invocation, _ func(string, string)) error {
@@ -122,6 +127,16 @@ func TestCompletion(t *testing.T) {
 			[]*eventstore.Event{says("human_message", `{"content":"`+strings.Repeat("ü", 3000)+`"}`)},
 			&graph.Failure{Type: "ValueError", Message: "boom"},
 			run.Completion{Messages: to[int64](1), FirstHuman: to(strings.Repeat("ü", 2000)), Error: to("boom")},
+		},
+		{
+			"limits: the newest counts, but the length of an answer least; others are not known",
+			[]*eventstore.Event{stops("subagent_limit_capped"), stops("loop_capped"), stops("model_length_capped"), stops("stop_sequence")},
+			nil, run.Completion{ByCaller: map[string]run.Usage{"lead": {Calls: 4}}, LLMCalls: to[int64](4), Messages: to[int64](4), LastAI: to("ho"), StopReason: to(graph.LoopCapped)},
+		},
+		{
+			"the length of an answer",
+			[]*eventstore.Event{stops("model_length_capped")},
+			nil, run.Completion{ByCaller: map[string]run.Usage{"lead": {Calls: 1}}, LLMCalls: to[int64](1), Messages: to[int64](1), LastAI: to("ho"), StopReason: to(graph.ModelLengthCapped)},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

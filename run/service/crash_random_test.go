@@ -261,6 +261,9 @@ func TestARunThatKillsItsServerBesideOthers(t *testing.T) {
 			l.begin(service.Options{Jobs: 4, Lease: 20 * time.Millisecond})
 			row := l.eventually(threads[killer], runs[killer], over, story)
 			require.Equal(t, "ServerDied", gjson.GetBytes(row.Error, "error").String(), story)
+			known, err := l.runs.Completions(t.Context(), row)
+			require.NoError(t, err)
+			require.Equal(t, to(graph.OrphanRecovered), known[row.ID].StopReason, story)
 			for i, r := range runs {
 				if i == killer {
 					continue

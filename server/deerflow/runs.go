@@ -247,7 +247,7 @@ func Run(x *run.Run, done *run.Completion) json.RawMessage {
 	number("subagent_tokens", done.ByCaller["subagent"].Total)
 	number("middleware_tokens", done.ByCaller["middleware"].Total)
 	number("message_count", done.Messages)
-	o.Set("stop_reason", json.RawMessage("null"))
+	o.Set("stop_reason", encode(done.StopReason))
 	return o.JSON()
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
 )
@@ -31,6 +32,10 @@ func SealsCompletions(t *testing.T, put func(fn func(put func(id.Run, *run.Compl
 			if i>>bit&1 == 1 {
 				*to = &text
 			}
+		}
+		if i%3 == 1 {
+			reason := graph.LoopCapped
+			c.StopReason = &reason
 		}
 		if i%10 == 9 {
 			c = &run.Completion{} // nothing is known

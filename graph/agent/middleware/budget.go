@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
@@ -85,7 +86,8 @@ func TokenBudget(o BudgetOptions) (agent.Middleware, error) {
 				return out, nil
 			}
 			pregel.LogOf(ctx).Warn("the run has used its tokens; it ends", "kind", kind, "used", n, "limit", limit)
-			out.Messages = []message.Message{closed(out.Messages[0], fmt.Sprintf(budgetStop+" This run has used %d %s tokens; its limit is %d. It ends with what it has so far.", n, kind, limit))}
+			text := fmt.Sprintf(budgetStop+" This run has used %d %s tokens; its limit is %d. It ends with what it has so far.", n, kind, limit)
+			out.Messages = []message.Message{Stopped(Closed(out.Messages[0], text), graph.TokenCapped)}
 			return out, nil
 		},
 	}, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
@@ -95,7 +96,7 @@ func SafetyFinishReason(detectors ...Detector) agent.Middleware {
 	}
 	return agent.Middleware{
 		Name: "SafetyFinishReasonMiddleware",
-		WrapModelCall: stopping(detectors, safetyKey, func(ctx context.Context, e ending) (why, then string) {
+		WrapModelCall: stopping(detectors, safetyKey, graph.SafetyCapped, func(ctx context.Context, e ending) (why, then string) {
 			pregel.LogOf(ctx).Warn("the provider stopped an answer for safety; its tool calls are not made", "detector", e.Detector, "reason", e.Value, "tools", e.Names)
 			info, _ := pregel.Info(ctx)
 			_ = pregel.Emit(ctx, struct { // a run without custom events loses nothing
@@ -109,12 +110,12 @@ func SafetyFinishReason(detectors ...Detector) agent.Middleware {
 }
 
 // ModelLength takes the calls away from an answer that the token limit of the model cut off, and explains it where the user would miss something: when calls were taken away,
-// or when there is no text. Text that was cut stays as it is. additional_kwargs.model_length_termination says what was done. It belongs at the end of the chain, before
-// SafetyFinishReason.
+// or when there is no text. Text that was cut stays as it is. additional_kwargs.model_length_termination says what was done, and graph.StopReasonKey that the limit was reached.
+// It belongs at the end of the chain, before SafetyFinishReason.
 func ModelLength() agent.Middleware {
 	return agent.Middleware{
 		Name: "ModelLengthFinishReasonMiddleware",
-		WrapModelCall: stopping(lengthDetectors, lengthKey, func(ctx context.Context, e ending) (why, then string) {
+		WrapModelCall: stopping(lengthDetectors, lengthKey, graph.ModelLengthCapped, func(ctx context.Context, e ending) (why, then string) {
 			pregel.LogOf(ctx).Warn("an answer was cut off by the model's token limit; its tool calls are not made", "detector", e.Detector, "tools", e.Names)
 			return "The model reached its output limit before the answer was complete.", "Continue the conversation to resume."
 		}),
@@ -122,28 +123,34 @@ func ModelLength() agent.Middleware {
 }
 
 // stopping takes the calls away from answers that one of the detectors knows, and explains those with calls or without text. report gets each of them, and returns why it
-// ended and what to do then. key is the member of additional_kwargs that has the ending.
-func stopping(detectors []Detector, key string, report func(context.Context, ending) (why, then string)) func(context.Context, agent.ModelRequest, agent.ModelHandler) (agent.ModelResponse, error) {
+// ended and what to do then. key is the member of additional_kwargs that has the ending. The run has the reason to stop, for length also when there is a text.
+func stopping(detectors []Detector, key string, reason graph.StopReason, report func(context.Context, ending) (why, then string)) func(context.Context, agent.ModelRequest, agent.ModelHandler) (agent.ModelResponse, error) {
 	return func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
 		out, err := next(ctx, r)
 		if err != nil {
 			return out, err
 		}
 		m, e, ok := stopped(out, detectors)
-		if !ok || e.Count == 0 && !silent(m) {
+		if !ok {
+			return out, nil
+		}
+		if e.Count == 0 && !silent(m) { // the text stands
+			if reason == graph.ModelLengthCapped {
+				out.Messages = []message.Message{Stopped(m, reason)}
+			}
 			return out, nil
 		}
 		why, then := report(ctx, e)
 		if e.Count > 0 {
 			why += " Its tool calls were not made, because they may be incomplete."
 		}
-		return e.end(m, out, key, why+" "+then), nil
+		return e.end(Stopped(m, reason), out, key, why+" "+then), nil
 	}
 }
 
 // end returns a response with an answer that ends with a text, and notes under key how it ended. Calls, and results that they have already, are left out.
 func (e ending) end(m message.Message, out agent.ModelResponse, key, text string) agent.ModelResponse {
-	m = closed(m, text)
+	m = Closed(m, text)
 	if raw, err := json.Marshal(e); err == nil { // always: texts
 		extra := jsonobj.Of(m.AdditionalKwargs)
 		extra.Set(key, raw)
@@ -153,20 +160,40 @@ func (e ending) end(m message.Message, out agent.ModelResponse, key, text string
 	return out
 }
 
-// closed returns an answer without calls, with a text after its own.
-func closed(m message.Message, text string) message.Message {
+// Stopped returns an answer that names the limit which ended it, as the stop_reason of its run.
+func Stopped(m message.Message, reason graph.StopReason) message.Message {
+	extra := jsonobj.Of(m.AdditionalKwargs)
+	extra.SetText(graph.StopReasonKey, string(reason.After(graph.StopReason(extra.Text(graph.StopReasonKey)))))
+	m.AdditionalKwargs = extra.JSON()
+	return m
+}
+
+// StopReasonOf returns the limit that an answer names; "": none.
+func StopReasonOf(m message.Message) graph.StopReason {
+	return graph.StopReason(gjson.GetBytes(m.AdditionalKwargs, graph.StopReasonKey).String())
+}
+
+// Closed returns an answer without calls, with a text after its own.
+func Closed(m message.Message, text string) message.Message {
 	if m.Content.Blocks != nil {
-		blocks := slices.DeleteFunc(slices.Clone(m.Content.Blocks), func(b json.RawMessage) bool { return callBlocks[gjson.GetBytes(b, "type").Str] })
-		if strings.TrimSpace(m.Text()) != "" {
-			text = "\n\n" + text
-		}
-		block := append(jsonobj.AppendText([]byte(`{"type":"text","text":`), text), '}')
-		m.Content = message.Content{Blocks: append(blocks, block)}
-	} else {
-		m.Content = message.Text(strings.TrimSpace(m.Content.Text + "\n\n" + text))
+		m.Content.Blocks = slices.DeleteFunc(slices.Clone(m.Content.Blocks), func(b json.RawMessage) bool { return callBlocks[gjson.GetBytes(b, "type").Str] })
 	}
 	m.InvalidToolCalls = nil
-	return WithCalls(m, nil)
+	return WithCalls(WithText(m, text), nil)
+}
+
+// WithText returns a message with a text after its own.
+func WithText(m message.Message, text string) message.Message {
+	if m.Content.Blocks == nil {
+		m.Content = message.Text(strings.TrimSpace(m.Content.Text + "\n\n" + text))
+		return m
+	}
+	if strings.TrimSpace(m.Text()) != "" {
+		text = "\n\n" + text
+	}
+	block := append(jsonobj.AppendText([]byte(`{"type":"text","text":`), text), '}')
+	m.Content = message.Content{Blocks: append(slices.Clone(m.Content.Blocks), block)}
+	return m
 }
 
 // callBlocks are the types of blocks in which providers keep calls.

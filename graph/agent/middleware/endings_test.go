@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
@@ -66,9 +67,14 @@ func TestEndings(t *testing.T) {
 					}
 					got := chain(m)
 					if key == "" || n == 0 && text != "" {
+						if key == lengthKey {
+							m = Stopped(m, graph.ModelLengthCapped)
+						}
 						require.Equal(t, m, got, name)
 						continue
 					}
+					want := map[string]graph.StopReason{safetyKey: graph.SafetyCapped, lengthKey: graph.ModelLengthCapped}[key]
+					require.Equal(t, want, StopReasonOf(got), name)
 					require.Empty(t, got.ToolCalls, name)
 					require.Equal(t, "m", got.ID)
 					require.True(t, strings.HasPrefix(got.Text(), text), name)
@@ -186,7 +192,7 @@ func TestTokenBudget(t *testing.T) {
 		require.Len(t, call().ToolCalls, 1, "%s: a new run", name)
 		// What a subagent used counts once.
 		result := message.Tool("x", "c")
-		result.AdditionalKwargs = json.RawMessage(`{"subagent_usage":{"input_tokens":600,"output_tokens":400,"total_tokens":1000}}`)
+		result.AdditionalKwargs = json.RawMessage(`{"subagent_token_usage":{"input_tokens":600,"output_tokens":400,"total_tokens":1000}}`)
 		state["messages"] = []message.Message{message.Human("again"), message.AI("", half), result}
 		require.Empty(t, call().ToolCalls, name)
 		require.Equal(t, int64(1020), state[spentKey].(spent).Total)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
@@ -41,10 +42,7 @@ func (o LoopOptions) of(tool string) Frequency {
 // writing another text, is progress.
 func Loops(o LoopOptions) agent.Middleware {
 	stop := func(m message.Message, text string) pregel.Values {
-		words := strings.TrimSpace(m.Text() + "\n\n" + text)
-		m.Content, m.InvalidToolCalls = message.Text(words), nil
-		m = WithCalls(m, nil)
-		return pregel.Values{"messages": []message.Message{m}}
+		return pregel.Values{"messages": []message.Message{Stopped(Closed(m, text), graph.LoopCapped)}}
 	}
 	return agent.Middleware{
 		Name: "LoopDetectionMiddleware",
@@ -186,6 +184,11 @@ func callKey(c message.ToolCall) string {
 // WithCalls returns an answer with other tool calls. Those in the form of the provider, in additional_kwargs, are removed: they would reappear.
 func WithCalls(m message.Message, calls []message.ToolCall) message.Message {
 	m.ToolCalls = calls
+	if len(calls) == 0 && gjson.GetBytes(m.ResponseMetadata, "finish_reason").String() == "tool_calls" {
+		how := jsonobj.Of(m.ResponseMetadata)
+		how.SetText("finish_reason", "stop")
+		m.ResponseMetadata = how.JSON()
+	}
 	extra := jsonobj.Of(m.AdditionalKwargs)
 	extra.Delete("tool_calls")
 	extra.Delete("function_call")

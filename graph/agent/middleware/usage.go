@@ -37,7 +37,7 @@ type action struct {
 const (
 	attributionKey = "token_usage_attribution"
 	// SubagentUsageKey is the member of additional_kwargs by which the result of a tool reports the tokens of an agent that worked for it.
-	SubagentUsageKey = "subagent_usage"
+	SubagentUsageKey = "subagent_token_usage"
 )
 
 // TokenUsage notes in each answer what its tokens were spent on: additional_kwargs.token_usage_attribution, which DeerFlow's UI shows. The tokens of subagents, which

@@ -8,6 +8,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/eventstore"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/jsonplus"
 	"understudy/run"
@@ -15,7 +16,7 @@ import (
 
 // completionColumns are the columns of run_completions without the run. Encrypted databases have completionTexts in texts, and NULL in the columns
 // of these.
-const completionColumns = "input_tokens, output_tokens, total_tokens, by_model, by_caller, llm_calls, messages, first_human, last_ai, title, error, texts"
+const completionColumns = "input_tokens, output_tokens, total_tokens, by_model, by_caller, llm_calls, messages, first_human, last_ai, title, error, texts, stop_reason"
 
 // completionTexts are what people and models said, and what a graph did.
 type completionTexts struct {
@@ -58,10 +59,10 @@ func completionArgs(c *run.Completion, encrypts bool) ([]any, error) {
 	}
 	args = append(args, c.LLMCalls, c.Messages)
 	if !encrypts {
-		return append(args, c.FirstHuman, c.LastAI, c.Title, c.Error, nil), nil
+		return append(args, c.FirstHuman, c.LastAI, c.Title, c.Error, nil, c.StopReason), nil
 	}
 	texts, err := json.Marshal(completionTexts{c.FirstHuman, c.LastAI, c.Title, c.Error})
-	return append(args, nil, nil, nil, nil, texts), err
+	return append(args, nil, nil, nil, nil, texts, c.StopReason), err
 }
 
 // scanCompletion reads a row of completionColumns.
@@ -77,6 +78,9 @@ func scanCompletion(r Row) (*run.Completion, error) {
 				return nil, err
 			}
 		}
+	}
+	if reason := pointer(r, 12, r.Text); reason != nil {
+		c.StopReason = (*graph.StopReason)(reason)
 	}
 	if data := r.Bytes(11); data != nil {
 		var texts completionTexts
@@ -135,7 +139,7 @@ func (s *Store) Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*ru
 		out := make(map[id.Run]*run.Completion, len(runs))
 		err := q.Query(selectCompletions, func(r Row) error {
 			c, err := scanCompletion(r)
-			out[id.Run(r.Text(12))] = c
+			out[id.Run(r.Text(13))] = c
 			return err
 		}, runs)
 		return out, err
