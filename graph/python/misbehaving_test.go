@@ -252,7 +252,8 @@ func TestMemoryLimitEndsWhatGoesOn(t *testing.T) {
 	})
 	_, err := collect(t, p.Graph("act"), invocation(newMemory(), `{"how":"memory","size":450000000,"out":600}`, "updates"))
 	require.ErrorIs(t, err, graph.ErrWorkerDied)
-	require.Regexp(t, `this server ended it: it had \d+ MiB of memory and may have 400 \(--worker-memory\), in or after node act$`, err.Error())
+	// On a busy machine the checkpoint before the node may not have got out by then.
+	require.Regexp(t, `this server ended it: it had \d+ MiB of memory and may have 400 \(--worker-memory\)(, in or after node act)?$`, err.Error())
 	well(t, p)
 }
 

@@ -147,7 +147,8 @@ func checkSlowReaders(t *testing.T, flags map[string]string) {
 	require.NoError(t, <-ended)
 }
 
-// hesitant reads little, but often enough not to be taken for stuck, until hurry is closed.
+// hesitant reads little, but enough not to be taken for stuck, until hurry is closed: a server sees that a client reads only when the kernel tells it of new room, which
+// it does when a sixteenth of a buffer of up to some megabytes is free.
 type hesitant struct {
 	io.Reader
 
@@ -157,7 +158,7 @@ type hesitant struct {
 func (h hesitant) Read(b []byte) (int, error) {
 	select {
 	case <-h.hurry:
-	case <-time.After(5 * time.Second):
+	case <-time.After(100 * time.Millisecond):
 		b = b[:min(len(b), 16<<10)]
 	}
 	return h.Reader.Read(b)
