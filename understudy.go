@@ -50,7 +50,7 @@ func New(c Config) (*Server, error) {
 	for _, w := range warnings {
 		c.Log.Warn("configuration", "key", w.Key, "problem", w.Text)
 	}
-	s, err := app.New(app.Config{
+	s, err := app.New(context.Background(), app.Config{
 		Settings: settings, Log: c.Log, Tracing: c.Tracing, Version: c.Version, Tools: c.Tools, GraphLoaded: c.GraphLoaded,
 	})
 	if errors.Is(err, sockerr.InUse) {

@@ -43,16 +43,7 @@ type problem struct {
 
 func (p *problem) explain(o *Options) *StartError {
 	e := &StartError{Interpreter: o.Python, Reason: strings.TrimSpace(p.Type + ": " + firstLine(p.Message)), Place: placeIn(p.Trace, o.Dir), Trace: p.Trace}
-	switch p.Part {
-	case "auth":
-		e.Part, e.Spec = "auth.path", o.Auth
-	case "app":
-		e.Part, e.Spec = "http.app", o.App
-	case "embed":
-		e.Part, e.Spec = "store.index.embed", o.Embed
-	case "encryption":
-		e.Part, e.Spec = "encryption.path", o.Encryption
-	}
+	e.Part, e.Spec = o.part(p.Part)
 	e.Fix = python.FixFailure(o.Python, p.Trace)
 	if e.Fix == "" && (p.Type == "TypeError" || p.Type == "ValueError") && e.Place == "" {
 		// Raised by the gate itself: the sentence says what to write.
@@ -64,6 +55,32 @@ func (p *problem) explain(o *Options) *StartError {
 		e.Fix = "look at " + e.Place
 	}
 	return e
+}
+
+// part returns the key of langgraph.json for a part, as the process calls it, and what the key names.
+func (o *Options) part(name string) (key, spec string) {
+	switch name {
+	case "auth":
+		return "auth.path", o.Auth
+	case "app":
+		return "http.app", o.App
+	case "embed":
+		return "store.index.embed", o.Embed
+	case "encryption":
+		return "encryption.path", o.Encryption
+	}
+	return "", ""
+}
+
+// parts lists the keys of all parts with what they name.
+func (o *Options) parts() string {
+	var list []string
+	for _, name := range []string{"auth", "embed", "encryption", "app"} { // in the order of loading
+		if key, spec := o.part(name); spec != "" {
+			list = append(list, key+" "+spec)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 func firstLine(text string) string {

@@ -93,6 +93,7 @@ type Gate struct {
 	// Times. Fields, so that tests need not wait.
 	pingEvery, silence        time.Duration // between pings, and without an answer until the process is killed
 	startWithin               time.Duration // until the parts are loaded
+	slowStart, repeatStart    time.Duration // until a process that loads them is logged, and until the next time
 	patience                  time.Duration // of a request for a process that is starting
 	grace                     time.Duration // for the lifespan and open requests of a process that ends
 	firstBackoff, lastBackoff time.Duration
@@ -119,7 +120,8 @@ func New(o Options) *Gate {
 	o = o.withDefaults()
 	g := &Gate{
 		opts: o, program: o, slots: make(chan struct{}, o.MaxCalls),
-		pingEvery: 500 * time.Millisecond, silence: o.Timeout + 5*time.Second, startWithin: 2 * time.Minute, patience: 5 * time.Second, grace: 10 * time.Second,
+		pingEvery: 500 * time.Millisecond, silence: o.Timeout + 5*time.Second, startWithin: 2 * time.Minute,
+		slowStart: 1500 * time.Millisecond, repeatStart: 30 * time.Second, patience: 5 * time.Second, grace: 10 * time.Second,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second,
 		waiting: true, change: make(chan struct{}), ready: make(chan struct{}), wanted: make(chan *process),
 	}

@@ -56,6 +56,7 @@ type process struct {
 	next   uint32
 	closed bool
 	pingAt time.Time // of the unanswered ping; zero: none
+	within loading   // what it loads, when that takes long
 	serves sync.WaitGroup
 }
 
@@ -103,7 +104,7 @@ func (p *process) kill(why string) {
 func (p *process) setup(server *child.Address) string {
 	o := &p.program
 	text, err := json.Marshal(map[string]any{
-		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes},
+		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "slow": p.gate.slowStart.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes},
 	})
 	if err != nil {
 		panic("gate: setup: " + err.Error()) // only texts
@@ -136,7 +137,7 @@ func (p *process) run(ctx context.Context) {
 		}
 	}
 	pipes.Go(func() { child.Lines(p.child.Stdout, p.said, nil, nil, print("stdout")) })
-	pipes.Go(func() { child.Lines(p.child.Stderr, p.said, &p.tail, nil, print("stderr")) })
+	pipes.Go(func() { child.Lines(p.child.Stderr, p.said, &p.tail, p.loads, print("stderr")) })
 	gone, left := make(chan struct{}), make(chan struct{})
 	connected := make(chan net.Conn, 1)
 	var waitErr error
@@ -206,8 +207,10 @@ func (p *process) supervise(ctx context.Context, began time.Time, gone, left <-c
 		}
 		now := time.Now()
 		if !p.wasReady() {
-			if now.Sub(began) > p.gate.startWithin {
+			if took := now.Sub(began); took > p.gate.startWithin {
 				p.kill(fmt.Sprintf("it did not load within %v", p.gate.startWithin))
+			} else {
+				p.logLoading(now, took)
 			}
 			continue
 		}
@@ -312,6 +315,9 @@ func (p *process) conclude(waitErr error) {
 		p.startErr = fatal.explain(&p.program)
 	default:
 		e := &StartError{Reason: p.cause, Interpreter: p.program.Python, Trace: p.tail.String()}
+		if why != "" { // it was killed because it took too long
+			e.Part, e.Spec, e.Place, e.Fix = p.within.name, p.within.spec, p.within.place, fixLoading
+		}
 		var exit *exec.ExitError
 		if errors.As(waitErr, &exit) && why == "" && e.Trace == "" {
 			e.Reason = "the process ended while it loaded them: " + waitErr.Error()

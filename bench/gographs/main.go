@@ -40,15 +40,15 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	srv, err := app.New(app.Config{Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	srv, err := app.New(ctx, app.Config{Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return err
 	}
 	if err := register(srv); err != nil {
 		return errors.Join(err, srv.Close())
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	fmt.Printf("understudy listening on http://%s\n", srv.Addr())
 	return srv.Run(ctx)
 }

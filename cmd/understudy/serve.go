@@ -49,8 +49,11 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 	traces, flush := startTraces(ctx, log)
 	defer flush()
 	list := newLister(cfg, log, stdout)
-	srv, err := open(cfg, log, traces, list.loaded)
-	if err != nil {
+	srv, err := open(ctx, cfg, log, traces, list.loaded)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // stopped before it listened
+	case err != nil:
 		return explain(err, cfg)
 	}
 	addr := srv.Addr()
@@ -166,15 +169,15 @@ type server interface {
 	Run(ctx context.Context) error
 }
 
-func open(cfg *config.Config, log *slog.Logger, traces trace.TracerProvider, loaded func(string, error, time.Duration)) (server, error) {
+func open(ctx context.Context, cfg *config.Config, log *slog.Logger, traces trace.TracerProvider, loaded func(string, error, time.Duration)) (server, error) {
 	if cfg.Mode == config.Proxy {
-		return app.NewProxy(app.ProxyConfig{Settings: cfg, Log: log, Version: version()})
+		return app.NewProxy(ctx, app.ProxyConfig{Settings: cfg, Log: log, Version: version()})
 	}
 	program, err := os.Executable()
 	if err != nil {
 		log.Warn("the program does not find itself; documents are not converted to Markdown", "error", err)
 	}
-	return app.New(app.Config{Settings: cfg, Log: log, Program: program, Version: version(), Tracing: traces, GraphLoaded: loaded})
+	return app.New(ctx, app.Config{Settings: cfg, Log: log, Program: program, Version: version(), Tracing: traces, GraphLoaded: loaded})
 }
 
 // lister reports each graph when it is loaded: in a list for a developer, else in the log.

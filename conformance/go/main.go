@@ -51,7 +51,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	srv, err := app.New(app.Config{
+	srv, err := app.New(context.Background(), app.Config{
 		Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Version: "twins", Tools: []agent.Tool{search},
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func serving(t *testing.T, settings map[string]string) *Server {
 	}
 	c, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 	require.NoError(t, err)
-	srv, err := New(Config{Settings: c})
+	srv, err := New(t.Context(), Config{Settings: c})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -33,24 +33,24 @@ import (
 )
 
 // assemble makes the parts and ties them together.
-func (s *Server) assemble(c Config) error {
+func (s *Server) assemble(ctx context.Context, c Config) error {
 	cfg := s.cfg
 	var err error
 	s.changes, s.indexer = changes.NewHub(s.log), search.NewIndexer(s.log)
 	var handlers encryption.Handlers
-	if s.encryption, err = graphs.StartEncryption(context.Background(), cfg, s.log); err != nil {
+	if s.encryption, err = graphs.StartEncryption(ctx, cfg, s.log); err != nil {
 		return err
 	} else if s.encryption != nil {
 		handlers = s.encryption
 	}
-	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Handlers: handlers, Log: s.log, Registry: s.registry, Now: s.now, Changed: s.followers.changed, Changes: s.changes, Saved: s.indexer.Saved}); err != nil {
+	if s.rows, err = backend.Open(ctx, cfg, backend.Options{Handlers: handlers, Log: s.log, Registry: s.registry, Now: s.now, Changed: s.followers.changed, Changes: s.changes, Saved: s.indexer.Saved}); err != nil {
 		return err
 	}
-	if err := backend.Saves(context.Background(), cfg, s.rows); err != nil {
+	if err := backend.Saves(ctx, cfg, s.rows); err != nil {
 		return err
 	}
 	s.changes.Rows = s.rows.Threads()
-	indexed := s.useSearch(context.Background())
+	indexed := s.useSearch(ctx)
 	s.search = search.NewService(s.rows, indexed)
 	s.searches = indexed == nil
 	s.models = readmodel.NewLoop(s.rows, s.followers.add(), s.log)
@@ -78,14 +78,14 @@ func (s *Server) assemble(c Config) error {
 
 	s.items = store.NewService(s.rows.Items(), s.now)
 	s.items.Log, s.items.Retention = s.log, store.Retention(cfg.ItemTTL)
-	if err := s.useIndex(context.Background()); err != nil {
+	if err := s.useIndex(ctx); err != nil {
 		return err
 	}
 	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
 	if s.deerflow, err = s.openDeerFlow(c.Program); err != nil {
 		return err
 	}
-	if err := s.protect(); err != nil {
+	if err := s.protect(ctx); err != nil {
 		return err
 	}
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})

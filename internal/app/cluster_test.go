@@ -214,9 +214,9 @@ func TestRedisOverTLS(t *testing.T) {
 	require.NotEmpty(t, keys)
 
 	flags["redis-ca"] = filepath.Join(t.TempDir(), "none")
-	_, err = New(Config{Settings: load()})
+	_, err = New(t.Context(), Config{Settings: load()})
 	require.ErrorContains(t, err, "redis-ca")
 	require.NoError(t, os.WriteFile(flags["redis-ca"], []byte("nothing"), 0o600))
-	_, err = New(Config{Settings: load()})
+	_, err = New(t.Context(), Config{Settings: load()})
 	require.ErrorContains(t, err, "no PEM certificate")
 }

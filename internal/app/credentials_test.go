@@ -73,7 +73,7 @@ func checkCredentials(t *testing.T, random *rand.Rand, filter header.Filter) {
 	require.NoError(t, err)
 	settings.HTTP.ConfigurableHeaders, settings.HTTP.LoggingHeaders = filter, filter
 	var log logtest.Buffer
-	srv, err := New(Config{Settings: settings, Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	srv, err := New(t.Context(), Config{Settings: settings, Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("g", "", repeats{}))
 	ctx, cancel := context.WithCancel(context.Background())

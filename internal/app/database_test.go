@@ -69,7 +69,7 @@ func serveWith(t *testing.T, settings *config.Config, g graph.Graph) (url string
 // runWith runs a server or a worker with a graph until the test ends.
 func runWith(t *testing.T, c Config, name string, g graph.Graph) *Server {
 	t.Helper()
-	srv, err := New(c)
+	srv, err := New(t.Context(), c)
 	require.NoError(t, err)
 	require.NoError(t, srv.Register(name, "", g))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -174,7 +174,7 @@ func TestAddressThatWasNotValidated(t *testing.T) {
 	t.Parallel()
 	settings := config.Default(config.Serve)
 	settings.Port, settings.DatabaseURL = 0, "postgres://us:p@ss/w#rd@127.0.0.1:6543/us"
-	_, err := New(Config{Settings: settings})
+	_, err := New(t.Context(), Config{Settings: settings})
 	require.ErrorContains(t, err, "percent-encode the password")
 	require.NotContains(t, err.Error(), "w#rd")
 	require.NotContains(t, err.Error(), "ss:")
@@ -190,7 +190,7 @@ func TestRedisAtTheStart(t *testing.T) {
 		flags["port"], flags["database-url"], flags["database-connections"] = "0", database, "2"
 		settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 		require.NoError(t, err)
-		srv, err := New(Config{Settings: settings, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+		srv, err := New(t.Context(), Config{Settings: settings, Log: slog.New(slog.NewJSONHandler(&log, nil))})
 		if err == nil {
 			require.NoError(t, srv.Close())
 		}

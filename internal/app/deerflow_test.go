@@ -72,7 +72,7 @@ func serveDeerFlow(t *testing.T) (user func(email string) *gatewayUser, routes [
 		Lookup: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	})
 	require.NoError(t, err)
-	srv, err := New(Config{Settings: settings, Log: slog.New(slog.DiscardHandler)})
+	srv, err := New(t.Context(), Config{Settings: settings, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("g", "", repeats{}))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 
 	"understudy/internal/app/moving"
 	"understudy/internal/config"
+	"understudy/internal/logtest"
 	"understudy/internal/postgrestest"
 )
 
@@ -164,7 +166,7 @@ func TestHandlersEncryptEverything(t *testing.T) {
 		require.Less(t, d.calls("crypt {"), 60, "handlers are asked once per key, not once per value")
 
 		for keys, want := range map[string]string{"": "encryption.path", keyOne: "encryption.path"} {
-			_, err := New(Config{Settings: encrypted(t, keys, "", d.flags)})
+			_, err := New(t.Context(), Config{Settings: encrypted(t, keys, "", d.flags)})
 			require.ErrorContains(t, err, want)
 		}
 		serveOnce(t, d.settings("", false), func(url string) { check(t, url, thread) })
@@ -259,7 +261,7 @@ func TestHandlersThatFail(t *testing.T) {
 		// A wrong key, or none, is no start.
 		for _, mode := range []string{"wrong", "raise"} {
 			d.does(mode)
-			_, err := New(Config{Settings: d.settings("", false)})
+			_, err := New(t.Context(), Config{Settings: d.settings("", false)})
 			require.Error(t, err, mode)
 		}
 		d.does("")
@@ -353,7 +355,7 @@ func TestHandlersThatAreKilled(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "sqlite", "only_json")
 	settings := d.settings("", false)
-	s, err := New(Config{Settings: settings})
+	s, err := New(t.Context(), Config{Settings: settings})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	pid := s.encryption.PID()
@@ -364,4 +366,24 @@ func TestHandlersThatAreKilled(t *testing.T) {
 	wrapped, err := s.encryption.Wrap(t.Context(), "", []byte("0123456789abcdef"))
 	require.NoError(t, err)
 	require.NotEmpty(t, wrapped)
+}
+
+// A start that waits for handlers says what it waits for, and ends with its context: Ctrl-C ends the server before it listens too.
+func TestAStartThatWaitsForHandlersEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, "sqlite", "encryption")
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(d.file), "slow.py"), []byte("import time\ntime.sleep(3600)\n"), 0o600))
+	settings := d.settings("", false)
+	settings.Encryption.Path = filepath.Join(filepath.Dir(d.file), "slow.py")
+	var log logtest.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := New(ctx, Config{Settings: settings, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "slow.py:2") }, time.Minute, 10*time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
 }

@@ -133,7 +133,7 @@ func check(t *testing.T, url, thread string) {
 // serveOnce runs a server while fn uses it.
 func serveOnce(t *testing.T, settings *config.Config, fn func(url string)) {
 	t.Helper()
-	s, err := New(Config{Settings: settings})
+	s, err := New(t.Context(), Config{Settings: settings})
 	require.NoError(t, err)
 	require.NoError(t, s.Register("note", "", noting(t)))
 	ctx, stop := context.WithCancel(t.Context())
@@ -219,7 +219,7 @@ func TestNothingIsReadable(t *testing.T) {
 			require.NotEmpty(t, has("visible"), "the index of metadata is readable, and so is that nothing is missed here")
 
 			for keys, want := range map[string]string{"": "set LANGGRAPH_AES_KEY", keyTwo: "set it to the key from before"} {
-				_, err := New(Config{Settings: encrypted(t, keys, "", flags)})
+				_, err := New(t.Context(), Config{Settings: encrypted(t, keys, "", flags)})
 				require.ErrorContains(t, err, want)
 			}
 

@@ -22,7 +22,7 @@ func BenchmarkIdentities(b *testing.B) {
 			settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: map[string]string{"port": "0", "data": b.TempDir(), "synchronous": "normal"}, Lookup: func(string) (string, bool) { return "", false }})
 			require.NoError(b, err)
 			settings.Auth.Keys = n > 0
-			s, err := New(Config{Settings: settings, Log: slog.New(slog.DiscardHandler)})
+			s, err := New(b.Context(), Config{Settings: settings, Log: slog.New(slog.DiscardHandler)})
 			require.NoError(b, err)
 			require.NoError(b, s.Register("talk", "", repeats{}))
 			ended := make(chan error, 1)

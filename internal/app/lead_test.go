@@ -83,7 +83,7 @@ tools:
 	})
 	require.NoError(t, err)
 	w := &leadWorld{model: m, home: home, log: &logtest.Buffer{}}
-	srv, err := New(Config{Settings: settings, Log: slog.New(slog.NewTextHandler(w.log, nil))})
+	srv, err := New(t.Context(), Config{Settings: settings, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

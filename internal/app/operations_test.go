@@ -255,7 +255,7 @@ func TestLog(t *testing.T) {
 		flags["port"] = "0"
 		settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 		if err == nil {
-			_, err = New(Config{Settings: settings, Log: logger})
+			_, err = New(t.Context(), Config{Settings: settings, Log: logger})
 		}
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), secret)

@@ -21,7 +21,7 @@ import (
 )
 
 // protect makes the guard of a server whose langgraph.json asks for authentication, or that has DeerFlow's accounts.
-func (s *Server) protect() (err error) {
+func (s *Server) protect(ctx context.Context) (err error) {
 	switch {
 	case s.auth != nil:
 	case s.gate != nil && s.cfg.Auth.Python.IsSet() && !s.cfg.IgnoreAuth:
@@ -35,7 +35,7 @@ func (s *Server) protect() (err error) {
 	default:
 		return nil
 	}
-	key, err := s.rows.CursorKey(context.Background())
+	key, err := s.rows.CursorKey(ctx)
 	if err == nil {
 		s.cursors, err = cursor.New(key)
 	}

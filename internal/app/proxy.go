@@ -55,7 +55,7 @@ type Proxy struct {
 
 // NewProxy opens the port and the storage of recordings. After a nil error call Run or Close. The
 // upstream may be down. OfflineReads is an error if the upstream requires credentials.
-func NewProxy(c ProxyConfig) (*Proxy, error) {
+func NewProxy(ctx context.Context, c ProxyConfig) (*Proxy, error) {
 	if c.Settings == nil || c.Settings.Upstream == nil {
 		return nil, errors.New("app: ProxyConfig.Settings with an Upstream is required")
 	}
@@ -71,14 +71,14 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 	if p.certs, err = certificates(cfg, p.log, nil); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	if err := p.assemble(c.Version); err != nil {
+	if err := p.assemble(ctx, c.Version); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
 // assemble makes the parts and ties them together.
-func (p *Proxy) assemble(version string) error {
+func (p *Proxy) assemble(ctx context.Context, version string) error {
 	cfg := p.cfg
 	var err error
 	dir, schema := upstreamPlace(cfg)
@@ -89,7 +89,7 @@ func (p *Proxy) assemble(version string) error {
 		changed = changes.Add
 	}
 	registry := prometheus.NewRegistry()
-	if p.rows, err = backend.Open(context.Background(), cfg, backend.Options{Dir: dir, Schema: schema, Log: p.log, Registry: registry, Changed: changed}); err != nil {
+	if p.rows, err = backend.Open(ctx, cfg, backend.Options{Dir: dir, Schema: schema, Log: p.log, Registry: registry, Changed: changed}); err != nil {
 		return err
 	}
 	if changes != nil {
@@ -97,7 +97,7 @@ func (p *Proxy) assemble(version string) error {
 	}
 	p.upstream = proxy.NewUpstream(cfg.Upstream, int64(cfg.MaxRewrite))
 	if cfg.OfflineReads {
-		if err := p.checkOffline(dir); err != nil {
+		if err := p.checkOffline(ctx, dir); err != nil {
 			return err
 		}
 	}
@@ -119,14 +119,14 @@ func (p *Proxy) assemble(version string) error {
 }
 
 // checkOffline sends requests without credentials to the upstream and interprets the responses.
-func (p *Proxy) checkOffline(dir string) error {
+func (p *Proxy) checkOffline(ctx context.Context, dir string) error {
 	if dir == sqlite.InMemory {
 		dir = ""
 	} else if err := os.MkdirAll(dir, 0o700); err != nil { // recordings may be in a database
 		return err
 	}
 	p.offline = proxy.NewOffline(p.upstream, dir)
-	since, err := p.offline.Check(context.Background())
+	since, err := p.offline.Check(ctx)
 	switch {
 	case errors.Is(err, proxy.ErrGuarded):
 		return fmt.Errorf("--offline-reads would show conversations to callers without credentials: %w. Start without it", err)

@@ -113,7 +113,7 @@ func (u *fakeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // runProxy runs a proxy until the returned function is called.
 func runProxy(t testing.TB, upstream, data string, change ...func(*config.Config)) (addr string, stop func()) {
 	t.Helper()
-	p, err := NewProxy(ProxyConfig{Settings: proxySettings(t, upstream, data, change...)})
+	p, err := NewProxy(t.Context(), ProxyConfig{Settings: proxySettings(t, upstream, data, change...)})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -258,7 +258,7 @@ func TestProxyOfflineGuarded(t *testing.T) {
 	_, stop := runProxy(t, up.URL, data, offline)
 	stop()
 	up.guarded.Store(true)
-	_, err := NewProxy(ProxyConfig{Settings: proxySettings(t, up.URL, data, offline)})
+	_, err := NewProxy(t.Context(), ProxyConfig{Settings: proxySettings(t, up.URL, data, offline)})
 	require.ErrorContains(t, err, "the upstream requires credentials")
 	up.Close()
 	addr, _ := runProxy(t, up.URL, data, offline)
@@ -289,7 +289,7 @@ func TestProxyFolders(t *testing.T) {
 	require.Equal(t, []string{dir, schema}, []string{dir2, schema2})
 	_, _ = runProxy(t, up.URL, data)
 	_, _ = runProxy(t, up.URL, data, named)
-	_, err := NewProxy(ProxyConfig{Settings: proxySettings(t, up.URL, data)})
+	_, err := NewProxy(t.Context(), ProxyConfig{Settings: proxySettings(t, up.URL, data)})
 	require.ErrorContains(t, err, "is in use by another server")
 }
 
@@ -401,7 +401,7 @@ func BenchmarkProxyState(b *testing.B) {
 func TestProxySweepsRemains(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	p, err := NewProxy(ProxyConfig{Settings: proxySettings(t, "http://127.0.0.1:1", t.TempDir())})
+	p, err := NewProxy(t.Context(), ProxyConfig{Settings: proxySettings(t, "http://127.0.0.1:1", t.TempDir())})
 	require.NoError(t, err)
 	now := time.Now()
 	gone := id.Thread(upstreamThread)

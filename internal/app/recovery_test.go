@@ -63,7 +63,7 @@ func TestRecoveryChild(t *testing.T) {
 	}
 	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 	require.NoError(t, err)
-	srv, err := New(Config{Settings: settings})
+	srv, err := New(t.Context(), Config{Settings: settings})
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("steps", "", compiled))
 	fmt.Println("url " + srv.url())
@@ -340,7 +340,7 @@ func TestATakeoverFindsTheWorkersStarted(t *testing.T) {
 		Lookup: func(string) (string, bool) { return "", false },
 	})
 	require.NoError(t, err)
-	srv, err := New(Config{Settings: settings})
+	srv, err := New(t.Context(), Config{Settings: settings})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -135,8 +135,8 @@ type Server struct {
 // startingAfter is how long a start may take before the port answers health and 503 on its own.
 const startingAfter = time.Second
 
-// New opens the port and the data folder. After a nil error call Run or Close.
-func New(c Config) (*Server, error) {
+// New opens the port and the data folder. After a nil error call Run or Close. The end of ctx gives up a start that waits, and has no effect afterwards.
+func New(ctx context.Context, c Config) (*Server, error) {
 	if c.Settings == nil {
 		return nil, errors.New("app: Config.Settings is required")
 	}
@@ -166,7 +166,7 @@ func New(c Config) (*Server, error) {
 	if tcp, ok := s.listener.(*net.TCPListener); ok {
 		defer server.Starting(tcp, s.certs.wrap(), startingAfter)()
 	}
-	if err := s.assemble(c); err != nil {
+	if err := s.assemble(ctx, c); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -256,12 +256,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	upper, uctx := errgroup.WithContext(ctx)
 	if s.gate != nil && s.http == nil {
-		upper.Go(func() error { return notCanceled(s.gate.Ready(uctx)) })
+		upper.Go(func() error { return s.awaitGate(uctx) })
 	}
 	if s.http != nil {
 		upper.Go(func() error {
 			if s.gate != nil { // until then every request would be refused; connections wait
-				if err := notCanceled(s.gate.Ready(uctx)); err != nil || uctx.Err() != nil {
+				if err := s.awaitGate(uctx); err != nil || uctx.Err() != nil {
 					return err
 				}
 			}
@@ -308,6 +308,15 @@ func (s *Server) prepare(ctx context.Context) error {
 		busy[i] = t.ID
 	}
 	return s.runs.Recover(ctx, busy)
+}
+
+// awaitGate returns when the Python parts that are not graphs are loaded, or ctx has ended; only what keeps them from loading is an error.
+func (s *Server) awaitGate(ctx context.Context) error {
+	err := s.gate.Ready(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 func notCanceled(err error) error {

@@ -42,7 +42,7 @@ func TestAnswersOfStatelessRunsAtShutdown(t *testing.T) {
 			}
 			settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: all, Lookup: func(string) (string, bool) { return "", false }})
 			require.NoError(t, err)
-			srv, err := New(Config{Settings: settings})
+			srv, err := New(t.Context(), Config{Settings: settings})
 			require.NoError(t, err)
 			require.NoError(t, srv.Register("slow", "", g))
 			ctx, stop := context.WithCancel(context.Background())

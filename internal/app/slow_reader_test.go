@@ -64,7 +64,7 @@ func checkSlowReaders(t *testing.T, flags map[string]string) {
 	flags["port"] = "0"
 	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 	require.NoError(t, err)
-	srv, err := New(Config{Settings: settings})
+	srv, err := New(t.Context(), Config{Settings: settings})
 	require.NoError(t, err)
 	const streams, waits, events = 6, 6, 50_000
 	graphs := floods{said: make(chan struct{}, streams+waits)}

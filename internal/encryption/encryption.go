@@ -195,3 +195,9 @@ type Handlers interface {
 	// Close ends the handlers.
 	Close() error
 }
+
+// Configured says what a configuration encrypts with.
+type Configured struct {
+	Keys     [][]byte // of LANGGRAPH_AES_KEY, the current one first
+	Handlers bool     // handlers of encryption.path encrypt the keys of the content
+}

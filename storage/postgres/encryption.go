@@ -24,8 +24,8 @@ func (s *Store) useKeys(ctx context.Context, opts Options) (*seal.Keyring, error
 	}
 	// Servers that start at the same moment may each have another note: the first one counts, and the others check their keys against it.
 	for range notesAtOnce {
-		known := ""
-		if err := s.pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", seal.MetaKey).Scan(&known); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		known, err := keyNote(ctx, s.pool)
+		if err != nil {
 			return nil, err
 		}
 		note, err := keys.Check(ctx, known)
@@ -61,13 +61,44 @@ type keyTable struct{ store *Store }
 func (t keyTable) Rows(ctx context.Context, from, below string, fn func(key, value string) error) error {
 	ctx, cancel := t.store.patient(ctx)
 	defer cancel()
-	found, err := t.store.metaPool.Query(ctx, `SELECT key, value FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2 ORDER BY key COLLATE "C"`, from, below)
+	return classify(keyRows(ctx, t.store.metaPool, from, below, fn))
+}
+
+// asker is a connection or a pool of them.
+type asker interface {
+	Query(ctx context.Context, text string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
+}
+
+func keyRows(ctx context.Context, db asker, from, below string, fn func(key, value string) error) error {
+	found, err := db.Query(ctx, `SELECT key, value FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2 ORDER BY key COLLATE "C"`, from, below)
 	if err != nil {
-		return classify(err)
+		return err
 	}
 	var key, value string
 	_, err = pgx.ForEachRow(found, []any{&key, &value}, func() error { return fn(key, value) })
-	return classify(err)
+	return err
+}
+
+// keyNote returns what a database says about the key it is encrypted with; "" if it is not encrypted.
+func keyNote(ctx context.Context, db asker) (known string, err error) {
+	if err = db.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", seal.MetaKey).Scan(&known); errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return known, err
+}
+
+// inspected is the table meta of a database that is only read.
+type inspected struct{ conn *pgx.Conn }
+
+// Put implements seal.Table.
+func (inspected) Put(context.Context, map[string]string, bool) error { return errOnlyRead }
+
+var errOnlyRead = errors.New("the database is only read")
+
+// Rows implements seal.Table.
+func (t inspected) Rows(ctx context.Context, from, below string, fn func(key, value string) error) error {
+	return keyRows(ctx, t.conn, from, below, fn)
 }
 
 // UseHandlers makes what handlers have encrypted readable. It does not keep them.

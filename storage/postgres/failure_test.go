@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/logtest"
 	"understudy/internal/metricstest"
@@ -173,7 +174,7 @@ func TestPingOfADatabaseThatRefuses(t *testing.T) {
 						isUnavailable(t, err, c.text)
 					}
 				}
-				in, err := Inspect(t.Context(), Options{URL: address})
+				in, err := Inspect(t.Context(), Options{URL: address}, encryption.Configured{})
 				require.NoError(t, err)
 				require.Equal(t, !c.written, in.Refused != "", "what a write alone can notice is not simulated for others: %s", in.Refused)
 				run(c.accept)

@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
+	"understudy/storage/internal/seal"
 )
 
 // Inspection is what Inspect finds in a database.
@@ -21,13 +23,15 @@ type Inspection struct {
 	// is how many are available.
 	Connections int
 	Room        Room
+	// Locked is why the database does not open with the configured encryption; nil: it does, as far as that shows without handlers.
+	Locked error
 	// Refused is why the database would save nothing, because it is read-only or its disk is full, and Fix what ends that. "": neither.
 	Refused, Fix string
 }
 
 // Inspect examines a database without changing it, also while servers use it. A database of
 // LangGraph Server is an error.
-func Inspect(ctx context.Context, opts Options) (in Inspection, err error) {
+func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Inspection, err error) {
 	config, err := configure(&opts)
 	if err != nil {
 		return in, err
@@ -45,6 +49,12 @@ func Inspect(ctx context.Context, opts Options) (in Inspection, err error) {
 	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database()), to_regclass('understudy_migrations') IS NOT NULL").Scan(&in.Size, &found)
 	if err == nil && found {
 		err = conn.QueryRow(ctx, "SELECT coalesce(max(number), 0) FROM understudy_migrations").Scan(&in.Schema)
+	}
+	if err == nil && in.Schema > 0 {
+		var known string
+		if known, err = keyNote(ctx, conn); err == nil {
+			in.Locked = seal.Fits(ctx, c, known, inspected{conn})
+		}
 	}
 	if err == nil {
 		in.Room, err = room(ctx, conn)

@@ -18,6 +18,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/postgrestest"
 	"understudy/run"
@@ -307,7 +308,7 @@ func TestInstancesStartAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	in, err := Inspect(t.Context(), Options{URL: address})
+	in, err := Inspect(t.Context(), Options{URL: address}, encryption.Configured{})
 	require.NoError(t, err)
 	require.Equal(t, len(migrations()), in.Schema)
 	require.Positive(t, in.Size)
@@ -322,7 +323,7 @@ func TestDatabaseOfLangGraphServerIsRefused(t *testing.T) {
 	execAll(t, connect(t, address), "CREATE TABLE assistant (); CREATE TABLE thread (); CREATE TABLE run ()")
 	_, err := Open(t.Context(), Options{URL: address})
 	require.ErrorContains(t, err, "understudy import")
-	_, err = Inspect(t.Context(), Options{URL: address})
+	_, err = Inspect(t.Context(), Options{URL: address}, encryption.Configured{})
 	require.ErrorContains(t, err, "LangGraph Server")
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/encryption"
 	"understudy/internal/postgrestest"
 )
 
@@ -31,7 +32,7 @@ func TestHardenedPublic(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
 	}
-	_, err := Inspect(t.Context(), Options{URL: role + "&search_path=mine"})
+	_, err := Inspect(t.Context(), Options{URL: role + "&search_path=mine"}, encryption.Configured{})
 	require.NoError(t, err)
 
 	var schema string
@@ -92,7 +93,7 @@ func TestRoom(t *testing.T) {
 		return log.String()
 	}
 	require.Contains(t, said(4), "this server opens up to 5 connections, and Postgres allows 4. Lower --database-connections")
-	in, err := Inspect(t.Context(), Options{URL: role, Connections: 4})
+	in, err := Inspect(t.Context(), Options{URL: role, Connections: 4}, encryption.Configured{})
 	require.NoError(t, err)
 	require.Equal(t, 4, in.Room.Allowed)
 	require.Contains(t, in.Room.Short(in.Connections), "allows 4")

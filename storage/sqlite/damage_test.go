@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/thread"
@@ -85,7 +86,7 @@ func TestUnusableDatabases(t *testing.T) {
 			require.NoError(t, tt.spoil(path))
 			_, err = Open(t.Context(), Options{Dir: dir})
 			require.ErrorContains(t, err, tt.want)
-			in, err := Inspect(t.Context(), dir)
+			in, err := Inspect(t.Context(), dir, encryption.Configured{})
 			require.ErrorContains(t, err, tt.want)
 			require.Empty(t, in.Damage)
 		})

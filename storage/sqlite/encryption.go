@@ -20,11 +20,8 @@ func useKeys(ctx context.Context, conn *sqlite.Conn, opts Options) (*seal.Keyrin
 	if err != nil {
 		return nil, err
 	}
-	known := ""
-	if _, err := one(conn, "SELECT value FROM meta WHERE key = ?", func(s *sqlite.Stmt) error {
-		known = s.ColumnText(0)
-		return nil
-	}, seal.MetaKey); err != nil {
+	known, err := keyNote(conn)
+	if err != nil {
 		return nil, err
 	}
 	note, err := keys.Check(ctx, known)
@@ -35,6 +32,15 @@ func useKeys(ctx context.Context, conn *sqlite.Conn, opts Options) (*seal.Keyrin
 		opts.Logger.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there", "key", keys.ID())
 	}
 	return keys, exec(conn, "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", seal.MetaKey, note)
+}
+
+// keyNote returns what a database says about the key it is encrypted with; "" if it is not encrypted.
+func keyNote(conn *sqlite.Conn) (known string, err error) {
+	_, err = one(conn, "SELECT value FROM meta WHERE key = ?", func(s *sqlite.Stmt) error {
+		known = s.ColumnText(0)
+		return nil
+	}, seal.MetaKey)
+	return known, err
 }
 
 // keyTable implements seal.Table: with a connection while the database is opened, then with the store.

@@ -13,7 +13,9 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"understudy/internal/encryption"
 	"understudy/internal/flock"
+	"understudy/storage/internal/seal"
 )
 
 // Inspection is what Inspect finds in a data folder.
@@ -25,6 +27,8 @@ type Inspection struct {
 	// Schema is the number of the last migration of the database, Known that of this version. A
 	// larger Schema cannot be opened.
 	Schema, Known int
+	// Locked is why the database does not open with the configured encryption; nil: it does, as far as that shows without handlers.
+	Locked error
 	// Damage has the lines of SQLite's quick_check, or why the file cannot be read; nil if it is
 	// intact.
 	Damage []string
@@ -32,7 +36,7 @@ type Inspection struct {
 
 // Inspect examines a data folder without changing it, also while a server uses it. A missing
 // folder is empty. The check reads the whole database: if ctx ends before, the error says so.
-func Inspect(ctx context.Context, dir string) (Inspection, error) {
+func Inspect(ctx context.Context, dir string, c encryption.Configured) (Inspection, error) {
 	in := Inspection{Known: len(migrations())}
 	var err error
 	if in.Holder, err = heldBy(dir); err != nil {
@@ -73,6 +77,12 @@ func Inspect(ctx context.Context, dir string) (Inspection, error) {
 			in.Schema = s.ColumnInt(0)
 			return nil
 		})
+	}
+	if err == nil && in.Schema >= 3 { // else there is no table meta
+		var known string
+		if known, err = keyNote(conn); err == nil {
+			in.Locked = seal.Fits(ctx, c, known, keyTable{conn: conn})
+		}
 	}
 	switch {
 	case ctx.Err() != nil:

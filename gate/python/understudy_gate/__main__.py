@@ -10,7 +10,7 @@ import sys
 import traceback
 from typing import Any
 
-from . import codec, fatal, threads, wire as w
+from . import codec, fatal, slow, threads, wire as w
 from .loading import Loader
 
 CONFIG = "UNDERSTUDY_WORKER"
@@ -60,12 +60,14 @@ async def serve(sock: socket.socket, options: dict[str, Any]) -> None:
     gate = Gate(loop)
     _, gate.wire = await loop.create_connection(lambda: w.Wire(gate.on_frame), sock=sock)
     hello: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3]))}
+    watch = slow.Watch(loop, options["dir"], options["slow"], lambda: gate.loading)
     try:
         await gate.load(options, hello)
     except BaseException as exc:
         hello["problem"] = {
             "part": gate.loading, "type": type(exc).__name__, "message": str(exc)[:4096], "trace": "".join(traceback.format_exception(exc))[-32768:],
         }
+    watch.stop()
     gc.collect()
     gc.freeze()
     gate.wire.send(w.HELLO, 0, codec.dumps(hello))

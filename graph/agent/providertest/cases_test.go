@@ -67,7 +67,7 @@ func TestCases(t *testing.T) {
 		Flags: map[string]string{"port": "0", "data": t.TempDir()}, Lookup: func(string) (string, bool) { return "", false },
 	})
 	require.NoError(t, err)
-	srv, err := app.New(app.Config{Settings: settings, Log: slog.New(slog.NewTextHandler(log, nil))})
+	srv, err := app.New(t.Context(), app.Config{Settings: settings, Log: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -107,7 +107,7 @@ func with(t *testing.T, data string, inGo bool, fn func(client)) {
 		Mode: config.Dev, File: file, Flags: map[string]string{"port": "0", "data": data, "python": pythonPath(), "workers": "1"},
 	})
 	require.NoError(t, err)
-	srv, err := app.New(app.Config{Settings: settings})
+	srv, err := app.New(t.Context(), app.Config{Settings: settings})
 	require.NoError(t, err)
 	if inGo {
 		require.NoError(t, srv.Register("interop", "", interop(t)))

@@ -443,7 +443,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	done := d.slow("checking the database in "+cfg.Data, time.Minute)
-	in, err := sqlite.Inspect(ctx, cfg.Data)
+	in, err := sqlite.Inspect(ctx, cfg.Data, configured(cfg))
 	done()
 	if in.Holder != "" {
 		d.say("data", Warning, fmt.Sprintf("a server is using the data folder (%s)", in.Holder), "stop it before you start another, or give the other one a folder of its own with "+setting)
@@ -466,6 +466,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 		d.say("data", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
 			"use that version, or a backup from before")
 	default:
+		d.locked(cfg, in.Locked)
 		text := fmt.Sprintf("the database (%s, schema %d of %d) is intact", megabytes(in.Size), in.Schema, in.Known)
 		if in.Schema < in.Known {
 			text += "; the next start migrates it"

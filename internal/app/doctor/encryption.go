@@ -4,9 +4,26 @@ import (
 	"fmt"
 
 	"understudy/internal/config"
+	"understudy/internal/encryption"
 )
 
-// encryption reports whether what is written is encrypted. With which key the database is, only a start can compare.
+// configured returns what a configuration encrypts with.
+func configured(cfg *config.Config) encryption.Configured {
+	return encryption.Configured{Keys: cfg.Keys, Handlers: cfg.Encrypts()}
+}
+
+// locked reports that a server would not start, because the database is encrypted otherwise than the configuration says.
+func (d *doctor) locked(cfg *config.Config, why error) {
+	switch {
+	case why == nil:
+	case cfg.IgnoreAuth && cfg.Encryption.IsSet():
+		d.say("encryption", Problem, why.Error(), "leave out --ignore-auth, which ignores encryption.path too")
+	default:
+		d.say("encryption", Problem, why.Error(), "")
+	}
+}
+
+// encryption reports whether what is written is encrypted. Whether the database fits is found with it.
 func (d *doctor) encryption(cfg *config.Config) {
 	switch {
 	case cfg.Encrypts():

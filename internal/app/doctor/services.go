@@ -23,7 +23,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	done := d.slow("waiting for database "+cfg.DatabasePlace(), time.Minute)
-	in, err := postgres.Inspect(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: cfg.DatabaseConnections})
+	in, err := postgres.Inspect(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: cfg.DatabaseConnections}, configured(cfg))
 	done()
 	switch {
 	case err != nil:
@@ -48,6 +48,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		d.say("database", Fine, "no tables of this program yet; the first start creates them", "")
 		return
 	}
+	d.locked(cfg, in.Locked)
 	text := fmt.Sprintf("the database (%s, schema %d of %d) answers", megabytes(in.Size), in.Schema, in.Known)
 	if in.Schema < in.Known {
 		text += "; the next start migrates it"

@@ -1,0 +1,101 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lineWith is a log that notices a line that has all texts.
+type lineWith struct {
+	texts []string
+	found chan struct{} // has room for one
+}
+
+func (l lineWith) Write(b []byte) (int, error) {
+	for _, text := range l.texts {
+		if !bytes.Contains(b, []byte(text)) {
+			return len(b), nil
+		}
+	}
+	select {
+	case l.found <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+// A part that does not finish loading is named within three seconds, with the line where it waits, and the end of the context ends the process.
+func TestLoadingThatHangs(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("testdata/slow.py")
+	require.NoError(t, err)
+	lineOf := func(mark string) string {
+		before, _, found := strings.Cut(string(source), mark)
+		require.True(t, found)
+		return ":" + strconv.Itoa(1+strings.Count(before, "\n"))
+	}
+	for name, c := range map[string]struct {
+		hangs string
+		set   func(*Options)
+		want  []string
+	}{
+		"auth":       {"import", func(o *Options) { o.Auth = "./slow.py:auth" }, []string{"part=auth.path", "names=./slow.py:auth", lineOf("# HERE")}},
+		"embed":      {"import", func(o *Options) { o.Embed = "./slow.py:embed" }, []string{"part=store.index.embed", lineOf("# HERE")}},
+		"app":        {"import", func(o *Options) { o.App = "./slow.py:app" }, []string{"part=http.app", lineOf("# HERE")}},
+		"lifespan":   {"startup", func(o *Options) { o.App = "./slow.py:app" }, []string{"part=http.app", lineOf("# ALSO HERE")}},
+		"encryption": {"import", func(o *Options) { o.Encryption = "./slow.py:encryption" }, []string{"part=encryption.path", lineOf("# HERE")}},
+		"lock": {"lock", func(o *Options) { o.Auth, o.App = "./slow.py:auth", "./slow.py:app" }, []string{
+			`parts="auth.path ./slow.py:auth, http.app ./slow.py:app"`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			c.set(&o)
+			o.Env = append(o.Env, "HANGS="+c.hangs)
+			said := lineWith{append(c.want, "takes long to load", "Ctrl-C stops the server"), make(chan struct{}, 1)}
+			o.Logger = slog.New(slog.NewTextHandler(said, nil))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				if o.Encryption != "" {
+					_, err := StartEncryption(ctx, o)
+					ended <- err
+					return
+				}
+				ended <- New(o).Run(ctx)
+			}()
+			select {
+			case <-said.found:
+			case err := <-ended:
+				require.FailNow(t, "it ended", "%v", err)
+			}
+			cancel()
+			err := <-ended
+			if o.Encryption != "" {
+				require.ErrorIs(t, err, context.Canceled)
+			} else {
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// When the time for loading is over, the error says where it was spent.
+func TestLoadingThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	p := New(Options{Auth: "./auth.py:auth", App: "./app.py:app"}).newProcess()
+	require.False(t, p.loads([]byte("a line of a handler\n")))
+	require.True(t, p.loads([]byte("\x1eunderstudy is loading {\"part\":\"auth\",\"place\":\"/srv/auth.py:7\"}\n")))
+	p.kill("it did not load within 2m0s")
+	p.conclude(nil)
+	require.Equal(t, &StartError{Part: "auth.path", Spec: "./auth.py:auth", Reason: "it did not load within 2m0s", Place: "/srv/auth.py:7", Fix: fixLoading}, p.startErr)
+}
