@@ -41,7 +41,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		r.Fix = s.astray(c.Path())
 	}
 	if worth {
-		s.Log.Error("request failed", "request_id", r.ID, "method", c.Method(), "route", r.Route, "error", err)
+		s.Failures.Add("request failed", r, err)
 	}
 	if status >= http.StatusInternalServerError {
 		c.Set("X-Request-Id", r.ID) // to find the request in the log

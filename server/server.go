@@ -97,6 +97,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	connections := connection.NewEnding(withDoors(framing.RefuseTLS(connection.NewPatient(ln, s.Log), s.Log), s.doors))
 	ln = connections
 	defer s.Lingering.Close()
+	defer s.Failures.Flush()
 	done := make(chan error, 1)
 	go func() { done <- s.app.Listener(ln) }()
 	select {

@@ -172,7 +172,7 @@ func (k *socket) farewell(err error) *web.CloseError {
 		_ = k.Text(compat.AppendCommandErrorSeen(nil, &compat.Command{}, refused, k.sent))
 		return &web.CloseError{Code: web.StatusTryAgainLater, Text: "interrupted; reconnect with since " + at}
 	case !errors.Is(err, web.ErrPanic):
-		k.Transport.Log.Error("stream failed", "request_id", k.req.ID, "route", k.req.Route, "error", err)
+		k.Transport.Failures.Add("stream failed", k.req, err)
 	}
 	return &web.CloseError{Code: ws.StatusInternalServerError, Text: "Internal Server Error"}
 }
@@ -234,7 +234,7 @@ func (k *socket) refusal(err error) *compat.CommandError {
 	}
 	status, text, worth := web.Explain(err)
 	if worth && k.ctx.Err() == nil {
-		k.Transport.Log.Error("command failed", "request_id", k.req.ID, "route", k.req.Route, "error", err)
+		k.Transport.Failures.Add("command failed", k.req, err)
 	}
 	return &compat.CommandError{Code: compat.UnknownError, Message: strconv.Itoa(status) + ": " + text}
 }

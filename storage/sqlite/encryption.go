@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"understudy/internal/encryption"
+	"understudy/internal/fault"
 	"understudy/storage/internal/seal"
 )
 
@@ -114,6 +117,9 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 		err = s.hideNames(ctx)
 	}
 	path := s.path
+	if fault.Is(err, fault.Unavailable) && s.disk.full.Load() {
+		err = fmt.Errorf("%w. %d values were encrypted so far, and nothing is lost: %s. Make room, and run the same command again", err, changed, roomFor(path, opts.Dir))
+	}
 	if err = errors.Join(err, s.Close()); err != nil || opts.Dir == InMemory {
 		return changed, err
 	}
@@ -128,12 +134,82 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 		return changed, classify(err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
+	return changed, vacuum(conn, path, opts.Dir)
+}
+
+// vacuum writes the database anew, without the pages and the log that still have former content. It does not begin without the room for it, because a full disk is a
+// fault of other programs too.
+func vacuum(conn *sqlite.Conn, path, dir string) error {
+	var need int64
+	if _, err := one(conn, "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size", func(s *sqlite.Stmt) error {
+		need = s.ColumnInt64(0)
+		return nil
+	}); err != nil {
+		return err
+	}
+	need += need/100 + 1<<20 // heads of the log's pages, and its index
+	if short := shortOf(dir, tempFolder(), need, freeBytes); short != "" {
+		return errNoRoom(short, nil)
+	}
 	for _, statement := range []string{"VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
-		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
-			return changed, fmt.Errorf("%s: %w", statement, classify(err))
+		err := sqlitex.ExecuteTransient(conn, statement, nil)
+		switch {
+		case err != nil && isFull(err): // something else has taken the room meanwhile
+			return errNoRoom(roomFor(path, dir), err)
+		case err != nil:
+			return fmt.Errorf("%s: %w", statement, classify(err))
 		}
 	}
-	return changed, nil
+	return nil
+}
+
+// errNoRoom says that content is encrypted, and what was there before not yet removed.
+func errNoRoom(short string, cause error) error {
+	text := "all content is encrypted with the current key; what was there before is still in free parts of the file, because there is no room to write it anew: " + short +
+		". Make room, or name a folder on another disk with SQLITE_TMPDIR, and run the same command again: nothing is lost"
+	if cause == nil {
+		return fault.New(fault.Unavailable, text)
+	}
+	return fault.Wrap(fault.Unavailable, text, cause)
+}
+
+// shortOf returns what is missing so that a folder and the one of temporary files can take need bytes each; "" if nothing is, or free does not know.
+func shortOf(dir, temp string, need int64, free func(string) (bytes int64, disk uint64, known bool)) string {
+	has, disk, known := free(dir)
+	hasTemp, tempDisk, tempKnown := free(temp)
+	switch {
+	case known && tempKnown && disk == tempDisk && has < 2*need:
+		return fmt.Sprintf("that needs %s on the disk of %s, which has %s", megabytes(2*need), dir, megabytes(has))
+	case known && has < need:
+		return fmt.Sprintf("that needs %s on the disk of %s, which has %s", megabytes(need), dir, megabytes(has))
+	case tempKnown && hasTemp < need:
+		return fmt.Sprintf("that needs %s for temporary files on the disk of %s, which has %s", megabytes(need), temp, megabytes(hasTemp))
+	}
+	return ""
+}
+
+// roomFor says how much room encrypting a database takes at most.
+func roomFor(path, dir string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "it needs twice the size of the database"
+	}
+	return fmt.Sprintf("it needs up to %s on the disk of %s, and as much for temporary files on that of %s", megabytes(info.Size()+info.Size()/100+1<<20), dir, tempFolder())
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// tempFolder is where SQLite makes its temporary files.
+func tempFolder() string {
+	if runtime.GOOS == "windows" {
+		return os.TempDir()
+	}
+	for _, dir := range []string{os.Getenv("SQLITE_TMPDIR"), os.Getenv("TMPDIR"), "/var/tmp", "/usr/tmp", "/tmp"} {
+		if info, err := os.Stat(dir); dir != "" && err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	return "."
 }
 
 // Encrypts implements relational.Writer.
@@ -201,9 +277,10 @@ func (s *Store) encrypt(ctx context.Context) (changed int, err error) {
 				}
 				return err
 			})
-			if changed += n; err != nil {
+			if err != nil {
 				return changed, fmt.Errorf("encrypt %s.%s: %w", c.table, c.column, err)
 			}
+			changed += n
 		}
 	}
 	return changed, nil

@@ -210,7 +210,7 @@ func (o *Open) send() (err error) {
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}
 		if err != nil && Ended(err) == "failed" && !errors.Is(err, ErrPanic) {
-			o.s.Log.Error("stream failed", "request_id", o.req.ID, "route", o.req.Route, "error", err)
+			o.s.Failures.Add("stream failed", o.req, err)
 		}
 	}()
 	life := o.s.Life(o.req)
@@ -357,7 +357,7 @@ func (o *Open) sendResult(ctx context.Context) error {
 			default:
 				status, text, worth := Explain(a.err)
 				if worth {
-					o.s.Log.Error("wait failed", "request_id", o.req.ID, "route", o.req.Route, "error", a.err)
+					o.s.Failures.Add("wait failed", o.req, a.err)
 				}
 				a.result = run.Result{Error: compat.HTTPError(status, text)}
 			}

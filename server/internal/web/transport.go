@@ -18,6 +18,7 @@ import (
 // of routes embed it next to those that they need.
 type Transport struct {
 	Log      *slog.Logger
+	Failures Failures
 	Metrics  *metrics
 	Encoders *compress.Pool
 	tracer   trace.Tracer // nil: no spans
@@ -62,7 +63,7 @@ type Config struct {
 // New returns a Transport. Its owner ends its contexts, and closes Lingering.
 func New(o Config) *Transport {
 	t := &Transport{
-		Log: o.Logger, Encoders: compress.NewPool(encodersAtOnce), tracer: o.Tracer, Audit: o.Audit, logReasons: o.LogReasons,
+		Log: o.Logger, Failures: Failures{Log: o.Logger}, Encoders: compress.NewPool(encodersAtOnce), tracer: o.Tracer, Audit: o.Audit, logReasons: o.LogReasons,
 		MaxBody: o.MaxBody, Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, WriteTimeout: o.WriteTimeout,
 	}
 	t.Outlets.WriteTimeout = o.WriteTimeout
