@@ -101,6 +101,27 @@ for (const [framework, transport] of [["react", "sse"], ["react", "websocket"], 
     assert.equal(await chat.page.$("#question"), null);
   });
 
+  if (framework === "react") { // the page of the other has no such buttons
+    visit("edit and regenerate make branches", { assistant: "agent", history: "100" }, async (chat) => {
+      await chat.say("say 1", conversation(1));
+      await chat.say("say 2", conversation(1, 2));
+      await chat.edit(2, "say 5");
+      await chat.expect(conversation(1, 5));
+      const answers = () => chat.page.$$eval('li[data-kind="ai"]', (list) => list.map((li) => li.dataset.id));
+      const before = await answers();
+      await chat.press(3, "Again");
+      await eventually(async () => assert.notEqual((await answers())[1], before[1]));
+      await chat.expect(conversation(1, 5));
+      assert.equal((await answers())[0], before[0]);
+      await chat.reload();
+      await chat.expect(conversation(1, 5));
+      // What the branches left is still in the history.
+      const states = await (await fetch(`${BASE_URL}/threads/${chat.threadId}/history`, { method: "POST", headers: { "content-type": "application/json" }, body: '{"limit": 100}' })).json();
+      const said = new Set(states.map(({ values }) => values.messages?.map(({ content }) => (typeof content === "string" ? content : content.map((block) => block.text).join(""))).join("|")));
+      assert.ok(said.has(["say 1", words(1), "say 2", words(2)].join("|")));
+    });
+  }
+
   visit("an error of a graph", { assistant: "failing" }, async (chat) => {
     await chat.type('{"kind": "value"}');
     await eventually(async () => assert.match(await chat.page.textContent("[role=alert]"), /boom: node failed/));
@@ -123,6 +144,20 @@ for (const [framework, transport] of [["react", "sse"], ["react", "websocket"], 
     await chat.expect(whole);
     assert.deepEqual(await chat.shown(), live);
   });
+
+  if (framework === "react") {
+    visit("summarization: a branch after it has the whole conversation", { assistant: "summarizing", history: "100" }, async (chat) => {
+      const turns = [1, 2, 3, 4];
+      for (const n of turns) await chat.say(`say ${n}`, conversation(...turns.slice(0, n)));
+      assert.equal(await chat.markers(), 1);
+      await chat.edit(6, "say 9");
+      await chat.expect(conversation(1, 2, 3, 9));
+      assert.equal(await chat.markers(), 1);
+      await chat.reload();
+      await chat.expect(conversation(1, 2, 3, 9));
+      assert.equal(await chat.markers(), 1);
+    });
+  }
 
   visit("summarization: a reload while it goes on", { assistant: "summarizing" }, async (chat) => {
     for (const n of [1, 2, 3]) await chat.say(`say ${n}`, conversation(...[1, 2, 3].slice(0, n)));
