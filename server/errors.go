@@ -23,13 +23,19 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	}
 	if a := web.Answerer(nil); errors.As(err, &a) {
 		status, header, body := a.Answer()
-		web.Of(c).Reason = web.Bounded(web.PlainReason(body), web.MaxReason)
+		reason := web.PlainReason(body)
+		web.Of(c).Reason = web.Bounded(reason, web.MaxReason)
 		if r := (*access.Refusal)(nil); errors.As(err, &r) && r.Close {
 			c.Context().SetConnectionClose()
 		}
 		for name, values := range header {
 			for _, v := range values {
 				c.Response().Header.Add(name, v)
+			}
+		}
+		if status >= http.StatusBadRequest && reason != "" { // what refuses a request knows no APIs
+			if status, body := s.failOpenAI(c, status, reason, err); body != nil {
+				return web.SendJSON(c.Status(status), body)
 			}
 		}
 		c.Status(status).Response().SetBodyRaw(body)

@@ -14,12 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/access"
 	"understudy/assistant"
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server/internal/web"
 	"understudy/server/openai"
@@ -269,6 +271,39 @@ func TestDisableOpenAI(t *testing.T) {
 		res, body := w.ask(t, "GET", path, "")
 		require.Equal(t, 404, res.StatusCode)
 		require.True(t, gjson.Get(body, key).Exists(), body)
+	}
+}
+
+// refusing refuses all requests.
+type refusing access.Refusal
+
+func (r refusing) Authenticate(context.Context, *access.Request) (*access.Actor, error) {
+	refusal := access.Refusal(r)
+	return nil, &refusal
+}
+
+// SDKs show people the message of an error in OpenAI's form, and nothing of others: so who refuses a request does not matter.
+func TestRefusalsHaveOpenAIsForm(t *testing.T) {
+	t.Parallel()
+	header := http.Header{"Retry-After": {"7"}}
+	for _, tt := range []struct {
+		refusal access.Refusal
+		want    string
+	}{
+		{access.Refusal{Status: 401, Detail: jsonobj.Quote("no key"), Header: header}, `{"error":{"message":"no key","type":"authentication_error","param":null,"code":null}}`},
+		{access.Refusal{Status: 429, Detail: jsonobj.Quote("too many"), Header: header}, `{"error":{"message":"too many","type":"rate_limit_error","param":null,"code":null}}`},
+		{access.Refusal{Status: 403, Plain: "go away", Header: header}, `{"error":{"message":"go away","type":"permission_error","param":null,"code":null}}`},
+	} {
+		w := openaiWorld(t, nil, func(o *Options) { o.Authenticator = refusing(tt.refusal) })
+		for _, path := range []string{"/v1/models", "/v1/responses/x"} {
+			res, body := w.ask(t, "GET", path, "")
+			require.Equal(t, tt.refusal.Status, res.StatusCode)
+			require.Equal(t, tt.want, body)
+			require.Equal(t, "7", res.Header.Get("Retry-After"))
+			require.Equal(t, "application/json", res.Header.Get("Content-Type"))
+		}
+		_, body := w.ask(t, "GET", "/threads/"+string(someThread), "")
+		require.False(t, gjson.Get(body, "error").Exists(), body)
 	}
 }
 
