@@ -93,3 +93,27 @@ func TestTokenBudgetOfARun(t *testing.T) {
 	_, _, err := setup(t, plain+"token_budget: {enabled: true, warn_threshold: 0.9, hard_stop_threshold: 0.5}\n").converse(t, "t", "hi", `{}`)
 	require.Error(t, err)
 }
+
+// A tool that keeps failing is blocked for the rest of a run; refusals of guards are no failures of it, and the next run begins anew.
+func TestToolProgressOfARun(t *testing.T) {
+	t.Parallel()
+	call := func(name, args string) scripted.ToolCall {
+		return scripted.ToolCall{Name: name, Args: json.RawMessage(args)}
+	}
+	const wrong = `{"path":"/mnt/user-data/workspace/x","description":"d","pattern":"["}`
+	w := setup(t, plain+"loop_detection: {enabled: false}\ntool_progress: {enabled: true, stagnation_threshold: 1, warn_escalation_count: 1}\n",
+		scripted.Answer{When: "^go$", From: "human", ToolCalls: []scripted.ToolCall{call("read_file", wrong)}},
+		scripted.Answer{When: "File not found", From: "tool", Content: "given up"})
+	for _, run := range []id.Run{"r1", "r2"} {
+		w.run = run
+		v, _, err := w.converse(t, "t", "go", `{}`)
+		require.NoError(t, err)
+		about := v.Get("messages|@reverse|1.additional_kwargs.deerflow_tool_meta")
+		require.Equal(t, "not_found", about.Get("error_type").Str, v.Raw)
+		require.Contains(t, w.last(), "[PROGRESS HINT]")
+		require.NotContains(t, v.Raw, "[PROGRESS HINT]")
+		require.False(t, v.Get("tool_progress").Exists())
+	}
+	_, _, err := setup(t, plain+"tool_progress: {enabled: true, stagnation_threshold: 0}\n").converse(t, "t", "hi", `{}`)
+	require.Error(t, err)
+}

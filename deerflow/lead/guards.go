@@ -54,6 +54,13 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 	if s.ReadBeforeWrite.Enabled && g.o.Tools.Sandbox != nil {
 		list = append(list, readBeforeWrite(g.newToolbox(s).open))
 	}
+	if p := s.ToolProgress; p.Enabled {
+		m, err := middleware.ToolProgress(middleware.ProgressOptions{Warn: p.Warn, Block: p.Block, Quiet: !p.Inject, Similar: p.Similar, Words: p.Words, Exempt: p.Exempt})
+		if err != nil {
+			return nil, fmt.Errorf("config.yaml: %w", err)
+		}
+		list = append(list, m)
+	}
 	return list, nil
 }
 

@@ -47,6 +47,7 @@ type Settings struct {
 
 	SafetyFinishReason SafetyFinishReason `yaml:"safety_finish_reason"`
 	TokenBudget        TokenBudget        `yaml:"token_budget"`
+	ToolProgress       ToolProgress       `yaml:"tool_progress"`
 
 	CircuitBreaker    CircuitBreaker `yaml:"circuit_breaker"`
 	Subagents         Subagents      `yaml:"subagents"`
@@ -212,6 +213,17 @@ type SafetyDetector struct {
 	} `yaml:"config"`
 }
 
+// ToolProgress says when a tool makes no progress.
+type ToolProgress struct {
+	Enabled bool     `yaml:"enabled"`
+	Warn    int      `yaml:"stagnation_threshold"`  // problems in a row before a warning
+	Block   int      `yaml:"warn_escalation_count"` // further ones before the tool is blocked
+	Inject  bool     `yaml:"inject_assessment"`     // the model is warned
+	Similar float64  `yaml:"jaccard_similarity_threshold"`
+	Words   int      `yaml:"min_word_count_for_similarity"`
+	Exempt  []string `yaml:"exempt_tools"` // nil: those of the conversation
+}
+
 // TokenBudget limits the tokens of a run. 0: no limit.
 type TokenBudget struct {
 	Enabled bool    `yaml:"enabled"`
@@ -339,6 +351,7 @@ func defaults() Settings {
 	s.Guardrails.FailClosed = true
 	s.ToolOutput = ToolOutput{Enabled: true, Limit: 12_000, Head: 2_000, Tail: 1_000, Exempt: []string{"read_file"}}
 	s.SafetyFinishReason.Enabled = true
+	s.ToolProgress = ToolProgress{Warn: 3, Block: 2, Inject: true, Similar: 0.8, Words: 10}
 	s.TokenBudget = TokenBudget{Total: 200_000, Warn: 0.8, Stop: 1}
 	s.CircuitBreaker = CircuitBreaker{Failures: 5, Recovery: 60}
 	s.Summarization = Summarization{

@@ -49,6 +49,7 @@ type AgentMiddleware struct {
 	ToolOutput    *middleware.ToolOutputOptions
 	Loops         *middleware.LoopOptions
 	Budget        *middleware.BudgetOptions
+	Progress      *middleware.ProgressOptions
 	Foreign       []string // tools whose results strangers write, of tool_result_sanitization
 	Sandbox       *AgentSandbox
 	Skills        string // absolute path of their folder
@@ -465,6 +466,8 @@ func (f *file) middleware(a *Agent, v value, key string) {
 			mw.Loops = f.loops(m.value, at)
 		case "token_budget":
 			mw.Budget = f.budget(m.value, at)
+		case "tool_progress":
+			mw.Progress = f.progress(m.value, at)
 		case "tool_result_sanitization":
 			f.switched(m.value, at, map[string]func(value, string){"tools": f.setTexts(&mw.Foreign, "search_tickets")})
 		case "sandbox":
@@ -491,7 +494,7 @@ func (f *file) middleware(a *Agent, v value, key string) {
 
 // place has middleware that works in one place only, wherever the file has it: outside of what adds to messages of people, next to the tools, or next to the model.
 var place = map[string]int{
-	"input_sanitization": -1, "tool_result_sanitization": 1, "read_before_write": 2, "token_budget": 3, "terminal_response": 4, "model_length": 5, "safety_finish_reason": 6,
+	"input_sanitization": -1, "tool_result_sanitization": 1, "read_before_write": 2, "tool_progress": 3, "token_budget": 4, "terminal_response": 5, "model_length": 6, "safety_finish_reason": 7,
 }
 
 var (
@@ -499,7 +502,7 @@ var (
 		"summarization", "human_in_the_loop", "title", "tool_errors", "repair_tool_calls", "model_call_limit", "tool_call_limit",
 		"model_errors", "guardrails", "tool_output", "loop_detection", "todos", "date", "token_usage", "clarification", "tool_search",
 		"sandbox", "uploads", "view_image", "skills", "memory", "subagents", "input_sanitization", "tool_result_sanitization", "read_before_write",
-		"token_budget", "terminal_response", "model_length", "safety_finish_reason",
+		"tool_progress", "token_budget", "terminal_response", "model_length", "safety_finish_reason",
 	}
 	middlewareKeys = func() map[string]func(value, string) {
 		keys := map[string]func(value, string){}

@@ -100,6 +100,20 @@ func (f *file) budget(v value, key string) *middleware.BudgetOptions {
 	return o
 }
 
+// progress reads true, or {"warn"?, "block"?, "quiet"?, "similar"?, "words"?, "exempt"?}.
+func (f *file) progress(v value, key string) *middleware.ProgressOptions {
+	o := &middleware.ProgressOptions{Warn: 3, Block: 2, Similar: 0.8, Words: 10}
+	f.switched(v, key, map[string]func(value, string){
+		"warn":    f.setInt(&o.Warn, 1, 1000),
+		"block":   f.setInt(&o.Block, 1, 1000),
+		"quiet":   f.setBool(&o.Quiet),
+		"similar": func(v value, key string) { o.Similar = f.number(v, key, 0, 1) },
+		"words":   f.setInt(&o.Words, 0, 1_000_000),
+		"exempt":  f.setTexts(&o.Exempt, "search"),
+	})
+	return o
+}
+
 // warnFirst refuses a warning that would never come.
 func (f *file) warnFirst(l middleware.Frequency, v value, key string) {
 	if l.Hard > 0 && l.Warn > l.Hard {

@@ -3,6 +3,7 @@ package middleware
 import (
 	"bytes"
 	"context"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -64,8 +65,11 @@ func ToolResultSanitization(tools ...string) agent.Middleware {
 		Name: "ToolResultSanitizationMiddleware",
 		WrapToolCall: func(ctx context.Context, r agent.ToolRequest, next agent.ToolHandler) (agent.ToolResult, error) {
 			out, err := next(ctx, r)
-			if err != nil || !slices.Contains(tools, r.Call.Name) && (r.Tool == nil || !r.Tool.Remote) {
+			if !slices.Contains(tools, r.Call.Name) && (r.Tool == nil || !r.Tool.Remote) || errors.Is(err, pregel.ErrInterrupted) {
 				return out, err
+			}
+			if err != nil {
+				return out, cleanError{err}
 			}
 			return eachResult(out, func(m message.Message) message.Message {
 				m.Content = eachText(m.Content, harmless)
@@ -74,6 +78,12 @@ func ToolResultSanitization(tools ...string) agent.Middleware {
 		},
 	}
 }
+
+// cleanError is the error of a tool whose text strangers write: further out it becomes a result.
+type cleanError struct{ error }
+
+func (e cleanError) Error() string { return harmless(e.error.Error()) }
+func (e cleanError) Unwrap() error { return e.error }
 
 // eachResult changes the messages of a result, those of its commands included.
 func eachResult(r agent.ToolResult, change func(message.Message) message.Message) agent.ToolResult {

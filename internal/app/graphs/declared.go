@@ -371,6 +371,8 @@ func (d *declaration) guarding(m config.AgentMiddleware, parts *parts) (agent.Mi
 		return middleware.Loops(*m.Loops), nil
 	case m.Budget != nil:
 		return middleware.TokenBudget(*m.Budget)
+	case m.Progress != nil:
+		return middleware.ToolProgress(*m.Progress)
 	}
 	switch m.Kind {
 	case "todos":

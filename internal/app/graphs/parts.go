@@ -124,7 +124,7 @@ func (p *parts) output(o middleware.ToolOutputOptions) middleware.ToolOutputOpti
 }
 
 // shared is middleware that protects subagents as it does their agent.
-var shared = []string{"model_errors", "guardrails", "tool_output", "tool_errors", "loop_detection", "tool_result_sanitization", "read_before_write", "model_length", "safety_finish_reason"}
+var shared = []string{"model_errors", "guardrails", "tool_output", "tool_errors", "loop_detection", "tool_result_sanitization", "read_before_write", "tool_progress", "model_length", "safety_finish_reason"}
 
 // subagents makes the subagents of an agent whose other middleware is made. They have its tools, except those that a person has to approve, whom a subagent cannot ask.
 func (p *parts) subagents(c config.AgentSubagents, o agent.Options, made [][]agent.Middleware) ([]agent.Middleware, error) {
