@@ -22,7 +22,7 @@ type Store interface {
 	Write(ctx context.Context, fn func(Tx) error) error
 	checkpointer.Reader
 	CronReader
-	RecordReader
+	RecordStore
 
 	// Run returns a run; with an empty thread, of any thread. fault.NotFound when there is none.
 	Run(ctx context.Context, t id.Thread, r id.Run) (*Run, error)
@@ -67,8 +67,11 @@ type CronReader interface {
 	NextCron(ctx context.Context) (time.Time, error)
 }
 
-// RecordReader reads kept stream records.
-type RecordReader interface {
+// RecordStore keeps stream records of resumable runs.
+type RecordStore interface {
+	// KeepRecords stores records of threads, in one transaction. Offsets are set. Those of runs that are gone are left out; on a Shared store also those of
+	// an attempt that is not its run's any more, and those that are kept already.
+	KeepRecords(ctx context.Context, records map[id.Thread][]*bridge.Record) error
 	// Records returns kept stream records of a thread above an offset, in order.
 	Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error)
 	// RunRecords calls fn with the kept stream records of a run above an offset, in order. Of each only Offset, Event, Data and Summarizer are set,
@@ -177,10 +180,7 @@ type DeliveryTx interface {
 
 // RecordTx is the part of a Tx for kept stream records.
 type RecordTx interface {
-	// InsertRecords keeps stream records of resumable runs. Offsets are set. Those of runs that are gone are left out; on a Shared store also those of an
-	// attempt that is not its run's any more, and those that are kept already.
-	InsertRecords(t id.Thread, records []*bridge.Record) error
-	// RunRecords is RecordReader.RunRecords.
+	// RunRecords is RecordStore.RunRecords.
 	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)

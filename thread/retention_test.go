@@ -125,8 +125,10 @@ func grow(t testing.TB, r rows, to id.Thread, first, last int) {
 			if err := tx.PutWrites(p.Key, []checkpointer.Write{{TaskID: "t", Channel: "messages", Type: "msgpack", Data: []byte("w")}}); err != nil {
 				return err
 			}
-			return tx.InsertRecords(to, []*bridge.Record{{Offset: bridge.Offset{MS: int64(n)}, Run: id.Run("run of " + to), Event: "values", Data: []byte("{}")}})
+			return nil
 		}))
+		rec := &bridge.Record{Offset: bridge.Offset{MS: int64(n)}, Run: id.Run("run of " + to), Event: "values", Data: []byte("{}")}
+		require.NoError(t, r.Runs().KeepRecords(context.Background(), map[id.Thread][]*bridge.Record{to: {rec}}))
 	}
 }
 

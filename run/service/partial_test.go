@@ -443,7 +443,7 @@ func TestRecordsAreReadOutsideTransactions(t *testing.T) {
 						Data: []byte(`[{"type":"AIMessageChunk","id":"a2-1","content":"late"},{"langgraph_step":2,"langgraph_checkpoint_ns":"model:1"}]`),
 					}
 					if late == 1 {
-						require.NoError(t, w.rows.Runs().Write(t.Context(), func(tx run.Tx) error { return tx.InsertRecords(th, []*bridge.Record{rec}) }))
+						require.NoError(t, w.rows.Runs().KeepRecords(t.Context(), map[id.Thread][]*bridge.Record{th: {rec}}))
 					}
 				}
 				w.wrap = func(s run.Store) run.Store {

@@ -93,7 +93,7 @@ func TestWhatADeadServerDidNotSend(t *testing.T) {
 	r := left(t, s, time.Now().Add(time.Hour), "")
 	keep := func(index int64, event string) {
 		rec := &bridge.Record{Run: r.ID, Offset: bridge.Offset{MS: index}, Event: event, Data: json.RawMessage(`{}`), Kept: true, Attempt: 1, Index: index}
-		require.NoError(t, s.Runs().Write(t.Context(), func(tx run.Tx) error { return tx.InsertRecords(r.Thread, []*bridge.Record{rec}) }))
+		require.NoError(t, s.Runs().KeepRecords(t.Context(), map[id.Thread][]*bridge.Record{r.Thread: {rec}}))
 	}
 	change := func(change func(*run.Run)) {
 		require.NoError(t, s.Runs().Write(t.Context(), func(tx run.Tx) error {

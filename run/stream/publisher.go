@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +36,7 @@ type PublisherOptions struct {
 // Store is what streams need of the storage.
 type Store interface {
 	Write(ctx context.Context, fn func(run.Tx) error) error
-	run.RecordReader
+	run.RecordStore
 	Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 	// Runs lists newest first.
 	Runs(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
@@ -198,14 +196,7 @@ func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 	}
 	// Records of threads that are gone by now are dropped one by one inside: the others must not suffer.
 	for wait := 10 * time.Millisecond; len(byThread) > 0; wait *= 2 {
-		err := p.Store.Write(write, func(tx run.Tx) error {
-			for _, t := range slices.Sorted(maps.Keys(byThread)) { // a storage that locks them one by one wants the same order everywhere
-				if err := tx.InsertRecords(t, byThread[t]); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		err := p.Store.KeepRecords(write, byThread)
 		if err == nil {
 			p.failure.Store(nil)
 			break

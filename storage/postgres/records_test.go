@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/id"
 	"understudy/internal/postgrestest"
 	"understudy/run"
 )
@@ -35,7 +36,7 @@ func TestRecordsOfAttempts(t *testing.T) {
 		return tx.InsertRun(r)
 	}))
 	for _, batch := range [][]*bridge.Record{first, again} {
-		require.NoError(t, s.write(t.Context(), func(tx *Tx) error { return tx.InsertRecords(th.ID, batch) }))
+		require.NoError(t, s.KeepRecords(t.Context(), map[id.Thread][]*bridge.Record{th.ID: batch}))
 	}
 	got, err := s.Records(t.Context(), th.ID, bridge.Offset{}, 0)
 	require.NoError(t, err)
@@ -60,11 +61,9 @@ func TestRecordsOfOlderServers(t *testing.T) {
 		if err := tx.InsertThread(th); err != nil {
 			return err
 		}
-		if err := tx.InsertRun(r); err != nil {
-			return err
-		}
-		return tx.InsertRecords(th.ID, append([]*bridge.Record{want[0], want[1], want[2]}, want[6:]...))
+		return tx.InsertRun(r)
 	}))
+	require.NoError(t, s.KeepRecords(t.Context(), map[id.Thread][]*bridge.Record{th.ID: append([]*bridge.Record{want[0], want[1], want[2]}, want[6:]...)}))
 	for _, rec := range want[3:6] {
 		_, err := conn.Exec(t.Context(), "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id, attempt, idx) VALUES ($1, $2, $3, $4, $5, 1, $6, $7, '', $8, $9)",
 			string(th.ID), rec.Offset.MS, rec.Offset.N, string(rec.Run), int(rec.Kind), rec.Event, rec.Data, rec.Attempt, rec.Index)

@@ -182,8 +182,9 @@ func owned(t *testing.T, b Backend, n int, owner string) {
 		if err := tx.PutSpans(r.ID, &run.SpanBatch{Spans: 1, At: at(1), Body: raw(`{}`)}); err != nil {
 			return err
 		}
-		return tx.InsertRecords(row.ID, []*bridge.Record{{Run: r.ID, Offset: bridge.Offset{MS: 1, N: 1}, Event: "values", Data: raw(`{}`), Kept: true}})
+		return nil
 	})
+	keepRecords(t, b, row.ID, &bridge.Record{Run: r.ID, Offset: bridge.Offset{MS: 1, N: 1}, Event: "values", Data: raw(`{}`), Kept: true})
 }
 
 // seen returns what reads of a thread in a context find of it.

@@ -28,9 +28,8 @@ var recordCases = map[string]func(*testing.T, Backend){
 				Checkpoint: []id.Checkpoint{"", checkpointID(n)}[n%2], Ahead: n%4 == 1, Summarizer: n%5 == 0,
 			})
 		}
-		write(t, b, func(tx run.Tx) error {
-			return firstError(tx.InsertRecords(threadID(1), all[5:]), tx.InsertRecords(threadID(1), all[:5]), tx.InsertRecords(threadID(2), all[:1]))
-		})
+		require.NoError(t, b.Runs.KeepRecords(ctx, map[id.Thread][]*bridge.Record{threadID(1): all[5:], threadID(2): all[:1], threadID(3): nil}))
+		keepRecords(t, b, threadID(1), all[:5]...)
 		for n := range all {
 			got, err := b.Runs.Records(ctx, threadID(1), all[n].Offset, 0)
 			require.NoError(t, err)
@@ -75,9 +74,9 @@ var recordCases = map[string]func(*testing.T, Backend){
 		}
 		rnd.Shuffle(len(batches), func(i, j int) { batches[i], batches[j] = batches[j], batches[i] })
 		for _, batch := range batches {
-			write(t, b, func(tx run.Tx) error { return tx.InsertRecords(threadID(1), batch) })
+			keepRecords(t, b, threadID(1), batch...)
 		}
-		write(t, b, func(tx run.Tx) error { return tx.InsertRecords(threadID(1), batches[0]) }) // whether its commit succeeded was not known
+		keepRecords(t, b, threadID(1), batches[0]...) // whether its commit succeeded was not known
 		slices.SortFunc(all, func(a, b *bridge.Record) int { return a.Offset.Compare(b.Offset) })
 		for _, page := range []int{0, 1000, 300, 7} {
 			var got []*bridge.Record
@@ -117,17 +116,11 @@ var recordCases = map[string]func(*testing.T, Backend){
 	"of a run": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2))
 		insertRuns(t, b, newRun(1, 1), newRun(2, 1))
-		write(t, b, func(tx run.Tx) error {
-			for n := range 8 {
-				r := &bridge.Record{
-					Offset: bridge.Offset{MS: int64(n / 4), N: int64(n % 4)}, Run: runID(1 + n%2), Event: fmt.Sprint("e", n), Data: raw(fmt.Sprint(n)), Summarizer: n == 4,
-				}
-				if err := tx.InsertRecords(threadID(1), []*bridge.Record{r}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		for n := range 8 {
+			keepRecords(t, b, threadID(1), &bridge.Record{
+				Offset: bridge.Offset{MS: int64(n / 4), N: int64(n % 4)}, Run: runID(1 + n%2), Event: fmt.Sprint("e", n), Data: raw(fmt.Sprint(n)), Summarizer: n == 4,
+			})
+		}
 		none := bridge.Offset{MS: -1}
 		read := func(th, r int, after bridge.Offset) (out []string) {
 			write(t, b, func(tx run.Tx) error {
@@ -165,15 +158,9 @@ var recordCases = map[string]func(*testing.T, Backend){
 			insertThreads(t, b, newThread(1), newThread(2))
 			insertRuns(t, b, newRun(1, 1), newRun(2, 2))
 			remove(t)
-			write(t, b, func(tx run.Tx) error {
-				for n := 1; n <= 2; n++ {
-					r := &bridge.Record{Offset: bridge.Offset{MS: int64(n)}, Run: runID(n), Event: "e", Data: raw(`1`)}
-					if err := tx.InsertRecords(threadID(n), []*bridge.Record{r}); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
+			for n := 1; n <= 2; n++ {
+				keepRecords(t, b, threadID(n), &bridge.Record{Offset: bridge.Offset{MS: int64(n)}, Run: runID(n), Event: "e", Data: raw(`1`)})
+			}
 			for n := 1; n <= 2; n++ {
 				got, err := b.Runs.Records(ctx, threadID(n), bridge.Offset{}, 0)
 				require.NoError(t, err)
@@ -193,15 +180,9 @@ var recordCases = map[string]func(*testing.T, Backend){
 		fresh.Status, fresh.EndedAt = run.Success, at(20)
 		running.Status = run.Running
 		insertRuns(t, b, old, fresh, running)
-		write(t, b, func(tx run.Tx) error {
-			for n := range 9 {
-				r := &bridge.Record{Offset: bridge.Offset{MS: int64(n)}, Run: runID(1 + n%3), Event: "e", Data: raw(`1`)}
-				if err := tx.InsertRecords(threadID(1), []*bridge.Record{r}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		for n := range 9 {
+			keepRecords(t, b, threadID(1), &bridge.Record{Offset: bridge.Offset{MS: int64(n)}, Run: runID(1 + n%3), Event: "e", Data: raw(`1`)})
+		}
 		sweep := func(before time.Time) (n int) {
 			write(t, b, func(tx run.Tx) (err error) {
 				n, err = tx.DeleteRecords(before)

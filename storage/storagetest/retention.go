@@ -202,9 +202,9 @@ var retentionCases = map[string]func(*testing.T, Backend){
 				tx.PutWrites(checkpointer.Key{Thread: threadID(1), ID: checkpointID(4)}, []checkpointer.Write{
 					{TaskID: "t", Channel: "x", Type: "msgpack", Data: []byte("w")}, {TaskID: "t", Index: 1, Channel: "y", Type: "msgpack", Data: []byte("w")},
 				}),
-				tx.InsertRecords(threadID(1), []*bridge.Record{{Offset: bridge.Offset{MS: 1}, Run: runID(1), Event: "e", Data: []byte("1")}}),
 			)
 		})
+		keepRecords(t, b, threadID(1), &bridge.Record{Offset: bridge.Offset{MS: 1}, Run: runID(1), Event: "e", Data: []byte("1")})
 		isRich(t, b, 1)
 		for _, limit := range []int{2, 0} {
 			require.False(t, bite(limit))
@@ -598,9 +598,9 @@ func rich(t *testing.T, b Backend) Backend {
 				tx.InsertRun(newRun(n, n)),
 				tx.InsertCron(newCron(n, func(c *run.Cron) { c.Thread = threadID(n) })),
 				tx.PutWrites(k, []checkpointer.Write{{TaskID: "t", Channel: "x", Type: "msgpack", Data: []byte("w")}, {TaskID: "t", Index: 1, Channel: "y", Type: "msgpack", Data: []byte("w")}}),
-				tx.InsertRecords(threadID(n), []*bridge.Record{{Offset: bridge.Offset{MS: 1}, Run: runID(n), Event: "e", Data: []byte("1")}}),
 			)
 		})
+		keepRecords(t, b, threadID(n), &bridge.Record{Offset: bridge.Offset{MS: 1}, Run: runID(n), Event: "e", Data: []byte("1")})
 		require.NoError(t, b.Threads.KeepAnswer(ctx, checkpointer.Key{Thread: threadID(n), ID: checkpointID(4)}, "k", raw(`1`)))
 	}
 	isRich(t, b, 1)

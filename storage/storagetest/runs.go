@@ -363,12 +363,8 @@ var runCases = map[string]func(*testing.T, Backend){
 	"deleting": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))
 		insertRuns(t, b, newRun(1, 1), newRun(2, 1))
-		write(t, b, func(tx run.Tx) error {
-			return firstError(tx.InsertRecords(threadID(1), []*bridge.Record{
-				{Offset: bridge.Offset{MS: 1}, Run: runID(1), Event: "e"},
-				{Offset: bridge.Offset{MS: 2}, Run: runID(2), Event: "e"},
-			}), tx.DeleteRun(threadID(1), runID(1)))
-		})
+		keepRecords(t, b, threadID(1), &bridge.Record{Offset: bridge.Offset{MS: 1}, Run: runID(1), Event: "e"}, &bridge.Record{Offset: bridge.Offset{MS: 2}, Run: runID(2), Event: "e"})
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRun(threadID(1), runID(1)) })
 		_, err := b.Runs.Run(ctx, threadID(1), runID(1))
 		isKind(t, err, fault.NotFound)
 		records, err := b.Runs.Records(ctx, threadID(1), bridge.Offset{}, 0)

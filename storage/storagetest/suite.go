@@ -19,6 +19,7 @@ import (
 	"understudy/access/audit"
 	"understudy/assistant"
 	"understudy/auth"
+	"understudy/bridge"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/seedtest"
@@ -151,6 +152,12 @@ func newRun(n, th int) *run.Run {
 func write(t *testing.T, b Backend, fn func(tx run.Tx) error) {
 	t.Helper()
 	require.NoError(t, b.Runs.Write(ctx, fn))
+}
+
+// keepRecords stores records of a thread.
+func keepRecords(t *testing.T, b Backend, th id.Thread, records ...*bridge.Record) {
+	t.Helper()
+	require.NoError(t, b.Runs.KeepRecords(ctx, map[id.Thread][]*bridge.Record{th: records}))
 }
 
 func insertThreads(t *testing.T, b Backend, list ...*thread.Thread) {

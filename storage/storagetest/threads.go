@@ -87,9 +87,9 @@ var threadCases = map[string]func(*testing.T, Backend){
 					tx.InsertCron(newCron(th, func(c *run.Cron) { c.Thread = threadID(th) })),
 					tx.PutCheckpoint(put(k, "", nil, blob("x", "1", "v"))),
 					tx.PutWrites(k, []checkpointer.Write{{TaskID: "t", Channel: "x", Type: "msgpack", Data: []byte("w")}}),
-					tx.InsertRecords(threadID(th), []*bridge.Record{{Offset: bridge.Offset{MS: 1}, Run: r.ID, Event: "e", Data: []byte("1")}}),
 				)
 			})
+			keepRecords(t, b, threadID(th), &bridge.Record{Offset: bridge.Offset{MS: 1}, Run: r.ID, Event: "e", Data: []byte("1")})
 			require.NoError(t, b.Threads.KeepAnswer(ctx, checkpointer.Key{Thread: threadID(th), ID: "c"}, "k", raw(`1`)))
 		}
 		fill(1)

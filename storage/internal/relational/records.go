@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"understudy/bridge"
@@ -128,30 +130,60 @@ func recordsAfter(q Querier, t id.Thread, after bridge.Offset, limit int) (out [
 	}
 }
 
-// InsertRecords implements run.Tx. Wire frames are not stored: they are derived from the rest.
+// KeepRecords implements run.Store. Wire frames are not stored: they are derived from the rest.
 // Records of runs that are gone are left out.
-func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
-	if len(records) == 0 {
+func (s *Store) KeepRecords(ctx context.Context, records map[id.Thread][]*bridge.Record) error {
+	// Compressed before the transaction, in which others wait.
+	kept := make([]keptRecords, 0, len(records))
+	for _, t := range slices.Sorted(maps.Keys(records)) { // an engine that locks threads one by one wants the same order everywhere
+		if len(records[t]) > 0 {
+			kept = append(kept, keptRecords{thread: t, packs: packed(records[t]), spans: spansOf(records[t])})
+		}
+	}
+	if len(kept) == 0 {
 		return nil
 	}
-	tx.Lock(t)
-	err := tx.PutPacks(t, packed(records))
-	type span struct{ first, last int64 }
-	spans := map[id.Run]span{}
+	return s.db.Write(ctx, func(tx *Tx) error {
+		for _, k := range kept {
+			if err := tx.keep(k); err != nil {
+				return fmt.Errorf("keep records of thread %s: %w", k.thread, err)
+			}
+		}
+		return nil
+	})
+}
+
+// keptRecords are records of a thread as they are stored.
+type keptRecords struct {
+	thread id.Thread
+	packs  []Pack
+	spans  map[id.Run]offsetSpan
+}
+
+// offsetSpan has the milliseconds of the first and the last offset of a run's records.
+type offsetSpan struct{ first, last int64 }
+
+func spansOf(records []*bridge.Record) map[id.Run]offsetSpan {
+	spans := map[id.Run]offsetSpan{}
 	for _, r := range records {
 		s, ok := spans[r.Run]
 		if !ok {
-			s = span{r.Offset.MS, r.Offset.MS}
+			s = offsetSpan{r.Offset.MS, r.Offset.MS}
 		}
-		spans[r.Run] = span{min(s.first, r.Offset.MS), max(s.last, r.Offset.MS)}
+		spans[r.Run] = offsetSpan{min(s.first, r.Offset.MS), max(s.last, r.Offset.MS)}
 	}
-	for r, s := range spans {
-		if err == nil {
-			err = tx.Exec(putSpan, r, t, s.first, s.last)
+	return spans
+}
+
+func (tx *Tx) keep(k keptRecords) error {
+	tx.Lock(k.thread)
+	if err := tx.PutPacks(k.thread, k.packs); err != nil {
+		return err
+	}
+	for _, r := range slices.Sorted(maps.Keys(k.spans)) {
+		if err := tx.Exec(putSpan, r, k.thread, k.spans[r].first, k.spans[r].last); err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("insert records of thread %s: %w", t, err)
 	}
 	return nil
 }
