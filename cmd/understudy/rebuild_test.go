@@ -42,7 +42,7 @@ func TestRebuild(t *testing.T) {
 	require.Contains(t, out, "1 threads have new events")
 	out, err = rebuild()
 	require.NoError(t, err)
-	require.Equal(t, "branches   0 rows\nheads      1 rows\nmessages   1 rows\ntimeline   1 rows\n1 threads compared, 0 differed\n", out)
+	require.Equal(t, "branches   0 rows\nheads      1 rows\nmessages   1 rows\ntimeline   1 rows\n1 threads compared, 0 differed\nusage      0 rows\n0 runs compared, 0 days differed\n", out)
 	on(func(s *sqlite.Store) {
 		p, err := s.Projection(t.Context(), readmodel.Follower, "t", readmodel.Messages)
 		require.NoError(t, err)
@@ -65,5 +65,5 @@ func TestRebuild(t *testing.T) {
 	_, err = rebuild("--check")
 	require.NoError(t, err)
 	_, err = rebuild("nonsense")
-	require.ErrorContains(t, err, "only branches, heads, messages, timeline")
+	require.ErrorContains(t, err, "only branches, heads, messages, timeline, usage")
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"understudy/access"
 	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
@@ -198,7 +197,7 @@ func RecordEnd(tx Tx, r *run.Run, reported *Calls, waits bool, now time.Time) er
 	if err := tx.PutCompletion(r.ID, c); err != nil {
 		return err
 	}
-	if err := putUsage(tx, r, c, now); err != nil {
+	if err := putUsage(tx, r, c); err != nil {
 		return err
 	}
 	data, err := json.Marshal(c)
@@ -220,16 +219,12 @@ func RecordEnd(tx Tx, r *run.Run, reported *Calls, waits bool, now time.Time) er
 }
 
 // putUsage lists what a run that is over used for the sums of its day.
-func putUsage(tx Tx, r *run.Run, c *run.Completion, now time.Time) error {
-	identity := ""
-	if who := access.OfRun(r.Kwargs.Config); who != nil {
-		identity = who.Identity
-	}
-	sums, err := json.Marshal(usage.Of(r, c, now))
+func putUsage(tx Tx, r *run.Run, c *run.Completion) error {
+	sums, err := json.Marshal(usage.Of(r, c))
 	if err != nil {
 		return err
 	}
-	return tx.PutUsage(identity, usage.DayOf(now), sums)
+	return tx.PutUsage(r.ID, usage.IdentityOf(r), usage.DayOf(r.EndedAt), sums)
 }
 
 // RecordRollback writes to the log that a run was undone: who copies the log learns it from there, for marks on rows that are copied

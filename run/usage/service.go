@@ -19,19 +19,31 @@ const (
 	MaxDays   = 366 // of a report
 )
 
-// ErrFolded is the error of FoldUsage when another server has folded some of the runs.
+// ErrFolded is the error of ChangeUsage when another server has handled some of the runs.
 var ErrFolded = fault.New(fault.Conflict, "usage was added to the sums by another server")
 
-// Store keeps sums.
+// Store keeps what runs used, and sums of it.
 type Store interface {
-	// EndedRuns returns the oldest runs that are not in the sums.
+	// EndedRuns returns the oldest runs that are listed and not in the sums.
 	EndedRuns(ctx context.Context, limit int) ([]Ended, error)
-	// FoldUsage removes runs from those of EndedRuns and adds sums to those of days, in one transaction. ErrFolded when one of the runs is not there.
-	FoldUsage(ctx context.Context, runs []int64, sums map[Place][]Sum) error
-	// UsageOf returns the sums of an identity, "": of everyone, from a day to another, folded or not: those of All and of durations by day, and others.
+	// ChangeUsage makes a change in one transaction. ErrFolded when one of Listed or Drop is not there.
+	ChangeUsage(ctx context.Context, c Change) error
+	// UsageOf returns the sums of an identity, "": of everyone, from a day to another, folded or not, of runs that are there and of others: those of All and of
+	// durations by day, and the rest.
 	UsageOf(ctx context.Context, identity string, since, until int64) (days map[int64][]Sum, named []Sum, err error)
-	// DropUsage deletes sums of days before one.
+	// DeletedRuns returns kept runs behind another one, in order, whose rows were deleted; only their keys.
+	DeletedRuns(ctx context.Context, behind Ended, limit int) ([]Ended, error)
+	// DropUsage deletes what runs used before a day, and its sums.
 	DropUsage(ctx context.Context, before int64) error
+}
+
+// Change is a change of what is stored.
+type Change struct {
+	Listed []int64 // IDs of EndedRuns: they leave the list, and are kept if their run is known
+	Put    []Ended // are kept, in place of what is there of the same run and day
+	Drop   []Ended // are no longer kept
+	// Sums is added to the sums of what is kept, and Final to those of which nothing else is.
+	Sums, Final map[Place][]Sum
 }
 
 // Place says whose sums of which day. Identity is a digest; "": everyone.
@@ -85,6 +97,9 @@ func (s *Service) Run(ctx context.Context) error {
 			if err := s.Store.DropUsage(ctx, DayOf(s.Now())-keepDays); err != nil {
 				return time.Time{}, err
 			}
+			if err := s.Settle(ctx); err != nil {
+				return time.Time{}, err
+			}
 			trimmed = time.Now()
 		}
 		return time.Now().Add(foldEvery), nil
@@ -97,23 +112,17 @@ func (s *Service) Fold(ctx context.Context) (int, error) {
 	if err != nil || len(ended) == 0 {
 		return 0, err
 	}
-	ids, parts := make([]int64, len(ended)), map[Place]map[[2]string]*Sum{}
-	for i, e := range ended {
-		ids[i] = e.ID
-		for _, s := range e.Sums {
-			addTo(parts, Place{Day: e.Day}, s)
-			if e.Identity != "" {
-				addTo(parts, Place{e.Identity, e.Day}, s)
-			}
+	c, sums, final := Change{}, Adder{}, Adder{}
+	for _, e := range ended {
+		c.Listed = append(c.Listed, e.ID)
+		if e.Run != "" {
+			sums.Add(e, 1)
+		} else { // listed by a server of the version before
+			final.Add(e, 1)
 		}
 	}
-	sums := make(map[Place][]Sum, len(parts))
-	for at, part := range parts {
-		for _, s := range part {
-			sums[at] = append(sums[at], *s)
-		}
-	}
-	if err := s.Store.FoldUsage(ctx, ids, sums); err != nil && !fault.Is(err, fault.Conflict) {
+	c.Sums, c.Final = sums.Sums(), final.Sums()
+	if err := s.Store.ChangeUsage(ctx, c); err != nil && !fault.Is(err, fault.Conflict) {
 		return 0, fmt.Errorf("add up usage: %w", err)
 	} else if err != nil {
 		return 0, nil //nolint:nilerr // what is left is folded the next time
@@ -121,13 +130,60 @@ func (s *Service) Fold(ctx context.Context) (int, error) {
 	return len(ended), nil
 }
 
-func addTo(parts map[Place]map[[2]string]*Sum, at Place, s Sum) {
-	if parts[at] == nil {
-		parts[at] = map[[2]string]*Sum{}
+// Settle moves what deleted runs used to the final sums.
+func (s *Service) Settle(ctx context.Context) error {
+	for behind := (Ended{}); ; {
+		list, err := s.Store.DeletedRuns(ctx, behind, foldStep)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		sums, final := Adder{}, Adder{}
+		for _, e := range list {
+			sums.Add(e, -1)
+			final.Add(e, 1)
+		}
+		// What another server has moved at the same time is found no more the next time.
+		if err := s.Store.ChangeUsage(ctx, Change{Drop: list, Sums: sums.Sums(), Final: final.Sums()}); err != nil && !fault.Is(err, fault.Conflict) {
+			return fmt.Errorf("usage of deleted runs: %w", err)
+		}
+		behind = list[len(list)-1]
 	}
-	if have := parts[at][[2]string{s.Kind, s.Name}]; have != nil {
+}
+
+// Adder adds up what runs used.
+type Adder map[Place]map[[2]string]*Sum
+
+// Add adds what a run used, times 1 or -1.
+func (a Adder) Add(e Ended, times int64) {
+	for _, s := range e.Sums {
+		s = s.times(times)
+		a.addTo(Place{Day: e.Day}, s)
+		if e.Identity != "" {
+			a.addTo(Place{e.Identity, e.Day}, s)
+		}
+	}
+}
+
+func (a Adder) addTo(at Place, s Sum) {
+	if a[at] == nil {
+		a[at] = map[[2]string]*Sum{}
+	}
+	if have := a[at][[2]string{s.Kind, s.Name}]; have != nil {
 		have.Add(&s)
 	} else {
-		parts[at][[2]string{s.Kind, s.Name}] = &s
+		a[at][[2]string{s.Kind, s.Name}] = &s
 	}
+}
+
+// Sums returns the sums that are not zero.
+func (a Adder) Sums() map[Place][]Sum {
+	out := make(map[Place][]Sum, len(a))
+	for at, part := range a {
+		for _, s := range part {
+			if *s != (Sum{Kind: s.Kind, Name: s.Name}) {
+				out[at] = append(out[at], *s)
+			}
+		}
+	}
+	return out
 }

@@ -1,7 +1,8 @@
 // Package usage sums up what runs used: by day, for everyone together and for each identity. Sums outlive the runs that they count.
 //
-// The transaction that ends a run appends one row to a list; Fold adds what is listed to the sums of days. So runs that end at the same time
-// never wait for each other at a row of sums.
+// The transaction that ends a run appends one row to a list; Fold adds what is listed to the sums of days, and keeps it by run. So runs that end at the same time
+// never wait for each other at a row of sums. Sums of runs that are there are a read model of what is kept, which is one of the runs (Rebuilding); when a run is
+// deleted, what it used moves to final sums, of which nothing else is left (Settle).
 package usage
 
 import (
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"understudy/access"
+	"understudy/id"
 	"understudy/run"
 )
 
@@ -47,19 +50,33 @@ func (s *Sum) Add(o *Sum) {
 	s.Total += o.Total
 }
 
-// Ended is a run that has ended, as a storage keeps it until it is folded.
+// times returns the sum, times a number.
+func (s *Sum) times(n int64) Sum {
+	return Sum{s.Kind, s.Name, n * s.Runs, n * s.Errors, n * s.Calls, n * s.Input, n * s.Output, n * s.Total}
+}
+
+// Ended is a run that has ended. Day and Run are its key where it is kept.
 type Ended struct {
 	ID       int64  // in the list
+	Run      id.Run // "": that is not known
 	Identity string // a digest of whose run it was; "": that is not known
 	Day      int64  // since 1970, UTC
 	Sums     []Sum
 }
 
+// IdentityOf returns whose run it is, "": that is not known.
+func IdentityOf(r *run.Run) string {
+	if who := access.OfRun(r.Kwargs.Config); who != nil {
+		return who.Identity
+	}
+	return ""
+}
+
 // maxName bounds the name of a model, which graphs may choose, in bytes.
 const maxName = 200
 
-// Of returns what a run that ends now adds to the sums.
-func Of(r *run.Run, c *run.Completion, now time.Time) []Sum {
+// Of returns what a run that has ended adds to the sums, in order of kind and name. It is the same for the row of the run as it is stored.
+func Of(r *run.Run, c *run.Completion) []Sum {
 	whole := Sum{Kind: All, Runs: 1, Calls: value(c.LLMCalls), Input: value(c.InputTokens), Output: value(c.OutputTokens), Total: value(c.TotalTokens)}
 	if r.Status == run.Error || r.Status == run.Timeout {
 		whole.Errors = 1
@@ -69,14 +86,17 @@ func Of(r *run.Run, c *run.Completion, now time.Time) []Sum {
 		s.Kind, s.Name = kind, name
 		return s
 	}
-	out := []Sum{whole, of(Graph, r.Graph), of(Assistant, string(r.Assistant)), {Kind: took, Name: bucket(now.Sub(r.CreatedAt)), Runs: 1}}
+	out := []Sum{whole, of(Graph, r.Graph), of(Assistant, string(r.Assistant)), {Kind: took, Name: bucket(r.EndedAt.Truncate(time.Microsecond).Sub(r.CreatedAt.Truncate(time.Microsecond))), Runs: 1}}
 	for kind, by := range map[string]map[string]run.Usage{Model: c.ByModel, Caller: c.ByCaller} {
 		for name, u := range by {
 			out = append(out, Sum{Kind: kind, Name: nameOf(name), Runs: 1, Errors: whole.Errors, Calls: u.Calls, Input: value(u.Input), Output: value(u.Output), Total: value(u.Total)})
 		}
 	}
+	slices.SortFunc(out, compare)
 	return out
 }
+
+func compare(a, b Sum) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) }
 
 // nameOf makes of a name that a graph chose one that each storage keeps as it is. A name that Postgres refused would stop all sums.
 func nameOf(name string) string {

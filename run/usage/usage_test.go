@@ -24,7 +24,7 @@ func TestPercentiles(t *testing.T) {
 			took := time.Duration(math.Exp(r.Float64()*18)) * time.Microsecond
 			all = append(all, max(1, float64(took)/1e6))
 			day := int64(r.IntN(3))
-			days[day] = append(days[day], Of(&run.Run{Status: run.Success, CreatedAt: time.Unix(1, 0)}, &run.Completion{}, time.Unix(1, 0).Add(took))...)
+			days[day] = append(days[day], Of(&run.Run{Status: run.Success, CreatedAt: time.Unix(1, 0), EndedAt: time.Unix(1, 0).Add(took)}, &run.Completion{})...)
 		}
 		slices.Sort(all)
 		got := NewReport(0, 2, days, nil).Whole

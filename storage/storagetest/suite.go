@@ -40,7 +40,7 @@ type Backend struct {
 	Keys       auth.KeyStore
 	Sessions   auth.SessionStore
 	Audit      audit.Store
-	Usage      usage.Store
+	Usage      usage.RebuildStore
 	Search     search.Store
 	// Reopen closes the storage and opens it again as after a restart. The old Backend must not be
 	// used any more.

@@ -56,7 +56,7 @@ type Database interface {
 	readmodel.Store
 	readmodel.Reader
 	search.Store
-	usage.Store
+	usage.RebuildStore
 
 	// CursorKey returns a key that all servers of the database have: package cursor seals places in lists with it.
 	CursorKey(ctx context.Context) ([]byte, error)

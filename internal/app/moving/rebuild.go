@@ -7,15 +7,25 @@ import (
 
 	"understudy/eventstore/readmodel"
 	"understudy/internal/config"
+	"understudy/run/usage"
 )
 
-// Rebuild runs r on the data folder or database of cfg. A folder must have no server; a database may.
-func Rebuild(ctx context.Context, cfg *config.Config, r *readmodel.Rebuilding, log *slog.Logger) (result *readmodel.Rebuilt, err error) {
+// Rebuild runs logs and used, if they are not nil, on the data folder or database of cfg. A folder must have no server; a database may.
+func Rebuild(ctx context.Context, cfg *config.Config, logs *readmodel.Rebuilding, used *usage.Rebuilding, log *slog.Logger) (ofLogs *readmodel.Rebuilt, ofUsage *usage.Rebuilt, err error) {
 	rows, err := openData(ctx, cfg, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	r.Store = rows
-	return r.Run(ctx)
+	if logs != nil {
+		logs.Store = rows
+		if ofLogs, err = logs.Run(ctx); err != nil {
+			return ofLogs, nil, err
+		}
+	}
+	if used != nil {
+		used.Store = rows
+		ofUsage, err = used.Run(ctx)
+	}
+	return ofLogs, ofUsage, err
 }
