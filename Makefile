@@ -183,6 +183,11 @@ conformance-streams: build bin/twins bin/roundrobin
 .PHONY: conformance-deerflow
 conformance-deerflow: build
 	@conformance/run --deerflow
+	@conformance/deerflow/ui if-built
+
+.PHONY: deerflow-ui
+deerflow-ui: build ## visit DeerFlow's own web UI in Chromium; builds it the first time (minutes)
+	@conformance/deerflow/ui
 
 # One server, in the parts that run side by side before a landing.
 .PHONY: conformance-server conformance-python conformance-javascript conformance-deployments

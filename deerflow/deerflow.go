@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,7 +117,7 @@ func Open(o Options) (*DeerFlow, error) {
 		_, _ = rand.Read(b[:])
 		d.Internal = hex.EncodeToString(b[:])
 	}
-	d.Origins, d.Commands = list(env("GATEWAY_CORS_ORIGINS")), list(env("DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST"))
+	d.Origins, d.Commands = origins(env("GATEWAY_CORS_ORIGINS")), list(env("DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST"))
 	d.Memory = &memory.Book{File: d.memoryFile, Now: o.Now}
 	d.Agents = &agent.Folder{Dir: func(user string) string { return filepath.Join(d.Home.UserDir(user), "agents") }}
 	d.Skills = &skill.Library{
@@ -126,6 +127,20 @@ func Open(o Options) (*DeerFlow, error) {
 		Judge:   d.judge, Log: o.Log, Now: o.Now,
 	}
 	return d, nil
+}
+
+// origins returns the origins of a list as browsers write them. What is none is left out, as the Gateway does.
+func origins(text string) []string {
+	var out []string
+	for _, item := range list(text) {
+		u, err := url.Parse(item)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+			continue
+		}
+		host := strings.TrimSuffix(strings.ToLower(u.Host), map[string]string{"http": ":80", "https": ":443"}[u.Scheme])
+		out = append(out, u.Scheme+"://"+host)
+	}
+	return out
 }
 
 func list(text string) []string {

@@ -24,6 +24,9 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 		return false
 	}
 	o := s.corsOptions()
+	if o.NoOrigins {
+		return false
+	}
 	allowed, any := s.allows(origin)
 	if !any {
 		c.Vary(fiber.HeaderOrigin)
@@ -142,6 +145,9 @@ func expose(c *fiber.Ctx, name string) {
 // allows reports whether an origin is allowed, and whether any is.
 func (s *Server) allows(origin string) (allowed, any bool) {
 	o := s.corsOptions()
+	if o.NoOrigins {
+		return false, false
+	}
 	if len(o.AllowOrigins) == 0 && o.AllowOriginRegex == nil || slices.Contains(o.AllowOrigins, "*") {
 		return true, true
 	}

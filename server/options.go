@@ -115,6 +115,7 @@ type Disable struct {
 
 // CORS is the key `cors` of `http` in langgraph.json. The zero value allows every origin, without credentials.
 type CORS struct {
+	NoOrigins        bool     // no origin but the server's own is allowed; what follows does not count
 	AllowOrigins     []string // default *, unless there is a regex
 	AllowOriginRegex *regexp.Regexp
 	AllowMethods     []string      // default all

@@ -169,3 +169,38 @@ def test_download_is_a_boolean(alice, thread):
     for given, how in (("true", "attachment"), ("1", "attachment"), ("yes", "attachment"), ("on", "attachment"), ("false", "inline"), ("0", "inline"), ("no", "inline"), ("off", "inline")):
         assert alice.get(url, params={"download": given}).headers["content-disposition"].startswith(how), given
     assert alice.get(url, params={"download": "maybe"}).status_code == 422
+
+
+# A page of another origin: what a browser lets it send depends on these headers.
+@pytest.mark.parametrize("path", ["/api/v1/auth/login/local", "/api/threads/search", "/api/langgraph/threads/search", "/threads/search"])
+def test_origins(path):
+    nobody = bare()
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type, x-csrf-token"}
+    r = nobody.request("OPTIONS", path, headers={"Origin": "http://localhost:3000", **asked})
+    assert (r.status_code, r.headers["access-control-allow-origin"], r.headers["access-control-allow-credentials"]) == (200, "http://localhost:3000", "true")
+    assert {"content-type", "x-csrf-token"} <= {h.strip().lower() for h in r.headers["access-control-allow-headers"].split(",")}
+    for origin in ("http://evil.example", "http://localhost:3001", "https://localhost:3000", "null"):
+        r = nobody.request("OPTIONS", path, headers={"Origin": origin, **asked})
+        assert "access-control-allow-origin" not in r.headers and r.status_code >= 400, origin
+        assert "access-control-allow-origin" not in nobody.post(path, headers={"Origin": origin}).headers, origin
+
+
+def test_pages_of_an_allowed_origin_see_the_run(alice, thread):
+    r = alice.post(f"/api/threads/{thread}/runs/stream", json=body("SAY hi"), headers={"Origin": "http://localhost:3000"})
+    assert "content-location" in r.headers["access-control-expose-headers"].lower() and r.headers["access-control-allow-credentials"] == "true"
+
+
+# The web UI's own server passes requests on: Host is the Gateway's then, X-Forwarded-Host the one that the browser sees. No page of another origin can send it.
+@pytest.mark.parametrize("forwarded, status", [({}, 403), ({"X-Forwarded-Host": "chat.example:3000"}, 401), ({"X-Forwarded-Host": "chat.example:3000, inner"}, 401),
+                                               ({"X-Forwarded-Host": "chat.example"}, 403), ({"X-Forwarded-Host": "other.example"}, 403)])
+def test_sign_in_through_the_server_of_the_web_ui(forwarded, status):
+    r = bare().post("/api/v1/auth/login/local", data={"username": "nobody@example.com", "password": "wrong"}, headers={"Origin": "http://chat.example:3000", **forwarded})
+    assert r.status_code == status, r.text
+
+
+# The server of the web UI compresses what it may, and then sends events when it has many: words appear at the end of the answer.
+def test_streams_are_not_to_be_compressed_on_the_way(alice, thread):
+    said = alice.post(f"/api/threads/{thread}/runs/stream", json=body("SAY hi"))
+    again = alice.get(f"/api/threads/{thread}/runs/{last_run(alice, thread)['run_id']}/stream")
+    for r in (said, again):
+        assert {"no-cache", "no-transform"} <= set(r.headers["cache-control"].split(", "))

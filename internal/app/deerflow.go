@@ -49,7 +49,7 @@ func (s *Server) openDeerFlow(program string) (*gateway.Installation, error) {
 	} else {
 		s.graphs.Put(lead.Name, "DeerFlow's agent", journal.Of(s.lead, d.Home.ThreadDir))
 	}
-	out := &gateway.Installation{DeerFlow: d, Condense: s.condense(s.lead)}
+	out := &gateway.Installation{DeerFlow: d, Condense: s.condense(s.lead), Closed: !cfg.HTTP.CORS.Given}
 	if out.Trusted, err = address.Networks(env("AUTH_TRUSTED_PROXIES")); err != nil {
 		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
 	}

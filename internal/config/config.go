@@ -271,6 +271,8 @@ type CORS struct {
 	// AllowOriginRegex matches whole origins, in addition to AllowOrigins; "" for none. It
 	// compiles.
 	AllowOriginRegex string
+	// Given: langgraph.json has this section.
+	Given bool
 	// AllowMethods and AllowHeaders may be "*". Headers of simple requests are always allowed.
 	AllowMethods, AllowHeaders []string
 	ExposeHeaders              []string

@@ -71,7 +71,7 @@ func TestLoad(t *testing.T) {
 	want.Graphs = []Graph{{ID: "b", Path: filepath.Join(dir, "agent.py"), Attr: "graph"}, {ID: "a", Module: "pkg.mod", Attr: "make", Description: "A"}}
 	want.HTTP = HTTP{
 		MountPrefix: "/api", Disable: Disable{Store: true, OpenAI: true}, ConfigurableHeaders: header.Filter{Includes: []string{"x-*"}, Excludes: []string{"x-secret*"}},
-		CORS: CORS{AllowOrigins: []string{"https://a.example"}, AllowMethods: []string{"GET"}, AllowHeaders: []string{"Content-Type"}, MaxAge: 10 * time.Minute},
+		CORS: CORS{Given: true, AllowOrigins: []string{"https://a.example"}, AllowMethods: []string{"GET"}, AllowHeaders: []string{"Content-Type"}, MaxAge: 10 * time.Minute},
 	}
 	want.Webhooks = Webhooks{
 		URL:     URLPolicy{RequireHTTPS: true, AllowedPorts: []int{443}, MaxURLLength: 2048, DisableLoopback: true},

@@ -59,7 +59,7 @@ func (f *file) onlyCORS(v value, _ string) {
 
 // cors: a section replaces all defaults; what it leaves out is as strict as LangGraph Server has it.
 func (f *file) cors(v value, key string) {
-	c := CORS{AllowMethods: []string{"GET"}, AllowHeaders: []string{"Content-Type"}, MaxAge: 600 * time.Second}
+	c := CORS{Given: true, AllowMethods: []string{"GET"}, AllowHeaders: []string{"Content-Type"}, MaxAge: 600 * time.Second}
 	f.section(v, key, map[string]func(value, string){
 		"allow_origins":     f.setTexts(&c.AllowOrigins, "https://app.example.com"),
 		"allow_methods":     f.setTexts(&c.AllowMethods, "GET"),

@@ -39,6 +39,8 @@ type Installation struct {
 	Condense func(ctx context.Context, t id.Thread, how domain.Condensing) (domain.Condensed, error)
 	// Open lets everybody in as the administrator "default", for development.
 	Open bool
+	// Closed: no page of an origin other than Origins may send headers of its own, so those of proxies that are not named count in the check of the origin.
+	Closed bool
 
 	sso ssoProviders
 }
@@ -244,7 +246,14 @@ func (d *Installation) sameSite(origin, host string) error {
 // sameSite refuses a sign-in that a page of another site sends.
 func (s gateway) sameSite(c *fiber.Ctx) error {
 	_, host := s.Addressed(c)
-	return s.DeerFlow.sameSite(c.Get(fiber.HeaderOrigin), host)
+	origin := c.Get(fiber.HeaderOrigin)
+	err := s.DeerFlow.sameSite(origin, host)
+	if err != nil && s.DeerFlow.Closed {
+		if passed, _, _ := strings.Cut(c.Get("X-Forwarded-Host"), ","); passed != "" {
+			return s.DeerFlow.sameSite(origin, strings.TrimSpace(passed))
+		}
+	}
+	return err
 }
 
 // address is the address of a client: the peer, or what a trusted proxy says.

@@ -113,6 +113,7 @@ func (s gateway) backgroundRun(c *fiber.Ctx, n *newRun) error {
 }
 
 func (s gateway) streamRun(c *fiber.Ctx, n *newRun) error {
+	c.Set(fiber.HeaderCacheControl, web.AsItIs)
 	if err := s.Slot(); err != nil {
 		return err
 	}
@@ -261,6 +262,7 @@ func (s gateway) cancelOwn(c *fiber.Ctx, x *run.Run, wait bool) error {
 
 // joinRun streams a run from its first kept record, or behind the one that the client has.
 func (s gateway) joinRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
+	c.Set(fiber.HeaderCacheControl, web.AsItIs)
 	if err := s.Slot(); err != nil {
 		return err
 	}

@@ -77,8 +77,14 @@ func SendEvents(c *fiber.Ctx, events []byte) error {
 	return c.Send(events)
 }
 
+// AsItIs is the Cache-Control of an event stream that passes proxies which compress what they may, as the server of DeerFlow's web UI does: compressed, events
+// arrive together at the end. A handler that sets it before it streams keeps it.
+const AsItIs = "no-cache, no-store, no-transform"
+
 func setEventStream(c *fiber.Ctx) {
-	c.Set(fiber.HeaderCacheControl, "no-store")
+	if c.GetRespHeader(fiber.HeaderCacheControl) != AsItIs {
+		c.Set(fiber.HeaderCacheControl, "no-store")
+	}
 	c.Set("X-Accel-Buffering", "no")
 	c.Set(fiber.HeaderContentType, "text/event-stream; charset=utf-8")
 }

@@ -1,0 +1,329 @@
+// A person's visit to DeerFlow's own web UI, which understudy serves in the Gateway's place: conformance/deerflow/ui starts both. BASE_URL is that of the UI.
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { test } from "node:test";
+import { BASE_URL, eventually, launch, openPage } from "../browser/browser.mjs";
+
+const folder = process.env.BROWSER_SCREENSHOTS;
+let pictures = 0;
+
+/** A person with a session of their own. */
+class Person {
+  static async arrive(browser) {
+    const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, locale: "en-US" });
+    const person = new Person();
+    person.page = await openPage(context);
+    person.failures = [];
+    person.page.on("response", (res) => {
+      const known = person.expected?.some(([status, part]) => res.status() === status && res.url().includes(part));
+      if (res.status() >= 400 && !known) person.failures.push(`${res.status()} ${res.request().method()} ${res.url()}`);
+    });
+    person.page.on("pageerror", (error) => {
+      const known = person.expected?.some(([status, part]) => `${error}`.includes(`HTTP ${status}`) && `${error}`.includes(part));
+      if (!known) person.failures.push(`uncaught: ${error}`);
+    });
+    return person;
+  }
+
+  /** Ends the visit: no request failed that should not have. */
+  async leave() {
+    await this.picture("end");
+    await this.page.context().close();
+    assert.deepEqual(this.failures, []);
+  }
+
+  async picture(name) {
+    if (!folder) return;
+    mkdirSync(folder, { recursive: true });
+    await this.page.screenshot({ path: `${folder}/${String(++pictures).padStart(2, "0")}-${name}.png` });
+  }
+
+  async register(email) {
+    await this.page.goto(`${BASE_URL}/login`);
+    await this.page.getByRole("button", { name: /Don't have an account/i }).click();
+    await this.page.locator("input[type=email]").fill(email);
+    await this.page.locator("input[type=password]").fill("correct-horse-battery");
+    await this.page.locator("button[type=submit]").click();
+    await this.input.waitFor();
+  }
+
+  async signOutAndIn(email) {
+    await this.page.context().clearCookies();
+    await this.page.goto(`${BASE_URL}/workspace`);
+    await this.page.waitForURL(/\/login/);
+    await this.page.locator("input[type=email]").fill(email);
+    await this.page.locator("input[type=password]").fill("correct-horse-battery");
+    await this.page.locator("button[type=submit]").click();
+    await this.input.waitFor();
+  }
+
+  get input() {
+    return this.page.getByPlaceholder(/how can i assist you/i);
+  }
+
+  get submit() {
+    return this.page.getByRole("button", { name: "Submit" });
+  }
+
+  get list() {
+    return this.page.getByTestId("main-message-list");
+  }
+
+  item(title) {
+    return this.page.locator("[data-sidebar='menu-item']").filter({ hasText: title });
+  }
+
+  async open(thread = "new") {
+    await this.page.goto(`${BASE_URL}/workspace/chats/${thread}`);
+    await this.input.waitFor();
+  }
+
+  get thread() {
+    return this.page.url().split("/").pop().split("?")[0];
+  }
+
+  /** Sends a message, and waits for the answer's text and for the end of the run. */
+  async say(text, answer) {
+    await this.input.fill(text);
+    await this.input.press("Enter");
+    if (answer) await this.sees(answer);
+  }
+
+  async sees(...texts) {
+    for (const text of texts) await this.list.getByText(text).first().waitFor();
+  }
+
+  async idle() {
+    await eventually(async () => {
+      const runs = await this.api("GET", `/threads/${this.thread}/runs`);
+      assert.ok(runs.length > 0 && runs.every((run) => !["pending", "running"].includes(run.status)));
+    });
+    await this.submit.locator("svg.lucide-arrow-up").waitFor();
+  }
+
+  /** What the page itself may ask for, with its cookies. */
+  async api(method, path, body) {
+    return this.page.evaluate(
+      async ([method, path, body]) => {
+        const csrf = document.cookie.match(/csrf_token=([^;]*)/)?.[1] ?? "";
+        const headers = { "content-type": "application/json", "x-csrf-token": decodeURIComponent(csrf) };
+        const res = await fetch(`/api${path}`, { method, headers, body: body && JSON.stringify(body) });
+        if (!res.ok) return { failed: res.status, ...(await res.json().catch(() => ({}))) };
+        return res.json();
+      },
+      [method, path, body],
+    );
+  }
+}
+
+test("a visit to DeerFlow", async (t) => {
+  const browser = await launch();
+  t.after(() => browser.close());
+  // What follows a step that failed has nothing to go on.
+  let failed = false;
+  const step = (name, fn) =>
+    t.test(name, async (t) => {
+      if (failed) return t.skip("a step before failed");
+      try {
+        await fn();
+      } catch (error) {
+        failed = true;
+        await ada.picture("failed");
+        throw error;
+      }
+    });
+  const once = `${process.pid}-${Date.now()}`;
+  const ada = await Person.arrive(browser);
+
+  await step("the first visitor creates the administrator", async () => {
+    await ada.page.goto(`${BASE_URL}/workspace`);
+    await ada.page.waitForURL(/\/(login|setup)/);
+    const status = await ada.api("GET", "/v1/auth/setup-status");
+    if (!status.needs_setup) return;
+    await ada.page.goto(`${BASE_URL}/setup`);
+    await ada.page.getByPlaceholder("you@example.com").fill("admin@example.com");
+    await ada.page.getByPlaceholder("Password (min. 8 characters)").fill("correct-horse-battery");
+    await ada.page.getByPlaceholder("Confirm password").fill("correct-horse-battery");
+    await ada.page.getByRole("button", { name: "Create Admin Account" }).click();
+    await ada.input.waitFor();
+    await ada.page.context().clearCookies();
+  });
+
+  await step("sign up and sign in", async () => {
+    await ada.register(`ada-${once}@example.com`);
+    await ada.signOutAndIn(`ada-${once}@example.com`);
+    await ada.picture("signed-in");
+  });
+
+  const turns = [1, 2, 3, 4, 5, 6, 7].map((n) => [`SAY answer number ${n} of ${once}`, `answer number ${n} of ${once}`]);
+  let chat;
+  await step("seven turns, of which a summary replaces the first", async () => {
+    await ada.open();
+    for (const [question, answer] of turns) {
+      await ada.say(question, new RegExp(`^${answer}$`));
+      await ada.page.waitForURL((url) => !url.pathname.endsWith("/new"));
+      await ada.idle();
+    }
+    chat = ada.thread;
+    await ada.picture("seven-turns");
+    const feed = await ada.api("GET", `/threads/${chat}/messages/page?limit=200`);
+    assert.equal(feed.data.length, 14);
+    const runs = await ada.api("GET", `/threads/${chat}/runs`);
+    assert.ok(runs.some((run) => run.middleware_tokens > 0), "nothing was summarized");
+  });
+
+  /** What is on the screen: all texts of the conversation in their order. */
+  const shown = async () => (await ada.list.innerText()).split("\n").map((line) => line.trim()).filter((line) => line.includes(`of ${once}`));
+
+  await step("a reload shows all of it, once and in order", async () => {
+    await ada.page.reload();
+    await ada.sees(new RegExp(`^${turns[6][1]}$`));
+    await eventually(async () => {
+      // The page loads what is further up when one looks at it.
+      await ada.list.getByText(turns[0][0]).first().scrollIntoViewIfNeeded({ timeout: 2000 }).catch(() => ada.page.mouse.wheel(0, -2000));
+      assert.deepEqual(await shown(), turns.flat());
+    });
+    assert.equal(await ada.list.getByText("SUMMARY-OF-OLD-TURNS").count(), 0);
+    await ada.picture("reloaded");
+  });
+
+  await step("a reload during a run continues it", async () => {
+    await ada.say(`SLOW 100 of ${once}`);
+    await ada.sees(/w5 w6/);
+    await ada.page.reload();
+    await ada.sees(/w97 w98 w99/);
+    await ada.idle();
+    const text = await ada.list.getByText(/w97 w98 w99/).first().innerText();
+    assert.equal(text.trim(), [...Array(100).keys()].map((n) => `w${n}`).join(" "));
+  });
+
+  await step("stop", async () => {
+    await ada.say(`SLOW 600 of ${once}`);
+    const answered = async () => assert.equal((await ada.list.innerText()).split("w9 w10").length, 3); // the answer of the step before, and this one
+    await eventually(answered);
+    await ada.submit.click();
+    await ada.idle();
+    const [run] = await ada.api("GET", `/threads/${chat}/runs`);
+    assert.equal(run.status, "interrupted");
+    await ada.page.reload();
+    await eventually(answered);
+  });
+
+  await step("regenerate, edit", async () => {
+    await ada.say(`SAY before ${once}`, new RegExp(`^before ${once}$`));
+    await ada.idle();
+    const turn = ada.page.locator("[data-assistant-turn]").last();
+    await turn.hover();
+    await turn.getByRole("button", { name: "Regenerate" }).click();
+    await eventually(async () => assert.ok((await ada.api("GET", `/threads/${chat}/runs`))[0].metadata.regenerate_from_run_id));
+    await ada.idle();
+    await eventually(async () => assert.equal(await ada.list.getByText(new RegExp(`^before ${once}$`)).count(), 1));
+    const question = ada.list.locator(".is-user").last();
+    await question.hover();
+    await ada.page.getByRole("button", { name: "Edit and rerun" }).last().click();
+    await ada.list.locator("textarea").fill(`SAY after ${once}`);
+    await ada.picture("edit");
+    await ada.list.locator("textarea").press("Control+Enter");
+    await ada.list.getByRole("button", { name: /rerun|send|save|submit/i }).last().click({ timeout: 3000 }).catch(() => {});
+    await ada.sees(new RegExp(`^after ${once}$`));
+    await ada.idle();
+    await ada.page.reload();
+    await ada.sees(new RegExp(`^after ${once}$`));
+    await eventually(async () => assert.equal(await ada.list.getByText(new RegExp(`^before ${once}$`)).count(), 0));
+    await ada.picture("edited");
+  });
+
+  await step("rate, as far as the pages of this version let people do so", async () => {
+    const [run] = await ada.api("GET", `/threads/${chat}/runs`);
+    const rated = await ada.api("PUT", `/threads/${chat}/runs/${run.run_id}/feedback`, { rating: 1 });
+    assert.equal(rated.rating, 1);
+    const { data } = await ada.api("GET", `/threads/${chat}/messages/page?limit=200`);
+    assert.deepEqual(data.filter((row) => row.feedback).map((row) => [row.run_id, row.content.type, row.feedback.rating]), [[run.run_id, "ai", 1]]);
+  });
+
+  await step("branch", async () => {
+    const turn = ada.page.locator("[data-assistant-turn]").last();
+    await turn.hover();
+    await turn.getByRole("button", { name: "Branch conversation" }).click();
+    await ada.page.waitForURL((url) => !url.pathname.endsWith(chat));
+    const branch = ada.thread;
+    await ada.sees(new RegExp(`^after ${once}$`));
+    await ada.say(`SAY in the branch ${once}`, new RegExp(`^in the branch ${once}$`));
+    await ada.idle();
+    await ada.page.reload();
+    await ada.sees(new RegExp(`^after ${once}$`), new RegExp(`^in the branch ${once}$`));
+    await ada.open(chat);
+    await ada.sees(new RegExp(`^after ${once}$`));
+    assert.equal(await ada.list.getByText(`in the branch ${once}`).count(), 0);
+    assert.notEqual(branch, chat);
+  });
+
+  await step("upload a file and ask about it", async () => {
+    await ada.open();
+    await ada.page.locator("input[type=file]").first().setInputFiles({ name: "notes of ada.txt", mimeType: "text/plain", buffer: Buffer.from("the word is heliotrope") });
+    await ada.say(`CALL read_file {"description": "read it", "path": "/mnt/user-data/uploads/notes of ada.txt"} THEN bash {"description": "x", "command": "true"}`, /^done\.$/);
+    await ada.page.waitForURL((url) => !url.pathname.endsWith("/new"));
+    await ada.idle();
+    await ada.sees("notes of ada.txt");
+    const { data } = await ada.api("GET", `/threads/${ada.thread}/messages/page?limit=200`);
+    assert.ok(data.some((row) => row.content.type === "tool" && JSON.stringify(row.content.content).includes("heliotrope")));
+    await ada.page.reload();
+    await ada.sees("notes of ada.txt", /^done\.$/);
+    await ada.picture("uploaded");
+  });
+
+  await step("open an artifact", async () => {
+    await ada.say(
+      `CALL write_file {"description": "w", "path": "/mnt/user-data/outputs/report.md", "content": "# Report of ${once}"} THEN present_files {"filepaths": ["/mnt/user-data/outputs/report.md"]}`,
+      /report\.md/,
+    );
+    await ada.idle();
+    await ada.page.getByText("report.md", { exact: true }).first().click();
+    await ada.page.getByRole("heading", { name: `Report of ${once}` }).waitFor(); // in the panel, from the file
+    await ada.picture("artifact");
+  });
+
+  const menu = async (title, entry) => {
+    await ada.item(title).first().hover();
+    await ada.item(title).first().getByRole("button", { name: /more/i }).click();
+    await ada.page.getByRole("menuitem", { name: entry }).click();
+  };
+
+  await step("rename and pin", async () => {
+    await ada.open(chat);
+    const title = (await ada.api("GET", `/threads/${chat}`)).values.title;
+    await ada.page.keyboard.press("Control+b"); // the artifact had closed the sidebar
+    await menu(title, "Rename");
+    const name = `Renamed ${once}`;
+    await ada.page.getByRole("dialog").getByRole("textbox").fill(name);
+    await ada.page.getByRole("dialog").getByRole("textbox").press("Enter");
+    await ada.item(name).first().waitFor();
+    await menu(name, "Pin chat");
+    await ada.item(name).locator("svg.lucide-pin").first().waitFor();
+    await ada.page.reload();
+    await ada.item(name).locator("svg.lucide-pin").first().waitFor();
+    await ada.picture("pinned");
+  });
+
+  await step("a second user sees nothing of it", async () => {
+    const ben = await Person.arrive(browser);
+    await ben.register(`ben-${once}@example.com`);
+    assert.deepEqual(await ben.api("POST", "/langgraph/threads/search", {}), []);
+    ben.expected = [[404, chat]];
+    await ben.page.goto(`${BASE_URL}/workspace/chats/${chat}`);
+    await ben.input.waitFor();
+    assert.equal((await ben.api("GET", `/threads/${chat}`)).failed, 404);
+    assert.equal((await ben.api("GET", `/threads/${chat}/messages/page`)).failed, 404);
+    assert.equal(await ben.page.getByText(once).count(), 0);
+    await ben.leave();
+  });
+
+  await step("delete", async () => {
+    ada.expected = [[404, chat]]; // the page deletes twice
+    await menu(`Renamed ${once}`, "Delete");
+    await ada.page.getByRole("button", { name: /^(delete|confirm)$/i }).click({ timeout: 2000 }).catch(() => {});
+    await eventually(async () => assert.equal(await ada.item(`Renamed ${once}`).count(), 0));
+    await eventually(async () => assert.equal((await ada.api("GET", `/threads/${chat}`)).failed, 404)); // the list is ahead of the server
+    await ada.leave();
+  });
+});
