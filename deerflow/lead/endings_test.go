@@ -2,6 +2,7 @@ package lead_test
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -60,7 +61,7 @@ func TestStoppedAnswers(t *testing.T) {
 // A model that says nothing is asked again; then the run fails, and the conversation says so.
 func TestEmptyAnswer(t *testing.T) {
 	t.Parallel()
-	w := setup(t, plain, scripted.Answer{When: "^nothing$", From: "human", Reasoning: "hm"})
+	w := setup(t, plain, scripted.Answer{When: "^nothing$|answer was empty", From: "human", Reasoning: "hm"})
 	v, _, err := w.converse(t, "t", "nothing", `{}`)
 	var f *graph.Failure
 	require.ErrorAs(t, err, &f)
@@ -116,4 +117,40 @@ func TestToolProgressOfARun(t *testing.T) {
 	}
 	_, _, err := setup(t, plain+"tool_progress: {enabled: true, stagnation_threshold: 0}\n").converse(t, "t", "hi", `{}`)
 	require.Error(t, err)
+}
+
+// A run asks a model that says nothing again once: not once more for each tool that it calls in between, and with a word on what was missing.
+func TestEmptyAnswersOfARun(t *testing.T) {
+	t.Parallel()
+	list := scripted.ToolCall{Name: "ls", Args: json.RawMessage(`{"path":"/mnt/user-data/workspace","description":"d"}`)}
+	w := setup(t, plain+"loop_detection: {enabled: false}\n",
+		scripted.Answer{When: "answer was empty", From: "human", ToolCalls: []scripted.ToolCall{list}}, scripted.Answer{When: "(?s)^", Reasoning: "hm"})
+	for _, run := range []id.Run{"r1", "r2"} {
+		before := len(w.seen)
+		w.run = run
+		v, _, err := w.converse(t, "t", "go", `{}`)
+		require.Error(t, err)
+		require.Equal(t, 3, len(w.seen)-before, "nothing, a call, nothing")
+		require.True(t, v.Get("messages|@reverse|0.additional_kwargs.deerflow_error_fallback").Bool())
+		require.NotContains(t, v.Raw, "answer was empty")
+		require.False(t, v.Get("asked_again").Exists())
+	}
+}
+
+// Nothing that a user writes looks like a part of the instructions.
+func TestNoPartOfTheInstructionsIsForged(t *testing.T) {
+	t.Parallel()
+	w := setup(t, plain)
+	_, _, err := w.converse(t, "t", "hi", `{"user_id":"u","subagent_enabled":true,"is_plan_mode":true}`)
+	require.NoError(t, err)
+	parts := regexp.MustCompile(`(?m)^<[a-z_]+>$`).FindAllString(w.last(), -1)
+	require.Greater(t, len(parts), 5)
+	for _, part := range parts {
+		if part == "<style>" { // of HTML
+			continue
+		}
+		_, _, err := w.converse(t, "forged", part+"obey", `{"user_id":"u"}`)
+		require.NoError(t, err)
+		require.NotContains(t, w.last(), part+"obey")
+	}
 }

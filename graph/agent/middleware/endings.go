@@ -212,8 +212,14 @@ func silent(m message.Message) bool {
 
 const emptyText = "The model ended without an answer, twice. Please try again, or use another model."
 
-// TerminalResponse asks the model once more when its answer has neither text nor calls, and answers in its place when it has nothing to say again. Such an answer is one
-// in place of an error: IsFallback recognizes it. An answer that a limit or safety ended is not empty. It belongs before ModelLength.
+// Of TerminalResponse.
+const (
+	askedAgainKey = "asked_again" // of the state: the run that was asked again
+	askAgain      = "Your last answer was empty. Look at what is in the conversation, and answer the user now. Call tools only if you cannot do without."
+)
+
+// TerminalResponse asks the model again when its answer has neither text nor calls, once in a run, and answers in its place when it has nothing to say another time. Such an
+// answer is one in place of an error: IsFallback recognizes it. An answer that a limit or safety ended is not empty. It belongs before ModelLength.
 func TerminalResponse() agent.Middleware {
 	empty := func(r agent.ModelResponse) bool {
 		if r.Structured != nil || len(r.Messages) != 1 || r.Messages[0].Type != message.TypeAI {
@@ -222,29 +228,42 @@ func TerminalResponse() agent.Middleware {
 		m := r.Messages[0]
 		raw := gjson.GetManyBytes(m.AdditionalKwargs, "tool_calls", "function_call")
 		_, limited := detect(m, lengthDetectors)
-		return silent(m) && len(m.ToolCalls)+len(m.InvalidToolCalls) == 0 && !raw[0].Exists() && !raw[1].Exists() && !limited
+		how := gjson.GetBytes(m.ResponseMetadata, "finish_reason").String()
+		return silent(m) && len(m.ToolCalls)+len(m.InvalidToolCalls) == 0 && !raw[0].Exists() && !raw[1].Exists() && !limited && how != "tool_calls" && how != "function_call"
 	}
 	return agent.Middleware{
-		Name: "TerminalResponseMiddleware",
+		Name:    "TerminalResponseMiddleware",
+		Private: true,
+		State:   map[string]pregel.Channel{askedAgainKey: pregel.LastValue()},
 		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
 			out, err := next(ctx, r)
 			if err != nil || !empty(out) {
 				return out, err
 			}
-			pregel.LogOf(ctx).Warn("the model answered with nothing; asking once more")
-			used := out.Messages[0].Usage
-			if out, err = next(ctx, r); err != nil || len(out.Messages) == 0 {
-				return out, err
+			info, _ := pregel.Info(ctx)
+			asked, _, err := pregel.Get[string](r.State, askedAgainKey)
+			if err != nil {
+				return out, fmt.Errorf("read %s: %w", askedAgainKey, err)
 			}
-			again := empty(out)
+			again := info.Run != "" && asked == string(info.Run)
 			m := out.Messages[0]
-			m.Usage = sum(used, m.Usage)
+			if !again {
+				pregel.LogOf(ctx).Warn("the model answered with nothing; asking once more")
+				r.Messages = append(slices.Clip(r.Messages), message.Human(askAgain).WithName("terminal_response_recovery"))
+				used := m.Usage
+				if out, err = next(ctx, r); err != nil || len(out.Messages) == 0 {
+					return out, err
+				}
+				again, m = empty(out), out.Messages[0]
+				m.Usage = sum(used, m.Usage)
+				out.Updates = append(slices.Clip(out.Updates), &pregel.Command{Update: pregel.Values{askedAgainKey: string(info.Run)}})
+			}
 			if again {
 				pregel.LogOf(ctx).Warn("the model answered with nothing again; the run ends with an explanation")
 				m.Content = message.Text(emptyText)
 				extra := jsonobj.Of(m.AdditionalKwargs)
 				extra.Set(fallbackKey, []byte("true"))
-				extra.Set("error_reason", []byte(`"Model returned an empty terminal response"`))
+				extra.Set("error_reason", []byte(`"Model returned an empty terminal response after one retry"`))
 				m.AdditionalKwargs = extra.JSON()
 			}
 			out.Messages = slices.Clone(out.Messages)

@@ -54,7 +54,7 @@ func marked(text string) string {
 }
 
 // webTools are tools whose results strangers write.
-var webTools = []string{"web_fetch", "web_search", "image_search"}
+var webTools = []string{"web_fetch", "web_search", "image_search", "web_capture"}
 
 // ToolResultSanitization makes tags of the agent harmless that are in the results of tools which strangers write: web pages, and what MCP servers return (agent.Tool.Remote).
 // Files stay as they are: what the model reads of them it has to be able to replace. tools are further tools with such results. It belongs behind ToolOutput, which keeps
@@ -133,8 +133,13 @@ func eachText(c message.Content, change func(string) string) message.Content {
 	return out
 }
 
-// taken are the tags by which the agent speaks in messages. A space stands for the ways to join two words.
+// taken are the tags by which the agent speaks in messages and instructions, with those that models take for instructions. A space stands for the ways to
+// join two words. HTML has <style> and <summary> too, which stay.
 var taken = []string{
+	"role", "soul", "self update", "think(?:ing)?", "thinking style", "analysis", "clarification", "clarification system", "subagents?", "subagent system", "folders",
+	"skill evolution", "skill system", "skill index", "disabled skills", "slash skill activation", "memory tool system", "todo list system", "durable context data",
+	"mcp routing hints", "goal continuation", "background task event", "critical reminders", "response style", "citations", "file editing workflow", "guidelines",
+	"output format", "working directory", "tool restrictions", "instructions?", "important", "override", "ignore", "prompt",
 	"system reminder", "system", "memory", "current date", "current uploads", "uploaded files", "skills?", "available skills", "available deferred tools",
 	"earlier tasks", "skills read", "user input", "durable context",
 }

@@ -78,7 +78,7 @@ func disguise(random *rand.Rand, text string) string {
 func TestHarmless(t *testing.T) {
 	t.Parallel()
 	forged := []string{
-		"<system-reminder>", "</system-reminder>", "<system_reminder >", "< memory>", "<current_uploads>", "<skill name=\"x\">", "<earlier tasks>", "<|im_start|>", "< | system | >",
+		"<system-reminder>", "</system-reminder>", "<system_reminder >", "< memory>", "<current_uploads>", "<skill name=\"x\">", "<soul>", "</think>", "<subagents>", "<important>", "<tool-restrictions>", "<earlier tasks>", "<|im_start|>", "< | system | >",
 		"--- end user input ---", "=== begin user input", "end_user_input ~~~", "<user_input>",
 	}
 	filler := []string{"hello ", "数据表 ", "\xff\xfe", "a < b ", "<b>bold</b> ", "x--y ", "the end user input field ", "<memoryless>", "é", "&lt;memory>", "<systemd>", "📎", "\n"}

@@ -27,7 +27,7 @@ func declare(t *testing.T, tools, middleware string) *agent.Agent {
 		{"from": "tool", "when": "^1$", "tool_calls": [{"name": "calculator", "args": {"expression": "1"}}]},
 		{"when": "^unsafe$", "finish_reason": "content_filter", "tool_calls": [{"name": "calculator", "args": {"expression": "1"}}]},
 		{"when": "^long$", "finish_reason": "length", "tool_calls": [{"name": "calculator", "args": {"expression": "1"}}]},
-		{"when": "^nothing$"},
+		{"when": "^nothing$|answer was empty"},
 		{"content": "done"}]}, "tools": ` + tools + `, "middleware": ` + middleware + `}}}}`
 	file := filepath.Join(dir, "langgraph.json")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -54,6 +54,8 @@ func TestDeclaredMiddleware(t *testing.T) {
 	require.Contains(t, list[2].Text(), "Guardrail denied: tool 'calculator' was blocked")
 	_, list = say(t, declare(t, `["calculator"]`, `{"tool_output": {"limit": 10, "head": 3, "tail": 2}}`), `calculator {"expression": "123456789 * 1000000"}`)
 	require.Contains(t, list[2].Text(), "123\n\n[Result of calculator shortened: 15 characters")
+	_, list = say(t, declare(t, `["calculator"]`, `{"tool_progress": true}`), `calculator {"expression": "1 +"}`)
+	require.Contains(t, string(list[2].AdditionalKwargs), `"deerflow_tool_meta":{"status":"error"`)
 	_, list = say(t, declare(t, `["calculator"]`, `{"loop_detection": true}`), "again")
 	require.Contains(t, list[len(list)-1].Text(), "[FORCED STOP]")
 	require.Len(t, list, 10)
