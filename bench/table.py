@@ -135,6 +135,10 @@ def table(of):
     row(f"{number(f('streams', 'idle', 'streams'))} idle streams: memory of the Go process, MB", number(rss), "", "200 MB", check(rss, lambda v: v < 200))
     cpu = over(f("streams", "idle", "open", "server", "own_cpu_s"), f("streams", "idle", "seconds"))
     row("idle streams: CPU of the Go process, of one core", "failed" if cpu is None else f"{100 * cpu:.2f} %", "", "nothing polls", check(cpu, lambda v: v < .02))
+    rss = f("streams", "sockets", "open", "server", "own_rss_peak_mb")
+    cpu = over(f("streams", "sockets", "open", "server", "own_cpu_s"), f("streams", "sockets", "seconds"))
+    row(f"{number(f('streams', 'sockets', 'streams'))} idle WebSockets with a subscription: memory of the Go process, MB; CPU, of one core",
+        f"{number(rss)}; {'failed' if cpu is None else f'{100 * cpu:.2f} %'}", "", "250 MB", check(rss, lambda v: v <= 250))
 
     part("a thread of 400 messages")
     for key, name, goal in (("state", "state", 1), ("history10", "history, limit 10", 4), ("history100", "history, limit 100", 30)):

@@ -146,6 +146,34 @@ func idleStreams(open func(ctx context.Context, thread string) (*http.Response, 
 	ended.Wait()
 }
 
+// openSocket opens the WebSocket of a thread and subscribes to its events. Its body is what the server sends.
+func openSocket(ctx context.Context, thread string) (*http.Response, error) {
+	resp, err := do(ctx, "GET", "/threads/"+thread+"/stream/events", nil,
+		"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		return resp, err
+	}
+	conn, ok := resp.Body.(io.ReadWriter)
+	if !ok {
+		return resp, fmt.Errorf("a connection of type %T", resp.Body)
+	}
+	subscribe := `{"id":1,"method":"subscription.subscribe","params":` + eventsOfMessages + `}`
+	frame := append([]byte{0x81, 0x80 | byte(len(subscribe)), 0, 0, 0, 0}, subscribe...) // a text of less than 126 bytes, with a mask that changes nothing
+	if _, err := conn.Write(frame); err != nil {
+		return resp, err
+	}
+	answer := make([]byte, 512)
+	n, err := conn.Read(answer)
+	if err != nil {
+		return resp, err
+	}
+	if !bytes.Contains(answer[:n], []byte(`"success"`)) {
+		return resp, fmt.Errorf("not subscribed: %.100s", answer[:n])
+	}
+	resp.StatusCode = http.StatusOK
+	return resp, nil
+}
+
 // threadsFill makes threads with the metadata that search looks for, and gives the id of one.
 func threadsFill() {
 	e := &errs{}

@@ -45,8 +45,8 @@ var (
 )
 
 // Websocket is the server's end of a WebSocket of text messages. One goroutine reads, any may send. github.com/gobwas/ws reads frames straight from the
-// connection that fasthttp hands over, so that an idle socket has no buffers; libraries for net/http need a request of theirs, and those for fasthttp keep
-// two buffers for each.
+// connection that fasthttp hands over, so that an idle socket has no buffers but the one of 16 KB in which fasthttp read the request; libraries for net/http need
+// a request of theirs, and those for fasthttp keep two buffers more for each.
 type Websocket struct {
 	connection.Outlet
 	Transport   *Transport
