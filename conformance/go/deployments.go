@@ -14,7 +14,7 @@ import (
 	"understudy/graph/pregel"
 )
 
-// deployed are twins of the graphs in ../auth and ../index, by name: those that need no Python themselves.
+// deployed are twins of the graphs in ../auth, ../app and ../index, by name: those that need no Python themselves.
 func deployed() (map[string]graph.Graph, error) {
 	graphs := map[string]graph.Graph{}
 	for name, build := range map[string]func() (graph.Graph, error){
@@ -24,6 +24,8 @@ func deployed() (map[string]graph.Graph, error) {
 		"slow":     twoSteps,
 		"chat":     chat,
 		"remember": remember,
+		"echo":     count,
+		"headers":  headers,
 	} {
 		g, err := build()
 		if err != nil {
@@ -136,6 +138,42 @@ func chat() (graph.Graph, error) {
 	})
 	g.AddEdge(pregel.START, "reply").AddEdge("reply", pregel.END)
 	return g.Compile()
+}
+
+// plain is the state of the graphs in ../app.
+type plain struct {
+	N    int             `graph:"n" json:"n,omitempty"`
+	Seen json.RawMessage `graph:"seen" json:"seen,omitempty"`
+}
+
+func onePlain(node func(context.Context, plain) (any, error)) (graph.Graph, error) {
+	g := pregel.NewStateGraph[plain]()
+	g.AddNode("node", node)
+	g.AddEdge(pregel.START, "node").AddEdge("node", pregel.END)
+	return g.Compile()
+}
+
+func count() (graph.Graph, error) {
+	return onePlain(func(_ context.Context, s plain) (any, error) { return pregel.Values{"n": s.N + 1}, nil })
+}
+
+// headers reports the texts in the configuration of the run.
+func headers() (graph.Graph, error) {
+	return onePlain(func(ctx context.Context, _ plain) (any, error) {
+		info, _ := pregel.Info(ctx)
+		var config struct {
+			Configurable map[string]any `json:"configurable"`
+		}
+		if err := json.Unmarshal(info.Config, &config); err != nil {
+			return nil, err
+		}
+		maps.DeleteFunc(config.Configurable, func(_ string, v any) bool {
+			_, text := v.(string)
+			return !text
+		})
+		text, err := json.Marshal(config.Configurable)
+		return pregel.Values{"seen": json.RawMessage(text)}, err
+	})
 }
 
 // remembering is the state of the graph in ../index.

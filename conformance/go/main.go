@@ -8,10 +8,14 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/internal/app"
 	"understudy/internal/config"
@@ -31,7 +35,7 @@ func serve() error {
 	database := flag.String("database-url", "", "`URL` of a Postgres database in place of that")
 	redis := flag.String("redis-url", "", "`URL` of a Redis that several servers share")
 	python := flag.String("python", "", "`PATH` of the interpreter for handlers, which a deployment has in addition to its graphs")
-	deployment := flag.Bool("deployment", false, "serve the twins of ../auth and ../index in place of those of ../graphs")
+	deployment := flag.String("deployment", "", "serve twins of ../auth, ../app and ../index in place of those of ../graphs: those with these `NAMES`, separated by commas")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flag.Arg(0))
@@ -51,6 +55,9 @@ func serve() error {
 	if err != nil {
 		return err
 	}
+	if *deployment != "" {
+		settings.Graphs = nil // a file has to name one
+	}
 	srv, err := app.New(context.Background(), app.Config{
 		Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Version: "twins", Tools: []agent.Tool{search},
 	})
@@ -58,12 +65,16 @@ func serve() error {
 		return err
 	}
 	build := twins
-	if *deployment {
+	if *deployment != "" {
 		build = deployed
 	}
 	graphs, err := build()
 	if err != nil {
 		return errors.Join(err, srv.Close())
+	}
+	if *deployment != "" {
+		wanted := strings.Split(*deployment, ",")
+		maps.DeleteFunc(graphs, func(name string, _ graph.Graph) bool { return !slices.Contains(wanted, name) })
 	}
 	for name, g := range graphs {
 		if err := srv.Register(name, descriptions[name], g); err != nil {
