@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -149,4 +151,35 @@ func FuzzFilter(f *testing.F) {
 		}
 		t.Fatalf("%s selects %s, which has none of %q", filter, doc, alternatives)
 	})
+}
+
+// Filters that were parsed before are the same ones again, with the same meaning; what is wrong is wrong each time, and memory is bounded however many users there are.
+func TestFiltersAreKept(t *testing.T) { //nolint:paralleltest // it counts allocations
+	for range 2 {
+		f, err := ParseFilter(json.RawMessage(` {"owner": "kept"} `))
+		require.NoError(t, err)
+		require.True(t, f.Match([]byte(`{"owner":"kept"}`)))
+		require.False(t, f.Match([]byte(`{"owner":"another"}`)))
+		all, err := ParseFilter(json.RawMessage(`{}`))
+		require.NoError(t, err)
+		require.Nil(t, all)
+		_, err = ParseFilter(json.RawMessage(`{"owner": {"$ne": "kept"}}`))
+		require.Error(t, err)
+	}
+	one, err := ParseFilter(json.RawMessage(`{"owner": "kept"}`))
+	require.NoError(t, err)
+	two, err := ParseFilter(json.RawMessage(`{"owner": "kept"}`))
+	require.NoError(t, err)
+	require.Same(t, one, two)
+	require.Less(t, testing.AllocsPerRun(100, func() { _, _ = ParseFilter(json.RawMessage(`{"owner": "kept"}`)) }), 2.0)
+	for i := range 100_000 {
+		_, err := ParseFilter(json.RawMessage(fmt.Sprintf(`{"owner":"user %d"}`, i)))
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, kept.Weight(), 4<<20)
+	long, err := ParseFilter(json.RawMessage(`{"owner":"` + strings.Repeat("x", maxKept) + `"}`))
+	require.NoError(t, err)
+	again, err := ParseFilter(json.RawMessage(`{"owner":"` + strings.Repeat("x", maxKept) + `"}`))
+	require.NoError(t, err)
+	require.NotSame(t, long, again)
 }
