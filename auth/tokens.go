@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/MicahParks/jwkset"
 	"github.com/MicahParks/keyfunc/v3"
@@ -235,7 +236,13 @@ func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, er
 		key = keys.Keyfunc
 	}
 	claims := jwt.MapClaims{}
-	if _, err := t.parser.ParseWithClaims(text, claims, key); err != nil {
+	known := func(token *jwt.Token) (any, error) {
+		if _, has := token.Header["crit"]; has { // RFC 7515: a token with extensions that must be understood is refused by who does not
+			return nil, errCritical
+		}
+		return key(token)
+	}
+	if _, err := t.parser.ParseWithClaims(text, claims, known); err != nil {
 		text := reason(err)
 		return nil, about(refused(text), text)
 	}
@@ -250,6 +257,8 @@ func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, er
 	t.cached.Put(sum, cachedToken{who, until}, 1)
 	return who, nil
 }
+
+var errCritical = errors.New("the token has critical extensions")
 
 // reason says why a token is refused, without what helps to forge one.
 func reason(err error) string {
@@ -282,12 +291,22 @@ func (t *Tokens) actor(claims jwt.MapClaims) (*access.Actor, error) {
 // ClaimNames are the claims with the identity, the name for people, and the permissions: a list, or a text with spaces between them. "" is the usual one.
 type ClaimNames struct{ Identity, Name, Permissions string }
 
+// maxIdentity is the longest identity in bytes: it is in each row of its owner, in logs and in caches.
+const maxIdentity = 512
+
+// unusable reports whether identities cannot have a rune: control characters mislead who reads a list or a log, and the replacement character stands for
+// whatever was no text, so that two people would be one.
+func unusable(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar }
+
 // Person reads claims. The error is an *access.Refusal.
 func (n ClaimNames) Person(claims map[string]any) (*Person, error) {
 	p := &Person{}
 	p.Identity, _ = claims[cmp.Or(n.Identity, "sub")].(string)
 	if p.Identity == "" {
 		return nil, refused("The token has no claim " + cmp.Or(n.Identity, "sub"))
+	}
+	if len(p.Identity) > maxIdentity || strings.ContainsFunc(p.Identity, unusable) {
+		return nil, refused("The claim " + cmp.Or(n.Identity, "sub") + " of the token cannot be an identity")
 	}
 	p.Name, _ = claims[cmp.Or(n.Name, "name")].(string)
 	switch list := claims[cmp.Or(n.Permissions, "scope")].(type) {

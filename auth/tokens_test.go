@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -291,5 +292,52 @@ func BenchmarkAuthenticate(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// What a token says of its user must be an identity that people can read and that no one else has; a token with extensions that its reader must understand is
+// refused.
+func TestTokensThatAreNotUnderstood(t *testing.T) {
+	t.Parallel()
+	secret := []byte(strings.Repeat("s", 32))
+	tokens, err := auth.NewTokens(auth.TokenOptions{Secret: secret})
+	require.NoError(t, err)
+	run(t, tokens)
+	for name, c := range map[string]struct {
+		header map[string]any
+		claims string // without exp
+		want   int
+	}{
+		"plain":                {nil, `"sub": "ada"`, 0},
+		"of a directory":       {nil, `"sub": "auth0|Zoë Ωmega (ops) ada@example.com"`, 0},
+		"as long as it can be": {nil, `"sub": "` + strings.Repeat("x", 512) + `"`, 0},
+		"too long":             {nil, `"sub": "` + strings.Repeat("x", 513) + `"`, 401},
+		"NUL":                  {nil, `"sub": "a\u0000da"`, 401},
+		"line break":           {nil, `"sub": "ada\n"`, 401},
+		"half a character":     {nil, `"sub": "a\ud800da"`, 401},
+		"no text":              {nil, "\"sub\": \"a\xffda\"", 401},
+		"number":               {nil, `"sub": 1`, 401},
+		"list":                 {nil, `"sub": ["ada"]`, 401},
+		"empty":                {nil, `"sub": ""`, 401},
+		"critical":             {map[string]any{"crit": []string{"exp"}}, `"sub": "ada"`, 401},
+		"critical, nothing":    {map[string]any{"crit": nil}, `"sub": "ada"`, 401},
+	} {
+		header := map[string]any{"alg": "HS256", "typ": "JWT"}
+		maps.Copy(header, c.header)
+		head, err := json.Marshal(header)
+		require.NoError(t, err)
+		claims := fmt.Sprintf(`{%s, "exp": %d}`, c.claims, time.Now().Add(time.Hour).Unix())
+		signed := base64.RawURLEncoding.EncodeToString(head) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
+		sum, err := jwt.SigningMethodHS256.Sign(signed, secret)
+		require.NoError(t, err)
+		for range 2 { // what was refused is not kept as accepted
+			who, err := tokens.Authenticate(t.Context(), signed+"."+base64.RawURLEncoding.EncodeToString(sum))
+			if c.want == 0 {
+				require.NoError(t, err, name)
+				require.NotEmpty(t, who.Identity)
+				continue
+			}
+			require.Equal(t, c.want, status(t, err), name)
+		}
 	}
 }

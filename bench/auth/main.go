@@ -151,7 +151,7 @@ func newKey(ctx context.Context, data string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("understudy keys create: %w: %s", err, out)
 	}
-	key := regexp.MustCompile(`us_\w+`).Find(out)
+	key := regexp.MustCompile(`us_[\w-]+`).Find(out)
 	if key == nil {
 		return "", fmt.Errorf("understudy keys create printed no key: %s", out)
 	}
