@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"understudy/internal/cache"
 	"understudy/internal/contain"
@@ -47,6 +50,9 @@ func ParseFilter(raw json.RawMessage) (*Filter, error) {
 	if !json.Valid(raw) {
 		return nil, badFilter("it must be an object")
 	}
+	if halved(raw) { // each half is read as the same replacement character
+		return nil, badFilter("it has half of a surrogate pair")
+	}
 	f, err := parseFilter(raw, 0)
 	if err != nil {
 		return nil, err
@@ -65,6 +71,40 @@ func ParseFilter(raw json.RawMessage) (*Filter, error) {
 var kept = cache.New[string, *Filter](4 << 20)
 
 const maxKept, parsedWeight = 1 << 10, 10
+
+// halved reports whether JSON has an escaped surrogate without its other half.
+func halved(raw []byte) bool {
+	for i := bytes.IndexByte(raw, '\\'); i >= 0 && i+1 < len(raw); {
+		step := 2
+		if raw[i+1] == 'u' {
+			step = 6
+			if first := escaped(raw[i:]); utf16.IsSurrogate(first) {
+				if utf16.DecodeRune(first, escaped(raw[i+6:])) == unicode.ReplacementChar {
+					return true
+				}
+				step = 12
+			}
+		}
+		next := bytes.IndexByte(raw[i+step:], '\\')
+		if next < 0 {
+			return false
+		}
+		i += step + next
+	}
+	return false
+}
+
+// escaped reads \uXXXX at the beginning of a text; 0: there is none.
+func escaped(b []byte) rune {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	if err != nil {
+		return 0
+	}
+	return rune(n)
+}
 
 func (f *Filter) selectsAll() bool { return len(f.fields) == 0 && len(f.and) == 0 && f.or == nil }
 

@@ -153,6 +153,20 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
+// Halves of surrogate pairs are all read as one character, so that a filter with one would select what belongs to others.
+func TestFiltersWithHalvesOfCharacters(t *testing.T) {
+	t.Parallel()
+	for text, half := range map[string]bool{
+		`a\ud800`: true, `\ud800\ud800`: true, `\udc00`: true, `\udc00\ud800`: true, `\ud800x\udc00`: true, `\ud83d\ude00\ud83d`: true, `\\\ud800`: true, `\ud800\n`: true,
+		`\ud83d\ude00`: false, `\\ud800`: false, `\u0041\n`: false, `\ufffd`: false, `😀`: false, `\ud83d\ude00\ud83d\ude00`: false, `\\`: false,
+	} {
+		for _, filter := range []string{`{"owner":"` + text + `"}`, `{"` + text + `":1}`, `{"$or":[{"a":1},{"owner":{"$contains":["` + text + `"]}}]}`} {
+			_, err := ParseFilter(json.RawMessage(filter))
+			require.Equal(t, half, err != nil, filter)
+		}
+	}
+}
+
 // Filters that were parsed before are the same ones again, with the same meaning; what is wrong is wrong each time, and memory is bounded however many users there are.
 func TestFiltersAreKept(t *testing.T) { //nolint:paralleltest // it counts allocations
 	for range 2 {

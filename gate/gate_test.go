@@ -125,7 +125,7 @@ func TestAuthenticate(t *testing.T) {
 		require.JSONEq(t, `{"identity":"ann","is_authenticated":true,"display_name":"ann","headers":{"authorization":"Bearer echo","x-raw":"café ÿ"},"path":"/api/é",
 			"q":{"a":"2","b":" x"},"raw":"/api/é","params":{},"client":["127.0.0.1",5000],"type":"http"}`, string(actor.User))
 	})
-	for token, status := range map[string]int{"exit": 500, "unserializable": 500, "generator": 400, "empty": 400, "status": 401} {
+	for token, status := range map[string]int{"exit": 500, "unserializable": 500, "generator": 400, "empty": 400, "half": 400, "status": 401} {
 		t.Run(token, func(t *testing.T) {
 			actor, err := g.Authenticate(ctx, bearer(token))
 			require.Nil(t, actor)

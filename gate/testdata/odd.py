@@ -47,6 +47,8 @@ def authenticate(authorization: str | None, headers: dict[bytes, bytes], path, q
         return (x for x in "ab")
     if what == "empty":
         return ""
+    if what == "half":
+        return "ann\ud800"
     if what == "status":
         raise Auth.exceptions.HTTPException(status_code=401, detail="no", headers={"WWW-Authenticate": "Bearer", "X-Bad\r\n": "a", "X-Worse": "a\r\nb: c"})
     if what == "echo":

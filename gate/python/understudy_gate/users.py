@@ -125,6 +125,8 @@ def returned(result: Any) -> User:
 def _checked(user: User, result: Any) -> User:
     if user.identity is None or user.identity == "" or not isinstance(user.identity, (str, int)) or isinstance(user.identity, bool):
         raise NoUser(LECTURE.format(type(result)) + ": its identity is empty or no text")
+    if not _is_text(str(user.identity)):
+        raise NoUser(LECTURE.format(type(result)) + ": its identity has half of a surrogate pair, and would be the same as any other one that differs only there")
     return user
 
 
@@ -146,3 +148,11 @@ def stored(fields: dict[str, Any], permissions: list[str]) -> Any:
 
         return Auth.types.StudioUser(fields["identity"])
     return User(fields, permissions)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
