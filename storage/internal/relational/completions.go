@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -17,6 +18,9 @@ import (
 // completionColumns are the columns of run_completions without the run. Encrypted databases have completionTexts in texts, and NULL in the columns
 // of these.
 const completionColumns = "input_tokens, output_tokens, total_tokens, by_model, by_caller, llm_calls, messages, first_human, last_ai, title, error, texts, stop_reason"
+
+// colCompletionRun is the column of selectCompletions with the run: the first behind completionColumns.
+var colCompletionRun = strings.Count(completionColumns, ",") + 1
 
 // completionTexts are what people and models said, and what a graph did.
 type completionTexts struct {
@@ -136,18 +140,23 @@ func (s *Store) SealCompletions(ctx context.Context) (changed int, err error) {
 // Completions implements run.Store.
 func (s *Store) Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*run.Completion, error) {
 	out, err := from(ctx, s.db.Read, func(q Querier) (map[id.Run]*run.Completion, error) {
-		out := make(map[id.Run]*run.Completion, len(runs))
-		err := q.Query(selectCompletions, func(r Row) error {
-			c, err := scanCompletion(r)
-			out[id.Run(r.Text(13))] = c
-			return err
-		}, runs)
-		return out, err
+		return loadCompletions(q, runs)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("completions of %d runs: %w", len(runs), err)
 	}
 	return out, nil
+}
+
+// loadCompletions reads the completions of runs; those without one are left out.
+func loadCompletions(q Querier, runs []id.Run) (map[id.Run]*run.Completion, error) {
+	out := make(map[id.Run]*run.Completion, len(runs))
+	err := q.Query(selectCompletions, func(r Row) error {
+		c, err := scanCompletion(r)
+		out[id.Run(r.Text(colCompletionRun))] = c
+		return err
+	}, runs)
+	return out, err
 }
 
 // PutCompletion implements run.Tx.

@@ -224,20 +224,16 @@ func (s *Store) KeptRuns(ctx context.Context, behind usage.Ended, limit int) ([]
 		if err != nil || len(kept) == 0 {
 			return nil, err
 		}
-		ids := make([]string, len(kept))
+		ids := make([]id.Run, len(kept))
 		for i, e := range kept {
-			ids[i] = string(e.Run)
+			ids[i] = e.Run
 		}
 		runs, err := loadRuns(q, &run.Query{}, endedRuns, ids)
 		if err != nil {
 			return nil, err
 		}
-		completions := map[id.Run]*run.Completion{}
-		if err := q.Query(selectCompletions, func(r Row) error {
-			c, err := scanCompletion(r)
-			completions[id.Run(r.Text(12))] = c
-			return err
-		}, ids); err != nil {
+		completions, err := loadCompletions(q, ids)
+		if err != nil {
 			return nil, err
 		}
 		want := map[id.Run]*usage.Ended{}
