@@ -69,10 +69,6 @@ class Person {
     return this.page.getByTestId("main-message-list");
   }
 
-  item(title) {
-    return this.page.locator("[data-sidebar='menu-item']").filter({ hasText: title });
-  }
-
   async open(thread = "new") {
     await this.page.goto(`${BASE_URL}/workspace/chats/${thread}`);
     await this.input.waitFor();
@@ -283,25 +279,25 @@ test("a visit to DeerFlow", async (t) => {
     await ada.picture("artifact");
   });
 
-  const menu = async (title, entry) => {
-    await ada.item(title).first().hover();
-    await ada.item(title).first().getByRole("button", { name: /more/i }).click();
-    await ada.page.getByRole("menuitem", { name: entry }).click();
+  const entry = () => ada.page.locator("[data-sidebar='menu-item']").filter({ has: ada.page.locator(`a[href$="${chat}"]`) }); // the branch has the same title
+  const menu = async (name) => {
+    await entry().hover();
+    await entry().getByRole("button", { name: /more/i }).click();
+    await ada.page.getByRole("menuitem", { name }).click();
   };
 
   await step("rename and pin", async () => {
     await ada.open(chat);
-    const title = (await ada.api("GET", `/threads/${chat}`)).values.title;
     await ada.page.keyboard.press("Control+b"); // the artifact had closed the sidebar
-    await menu(title, "Rename");
+    await menu("Rename");
     const name = `Renamed ${once}`;
     await ada.page.getByRole("dialog").getByRole("textbox").fill(name);
     await ada.page.getByRole("dialog").getByRole("textbox").press("Enter");
-    await ada.item(name).first().waitFor();
-    await menu(name, "Pin chat");
-    await ada.item(name).locator("svg.lucide-pin").first().waitFor();
+    await entry().getByText(name).waitFor();
+    await menu("Pin chat");
+    await entry().locator("svg.lucide-pin").first().waitFor();
     await ada.page.reload();
-    await ada.item(name).locator("svg.lucide-pin").first().waitFor();
+    await entry().locator("svg.lucide-pin").first().waitFor();
     await ada.picture("pinned");
   });
 
@@ -320,9 +316,9 @@ test("a visit to DeerFlow", async (t) => {
 
   await step("delete", async () => {
     ada.expected = [[404, chat]]; // the page deletes twice
-    await menu(`Renamed ${once}`, "Delete");
+    await menu("Delete");
     await ada.page.getByRole("button", { name: /^(delete|confirm)$/i }).click({ timeout: 2000 }).catch(() => {});
-    await eventually(async () => assert.equal(await ada.item(`Renamed ${once}`).count(), 0));
+    await eventually(async () => assert.equal(await entry().count(), 0));
     await eventually(async () => assert.equal((await ada.api("GET", `/threads/${chat}`)).failed, 404)); // the list is ahead of the server
     await ada.leave();
   });
