@@ -214,6 +214,11 @@ func (u *taking) convert(ctx context.Context, s *staged, convert Converter) erro
 func (u *taking) commit() (taken []Upload, skipped []string, err error) {
 	for i := range u.files {
 		s := &u.files[i]
+		info, err := u.t.root.Lstat(filepath.Join(Uploads, s.at)) // under its own name it may be deleted at once
+		if err != nil {
+			return nil, nil, fmt.Errorf("read an upload: %w", err)
+		}
+		s.Modified = info.ModTime()
 		ok, err := u.t.place(s.at, s.Name)
 		if err != nil {
 			return nil, nil, err
@@ -229,11 +234,6 @@ func (u *taking) commit() (taken []Upload, skipped []string, err error) {
 				s.Markdown = ""
 			}
 		}
-		info, err := u.t.root.Lstat(filepath.Join(Uploads, s.Name))
-		if err != nil {
-			return nil, nil, fmt.Errorf("read an upload: %w", err)
-		}
-		s.Modified = info.ModTime()
 		taken = append(taken, s.Upload)
 	}
 	return taken, skipped, nil
@@ -325,7 +325,9 @@ func (t *Thread) Delete(name string) error {
 	} else if err != nil {
 		return fmt.Errorf("delete %s: %w", name, err)
 	}
-	if err := t.root.Remove(filepath.Join(Uploads, name)); err != nil {
+	if err := t.root.Remove(filepath.Join(Uploads, name)); errors.Is(err, fs.ErrNotExist) { // by another request meanwhile
+		return fault.Newf(fault.NotFound, "File not found: %s", name)
+	} else if err != nil {
 		return fmt.Errorf("delete %s: %w", name, err)
 	}
 	if isDocument(name) {
