@@ -66,7 +66,7 @@ func ParseFilter(raw json.RawMessage) (*Filter, error) {
 	return f, nil
 }
 
-// kept has filters, because most requests of a user have the same one: parsing it is a fifth of what authentication costs a request. A filter that was parsed takes up
+// kept has filters, because most requests of a user have the same one: parsing it makes 8 of the 50 allocations of authentication. A filter that was parsed takes up
 // to parsedWeight times as much memory as its text; a longer text than maxKept is not kept.
 var kept = cache.New[string, *Filter](4 << 20)
 

@@ -159,9 +159,11 @@ func (o *openMessages) remove(m *message) {
 
 // all returns all messages, in the order in which they started; ofTask and inNS those of a task and of a namespace.
 func (o *openMessages) all() []*message { return byNumber(slices.Collect(maps.Values(o.byKey))) }
+
 func (o *openMessages) ofTask(task string) []*message {
 	return byNumber(slices.Collect(maps.Keys(o.byTask[task])))
 }
+
 func (o *openMessages) inNS(ns string) []*message {
 	return byNumber(slices.Collect(maps.Keys(o.byNS[ns])))
 }

@@ -131,12 +131,14 @@ func TestCompletion(t *testing.T) {
 		{
 			"limits: the newest counts, but the length of an answer least; others are not known",
 			[]*eventstore.Event{stops("subagent_limit_capped"), stops("loop_capped"), stops("model_length_capped"), stops("stop_sequence")},
-			nil, run.Completion{ByCaller: map[string]run.Usage{"lead": {Calls: 4}}, LLMCalls: to[int64](4), Messages: to[int64](4), LastAI: to("ho"), StopReason: to(graph.LoopCapped)},
+			nil,
+			run.Completion{ByCaller: map[string]run.Usage{"lead": {Calls: 4}}, LLMCalls: to[int64](4), Messages: to[int64](4), LastAI: to("ho"), StopReason: to(graph.LoopCapped)},
 		},
 		{
 			"the length of an answer",
 			[]*eventstore.Event{stops("model_length_capped")},
-			nil, run.Completion{ByCaller: map[string]run.Usage{"lead": {Calls: 1}}, LLMCalls: to[int64](1), Messages: to[int64](1), LastAI: to("ho"), StopReason: to(graph.ModelLengthCapped)},
+			nil,
+			run.Completion{ByCaller: map[string]run.Usage{"lead": {Calls: 1}}, LLMCalls: to[int64](1), Messages: to[int64](1), LastAI: to("ho"), StopReason: to(graph.ModelLengthCapped)},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
