@@ -258,11 +258,20 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	}
 }
 
-// logFailures logs the import errors of graphs, with the place in their files.
+// logFailures logs the import errors of graphs, with the place in their files. Graphs of one module fail for one reason, which is logged once.
 func (r *reloader) logFailures(log *slog.Logger, problems map[string]error) {
+	type failure struct{ at, text string }
+	var failures []failure
+	graphs := map[failure][]string{}
 	for _, name := range slices.Sorted(maps.Keys(problems)) {
-		err := problems[name]
-		log.Error("a graph does not import", "graph", name, "at", r.placeOf(err), "error", err)
+		f := failure{at: r.placeOf(problems[name]), text: problems[name].Error()}
+		if graphs[f] == nil {
+			failures = append(failures, f)
+		}
+		graphs[f] = append(graphs[f], name)
+	}
+	for _, f := range failures {
+		log.Error("a graph does not import", "graph", strings.Join(graphs[f], ", "), "at", f.at, "error", problems[graphs[f][0]])
 	}
 }
 

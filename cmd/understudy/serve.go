@@ -190,6 +190,8 @@ type lister struct {
 	mu    sync.Mutex // guards all below
 	works map[string]bool
 	fix   string // the last advice
+	same  string // the last failure, as it was printed
+	first string // the first graph that it is of
 }
 
 func newLister(cfg *config.Config, log *slog.Logger, out io.Writer) *lister {
@@ -217,7 +219,10 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 		fmt.Fprintf(l.out, "  %s %s (%.1f s)\n", p.paint(green, "✓"), name, took.Seconds())
 	case err == nil:
 		fmt.Fprintf(l.out, "  %s %s\n", p.paint(green, "✓"), name)
+	case l.same == at+problemOf(err):
+		fmt.Fprintf(l.out, "  %s %s: the same as %s\n", p.paint(red, "✗"), name, l.first)
 	default:
+		l.same, l.first = at+problemOf(err), name
 		fmt.Fprintf(l.out, "  %s %s: %s\n", p.paint(red, "✗"), name, problemOf(err))
 		if at != "" {
 			fmt.Fprintf(l.out, "      at %s\n", at)

@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/graph"
+	"understudy/internal/config"
 )
 
 // The log begins with what is used, and with what was likely meant otherwise: a misspelt variable would make a data folder in silence.
@@ -53,4 +57,35 @@ func TestStartSaysWhatIsUsed(t *testing.T) {
 	root.SetArgs([]string{"worker", "--config", file})
 	require.ErrorContains(t, root.ExecuteContext(t.Context()), "--database-url: missing")
 	require.Contains(t, errs.String(), "warning: UNDERSTUDY_DATABASE_UR: unknown variable")
+}
+
+// Graphs of one module fail for one reason: it is said once.
+func TestOneReasonIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	because := func(text string) error {
+		return &graph.Failure{Type: "ModuleNotFoundError", Message: text, Detail: "  File \"/project/graphs.py\", line 3, in <module>", Fix: "install " + text}
+	}
+	cfg := &config.Config{Mode: config.Dev, Dir: "/project", Reload: true, Graphs: []config.Graph{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "d"}}}
+	var out strings.Builder
+	l := newLister(cfg, slog.New(slog.DiscardHandler), &out)
+	for _, name := range []string{"a", "b", "d"} {
+		l.loaded(name, because("x"), 0)
+	}
+	l.loaded("c", because("y"), 0)
+	require.Equal(t, `
+  ✗ a: ModuleNotFoundError: x
+      at graphs.py:3
+      fix: install x
+      it is loaded again when you save a file
+  ✗ b: the same as a
+  ✗ d: the same as a
+  ✗ c: ModuleNotFoundError: y
+      at graphs.py:3
+      fix: install y
+      it is loaded again when you save a file
+`, "\n"+out.String())
+	var log strings.Builder
+	l.r.logFailures(slog.New(slog.NewTextHandler(&log, nil)), map[string]error{"a": because("x"), "c": because("y"), "b": because("x")})
+	require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), `graph="a, b" at=graphs.py:3 error="ModuleNotFoundError: x"`)
 }

@@ -310,6 +310,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	done := d.slow("importing the graphs, each", d.Import)
+	reasons := map[string]string{} // by what was reported, the graph that it was reported of
 	err = python.Check(ctx, opts, d.Import, python.Checked{
 		Imported: func(name string, err error, took time.Duration) {
 			if err == nil {
@@ -317,6 +318,13 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 				return
 			}
 			text, details, mend := explained(err)
+			// Graphs of one module fail for one reason.
+			reason := strings.Join(append([]string{text}, details...), "\n")
+			if first, again := reasons[reason]; again {
+				d.say("graph", Problem, fmt.Sprintf("%s does not import, for the same reason as %s", name, first), "")
+				return
+			}
+			reasons[reason] = name
 			if mend == "" {
 				mend = mendImport(text, cfg)
 				if cfg.MissingEnv != "" {
@@ -381,12 +389,24 @@ func mendImport(text string, cfg *config.Config) string {
 	case strings.Contains(text, "took longer than"):
 		return "let the module only define things, and do what takes time inside nodes or a factory"
 	}
-	return "the traceback shows where; the other graphs are served anyway"
+	return "the traceback shows where; until it imports serve is not ready, unless --allow-broken-graphs is set"
 }
 
+// last returns the last lines of a traceback, without the frames that Python and the worker need to import a module.
 func last(text string, n int) []string {
-	lines := strings.Split(strings.TrimRight(text, "\n "), "\n")
-	lines = slices.DeleteFunc(lines, func(s string) bool { return strings.TrimSpace(s) == "" })
+	var lines []string
+	skip := false
+	for line := range strings.SplitSeq(text, "\n") {
+		switch file, isFrame := strings.CutPrefix(line, `  File "`); {
+		case isFrame:
+			skip = strings.HasPrefix(file, "<") || strings.Contains(filepath.ToSlash(file), "/importlib/")
+		case !strings.HasPrefix(line, "  "):
+			skip = false // no longer the code of a frame
+		}
+		if !skip && strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
 	return lines[max(0, len(lines)-n):]
 }
 

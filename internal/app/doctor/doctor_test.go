@@ -282,7 +282,7 @@ func TestExamineGraphs(t *testing.T) {
 	}
 	p := newPatient(t)
 	p.flags["python"] = py
-	p.write("langgraph.json", `{"graphs": {"good": "./good.py:graph", "syntax": "./syntax.py:graph", "missing": "./missing.py:graph", "name": "./good.py:nothing", "dies": "./dies.py:graph",
+	p.write("langgraph.json", `{"graphs": {"good": "./good.py:graph", "syntax": "./syntax.py:graph", "missing": "./missing.py:graph", "other": "./missing.py:graph", "name": "./good.py:nothing", "dies": "./dies.py:graph",
 		"made": "./made.py:made", "none": "./made.py:none", "raises": "./made.py:raises", "slow": "./made.py:slow", "unset": "./made.py:unset"}}`)
 	p.write("good.py", "from langgraph.graph import StateGraph, START\nb = StateGraph(dict)\nb.add_node('a', lambda s: s)\nb.add_edge(START, 'a')\ngraph = b.compile()\n")
 	p.write("syntax.py", "x = 1\ndef (:\n")
@@ -300,5 +300,10 @@ func TestExamineGraphs(t *testing.T) {
 		"pip install", "problem graph: name does not import", "fix the name after the colon", "problem graph: dies does not import", "exit status 3", "farewell",
 	} {
 		require.Contains(t, got, want)
+	}
+	require.Equal(t, 1, strings.Count(got, "problem graph: other does not import, for the same reason as missing"), got)
+	require.Equal(t, 1, strings.Count(got, "import a_module_that_nobody_has"), "it is said once: "+got)
+	for _, frame := range []string{"importlib", "_bootstrap", "<understudy>", "<frozen"} {
+		require.NotContains(t, got, frame, "frames that are not the user's say nothing")
 	}
 }
