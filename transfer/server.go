@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -169,11 +170,13 @@ func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte
 		return nil, fmt.Errorf("%s refuses access (%s): pass credentials with --header 'Authorization: …' or --header 'X-Api-Key: …'", s.Name(), resp.Status)
 	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed:
 		return nil, fault.Newf(fault.NotFound, "%s has no %s (%s): is it the address of a LangGraph Server?", s.Name(), path, resp.Status)
+	case bytes.HasPrefix(bytes.TrimSpace(answer), []byte("<")):
+		return nil, fmt.Errorf("%s responds to %s with a page (%s): is it the address of a LangGraph Server, and does it run behind its proxy?", s.Name(), path, resp.Status)
 	case resp.StatusCode >= 400:
 		return nil, fmt.Errorf("%s returns %s for %s: %s", s.Name(), resp.Status, path, answer[:min(len(answer), 300)])
 	}
 	if !json.Valid(answer) {
-		return nil, fmt.Errorf("%s responds to %s with invalid JSON", s.Name(), path)
+		return nil, fmt.Errorf("%s responds to %s with invalid JSON: is it the address of a LangGraph Server?", s.Name(), path)
 	}
 	return answer, nil
 }

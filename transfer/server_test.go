@@ -68,7 +68,9 @@ func TestOpenServerSaysWhy(t *testing.T) {
 		"forbidden":      {403, "{}", "--header"},
 		"another server": {404, "not found", "is it the address of a LangGraph Server?"},
 		"no list":        {200, "{}", "does not return a list"},
-		"no JSON":        {200, "<html>", "invalid JSON"},
+		"no JSON":        {200, "{", "invalid JSON: is it the address"},
+		"a page":         {200, "\n<html>", "with a page (200 OK): is it the address"},
+		"a bad gateway":  {502, "<html>", "with a page (502 Bad Gateway)"},
 		"a refusal":      {422, `{"detail":"no"}`, "returns 422"},
 	} {
 		t.Run(name, func(t *testing.T) {

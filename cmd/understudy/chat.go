@@ -202,7 +202,7 @@ func (c *chat) state(ctx context.Context) ([]interrupt, error) {
 // threadError explains that a thread is not there.
 func (c *client) threadError(err error, thread string) error {
 	var refused *statusError
-	if errors.As(err, &refused) && (refused.status == http.StatusNotFound || refused.status == http.StatusUnprocessableEntity) {
+	if errors.As(err, &refused) && !refused.page && refused.detail != noRoute && (refused.status == http.StatusNotFound || refused.status == http.StatusUnprocessableEntity) {
 		return fmt.Errorf("there is no thread %s (%s); list them: %s", thread, refused.detail, c.command("threads"))
 	}
 	return err

@@ -293,3 +293,38 @@ func TestChatWithoutAnInputSchema(t *testing.T) {
 		require.JSONEq(t, `{"messages":[{"role":"user","content":"hello"}]}`, input.Load().(string), schemas)
 	}
 }
+
+// Commands that meet something else than a LangGraph Server say what answers, and what to do; they do not take it for a server without the thread.
+func TestAnotherServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status      int
+		kind, body  string
+		want, never string
+	}{
+		"a page for what is not there":  {404, "text/html", "<!DOCTYPE HTML>\n<h1>no</h1>", "a page answers in place of a LangGraph API: see that --url names your server", "<"},
+		"a page of a proxy":             {502, "text/html", "\r\n<html>Bad Gateway</html>", "502 Bad Gateway; a page answers", "<"},
+		"a page for everything":         {200, "text/html", "<html></html>", "see that --url names", "thread x"},
+		"an API of another kind":        {404, "application/json", `{"detail":"Not Found"}`, "has no LangGraph API", "there is no thread"},
+		"a server that has a bad night": {500, "text/plain", "Internal Server Error", "500 Internal Server Error; the log of the server says more", "page"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.kind)
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			}))
+			defer srv.Close()
+			for _, args := range [][]string{{"chat"}, {"chat", "g", "-m", "hello"}, {"threads"}, {"runs", "x"}, {"state", "x"}, {"logs", "x"}} {
+				_, err := typeInto(t, "", append(args, "--url", srv.URL)...)
+				want := c.want
+				if args[0] == "logs" && c.status == 404 && c.kind == "application/json" {
+					want = "keeps no log of threads"
+				}
+				require.ErrorContains(t, err, want, args)
+				require.NotContains(t, strings.ReplaceAll(err.Error(), "character '<'", ""), c.never, args)
+			}
+		})
+	}
+}

@@ -37,15 +37,20 @@ type statusError struct {
 	what   string // method and path
 	base   string // URL of the server
 	detail string
+	page   bool // the answer was a page for browsers: of a program of another kind, or of what stands in front of a server
 }
 
 func (e *statusError) Error() string {
 	text := fmt.Sprintf("%s: %d %s", e.what, e.status, e.detail)
 	switch {
+	case e.page:
+		text += fmt.Sprintf("; a page answers in place of a LangGraph API: see that --url names your server, and that it runs if %s is a proxy in front of it", e.base)
 	case e.status == http.StatusNotFound && e.detail == noRoute:
 		text += fmt.Sprintf("; name your server with --url, with its mount prefix if it has one: %s has no LangGraph API, or not this part of it", e.base)
 	case e.status == http.StatusUnauthorized, e.status == http.StatusForbidden:
 		text += "; send credentials with --header 'Name: value', or an API key in UNDERSTUDY_API_KEY"
+	case e.status >= http.StatusInternalServerError:
+		text += "; the log of the server says more"
 	}
 	return text
 }
@@ -121,7 +126,7 @@ func (c *client) call(ctx context.Context, method, path string, body, into any) 
 		return err
 	}
 	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
-		return fmt.Errorf("%s %s: the answer is no JSON, is this a LangGraph Server? %w", method, c.base+path, err)
+		return fmt.Errorf("%s %s: the answer is no JSON (%w): see that --url names a LangGraph Server", method, c.base+path, err)
 	}
 	return nil
 }
@@ -161,11 +166,14 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	}
 	defer res.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-	detail := gjson.GetBytes(text, "detail").String()
-	if detail == "" {
-		detail = cut(strings.TrimSpace(string(text)), 300)
+	refused := &statusError{status: res.StatusCode, what: method + " " + path, base: c.base, detail: gjson.GetBytes(text, "detail").String()}
+	if refused.detail == "" {
+		refused.detail = cut(strings.TrimSpace(string(text)), 300)
 	}
-	return nil, &statusError{status: res.StatusCode, what: method + " " + path, base: c.base, detail: detail}
+	if refused.page = strings.HasPrefix(refused.detail, "<"); refused.page {
+		refused.detail = http.StatusText(res.StatusCode)
+	}
+	return nil, refused
 }
 
 // commandTimeout bounds what a command asks, besides streams.

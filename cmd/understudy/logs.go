@@ -62,7 +62,7 @@ func eachEvent(ctx context.Context, api *client, path, thread string, follow boo
 		var page json.RawMessage
 		err := api.get(ctx, fmt.Sprintf("%s?limit=1000&after_seq=%d", path, after), &page)
 		var refused *statusError
-		if errors.As(err, &refused) && refused.status == http.StatusNotFound && refused.detail == noRoute {
+		if errors.As(err, &refused) && !refused.page && refused.status == http.StatusNotFound && refused.detail == noRoute {
 			return fmt.Errorf("%s keeps no log of threads: only understudy does", api.base)
 		}
 		if err != nil {

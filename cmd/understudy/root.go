@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -63,7 +64,7 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 		if cmd == root && cmd.Flags().NArg() > 0 {
 			return root.Args(cmd, cmd.Flags().Args()) // the flag was for a command that is misspelt
 		}
-		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		return usageError{fmt.Errorf("%s; see %s --help", ofStrconv.ReplaceAllString(err.Error(), ""), cmd.CommandPath())}
 	})
 	root.AddCommand(
 		newServer(config.Dev, &cobra.Command{
@@ -153,10 +154,16 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" { // cobra's own would print its help for a shell that it does not know, and succeed
+			cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
 		cmd.GroupID = groupOf(cmd.Name())
 	}
 	return root
 }
+
+// ofStrconv is what pflag passes on about a number that is none, besides the reason.
+var ofStrconv = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 
 // newServer completes dev, serve, worker and proxy: flags from the table of settings, and what runs.
 func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {

@@ -92,3 +92,18 @@ func TestReflow(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "one two\nthree\n\n  a list stays as it is\nfour", reflow("one\ntwo three\n\n  a list stays as it is\nfour\n", 8))
 }
+
+// What cobra and pflag say of mistakes is no exception: it names the mistake and what to read, in words.
+func TestMistakesOfFlags(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		`understudy completion takes no argument, but got "tcsh"`:                                                    {"completion", "tcsh"},
+		`invalid argument "x" for "-n, --limit" flag: invalid syntax; see understudy threads --help`:                 {"threads", "--limit", "x"},
+		`invalid argument "99999999999999999999" for "-n, --limit" flag: value out of range; see understudy threads`: {"threads", "-n", "99999999999999999999"},
+		`unknown flag: --prot; see understudy dev --help`:                                                            {"dev", "--prot", "3"},
+	} {
+		_, err := execute(t, args...)
+		require.ErrorContains(t, err, want)
+		require.ErrorAs(t, err, new(usageError))
+	}
+}
