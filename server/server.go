@@ -77,6 +77,7 @@ func New(o Options) *Server {
 	f := s.app.Server()
 	f.NoDefaultContentType = true
 	f.CloseOnShutdown = true
+	f.KeepHijackedConns = true // who takes one closes it
 	f.HeaderReceived = s.Received
 	f.Logger = quiet{s.Log}
 	s.app.Use(s.enter)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -468,6 +470,60 @@ func TestSocketLeavesBeforeTheAnswer(t *testing.T) {
 	cancel()
 	require.NoError(t, <-done)
 	require.Regexp(t, `msg=request .*route=/threads/\{thread_id\}/stream/events status=101 .*ended=left`, log.String())
+}
+
+// What a client sends together with its handshake, or in any pieces after it, is read once and in order, also through TLS.
+func TestSocketFramesBehindTheHandshake(t *testing.T) {
+	t.Parallel()
+	var sent bytes.Buffer
+	sent.WriteString("GET " + protocolPath + "/stream/events HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + webSocketKey + "\r\n\r\n")
+	head := sent.Len()
+	const many = 60
+	for i := range many {
+		subscribe := fmt.Sprintf(`{"id":%d,"method":"subscription.subscribe","params":{"channels":["custom"]}%s}`, i+1, strings.Repeat(" ", i*i))
+		require.NoError(t, wsutil.WriteClientMessage(&sent, ws.OpText, []byte(subscribe)))
+	}
+	certified := httptest.NewTLSServer(nil)
+	defer certified.Close()
+	for _, cut := range []int{head, head + 1, head + 7, head + 4000, 16 << 10, 16<<10 + 1, 40_000, sent.Len()} {
+		for _, secure := range []bool{false, true} {
+			s := New(options(&services{events: func([]protocol.Filter) protocol.Follower { return newEventScript() }}))
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			address := ln.Addr().String()
+			if secure {
+				ln = tls.NewListener(ln, certified.TLS)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() { done <- s.Serve(ctx, ln) }()
+			var conn net.Conn
+			if secure {
+				conn, err = tls.Dial("tcp", address, certified.Client().Transport.(*http.Transport).TLSClientConfig)
+			} else {
+				conn, err = net.Dial("tcp", address)
+			}
+			require.NoError(t, err)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+			_, err = conn.Write(sent.Bytes()[:cut])
+			require.NoError(t, err)
+			in := bufio.NewReader(conn)
+			for line := "x"; line != "\r\n"; { // the answer to the handshake
+				line, err = in.ReadString('\n')
+				require.NoError(t, err)
+			}
+			_, err = conn.Write(sent.Bytes()[cut:])
+			require.NoError(t, err)
+			c := &socketClient{t: t, conn: conn, in: in}
+			for i := range many {
+				require.Contains(t, c.text(), fmt.Sprintf(`"id":%d,`, i+1), "cut at %d, TLS: %t", cut, secure)
+			}
+			require.NoError(t, conn.Close())
+			cancel()
+			require.NoError(t, <-done)
+		}
+	}
 }
 
 // Clients whose machines have gone without a word are found by pings that nothing answers, however many they are; one that answers stays.

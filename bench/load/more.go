@@ -171,7 +171,48 @@ func openSocket(ctx context.Context, thread string) (*http.Response, error) {
 		return resp, fmt.Errorf("not subscribed: %.100s", answer[:n])
 	}
 	resp.StatusCode = http.StatusOK
+	resp.Body = &socketBody{conn: conn, Closer: resp.Body}
 	return resp, nil
+}
+
+// socketBody reads what a WebSocket sends, and answers pings: a server closes sockets that do not.
+type socketBody struct {
+	conn io.ReadWriter
+	io.Closer
+	left uint64 // bytes of the frame that are not read yet
+}
+
+func (s *socketBody) Read(b []byte) (int, error) {
+	for s.left == 0 {
+		head := make([]byte, 2, 10)
+		if _, err := io.ReadFull(s.conn, head); err != nil {
+			return 0, err
+		}
+		size := uint64(head[1])
+		if more := map[uint64]int{126: 2, 127: 8}[size]; more > 0 {
+			size = 0
+			if _, err := io.ReadFull(s.conn, head[2:2+more]); err != nil {
+				return 0, err
+			}
+			for _, digit := range head[2 : 2+more] {
+				size = size<<8 | uint64(digit)
+			}
+		}
+		if head[0]&0x0f != 0x9 {
+			s.left = size
+			continue
+		}
+		pong := append([]byte{0x8a, 0x80 | byte(size), 0, 0, 0, 0}, make([]byte, size)...)
+		if _, err := io.ReadFull(s.conn, pong[6:]); err != nil {
+			return 0, err
+		}
+		if _, err := s.conn.Write(pong); err != nil {
+			return 0, err
+		}
+	}
+	n, err := s.conn.Read(b[:min(uint64(len(b)), s.left)])
+	s.left -= uint64(n)
+	return n, err
 }
 
 // threadsFill makes threads with the metadata that search looks for, and gives the id of one.

@@ -58,6 +58,7 @@ func (t *Transport) linger(c *fiber.Ctx) {
 	// Only there all earlier answers on the connection have been sent.
 	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {
+		defer raw.Close()
 		if !t.Lingering.Enter() {
 			return
 		}

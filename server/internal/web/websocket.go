@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha1" //nolint:gosec // RFC 6455 prescribes it
 	"encoding/base64"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,8 +47,8 @@ var (
 )
 
 // Websocket is the server's end of a WebSocket of text messages. One goroutine reads, any may send. github.com/gobwas/ws reads frames straight from the
-// connection that fasthttp hands over, so that an idle socket has no buffers but the one of 16 KB in which fasthttp read the request; libraries for net/http need
-// a request of theirs, and those for fasthttp keep two buffers more for each.
+// connection that fasthttp hands over, so that an idle socket has no buffers; libraries for net/http need a request of theirs, and those for fasthttp keep two
+// buffers for each.
 type Websocket struct {
 	connection.Outlet
 	Transport   *Transport
@@ -67,7 +69,8 @@ type CloseError struct {
 
 func (e *CloseError) Error() string { return e.Text }
 
-// Upgrade answers a handshake. serve has the connection then, until it returns. Its error says that the answer could not be sent.
+// Upgrade answers a handshake. serve has the connection then, until it returns. Its error says that the answer could not be sent. It must not use what belongs to the
+// request in fasthttp, which is that of another client by then.
 func (t *Transport) Upgrade(c *fiber.Ctx, serve func(w *Websocket, err error)) {
 	sum := sha1.Sum([]byte(c.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // as above
 	c.Status(http.StatusSwitchingProtocols)
@@ -78,14 +81,41 @@ func (t *Transport) Upgrade(c *fiber.Ctx, serve func(w *Websocket, err error)) {
 	// fasthttp calls nothing when it cannot send an answer.
 	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {
-		w := t.NewWebsocket(raw, conn)
-		w.Enlist()
-		defer w.Delist()
-		serve(w, w.WriteAll(answer))
+		in := rest(raw, conn)
+		// Until this function returns fasthttp keeps the request and the 16 KB in which it read it. It closes no connection then: see KeepHijackedConns.
+		go func() {
+			defer raw.Close()
+			w := t.NewWebsocket(raw, in)
+			w.Enlist()
+			defer w.Delist()
+			serve(w, w.WriteAll(answer))
+		}()
 	})
 }
 
-// NewWebsocket returns a websocket on a connection. in has what was read of it already, and the rest.
+// rest returns what comes on a connection, beginning with what in has read of it already.
+func rest(raw net.Conn, in io.Reader) io.Reader {
+	// A client may send its first frames together with the handshake. With a deadline that is over only what is buffered can be read.
+	if raw.SetReadDeadline(time.Unix(1, 0)) != nil {
+		return raw // closed, as the first read reports
+	}
+	var early bytes.Buffer
+	_, err := early.ReadFrom(in)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || raw.SetReadDeadline(time.Time{}) != nil {
+		return io.MultiReader(&early, failed{cmp.Or(err, io.EOF)})
+	}
+	if early.Len() == 0 {
+		return raw
+	}
+	return io.MultiReader(&early, raw)
+}
+
+// failed is a connection that has ended with an error.
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
+
+// NewWebsocket returns a websocket on a connection, from which in reads.
 func (t *Transport) NewWebsocket(conn net.Conn, in io.Reader) *Websocket {
 	w := &Websocket{Transport: t, Outlet: t.Outlets.Of(conn)}
 	w.In = wsutil.Reader{
