@@ -176,7 +176,7 @@ func TestDeerFlowUsersOnRoutesOfLangGraph(t *testing.T) {
 }
 
 // A page of another site does not become one of this server by a header, and neither does a connection become encrypted.
-func TestDeerFlowBelievesNoForwardedHeaders(t *testing.T) {
+func TestDeerFlowAndForwardedHeaders(t *testing.T) {
 	t.Parallel()
 	user, _ := serveDeerFlow(t)
 	base := user("ann@example.com").base
@@ -198,6 +198,21 @@ func TestDeerFlowBelievesNoForwardedHeaders(t *testing.T) {
 	for _, c := range resp.Cookies() {
 		require.False(t, c.Secure, c.Name)
 	}
-	require.Equal(t, 403, register("eve@example.com", "Origin", "https://evil.example", "X-Forwarded-Host", "evil.example").StatusCode)
+	require.Equal(t, 403, register("eve@example.com", "Origin", "https://evil.example").StatusCode)
+	require.Equal(t, 403, register("eve@example.com", "Origin", "https://evil.example", "X-Forwarded-Host", "other.example").StatusCode)
 	require.Less(t, register("dan@example.com", "Origin", base).StatusCode, 300)
+
+	// The server of the web UI says in X-Forwarded-Host where the browser is. Browsers ask first whether a page may send that header, and hear that it may not.
+	require.Less(t, register("kim@example.com", "Origin", "https://chat.example", "X-Forwarded-Host", "chat.example").StatusCode, 300)
+	ask, err := http.NewRequestWithContext(t.Context(), "OPTIONS", base+"/api/v1/auth/register", nil)
+	require.NoError(t, err)
+	for name, value := range map[string]string{"Origin": "https://evil.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-forwarded-host"} {
+		ask.Header.Set(name, value)
+	}
+	resp, err = http.DefaultClient.Do(ask)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	for _, name := range []string{"Origin", "Headers", "Methods", "Credentials"} {
+		require.Empty(t, resp.Header.Get("Access-Control-Allow-"+name))
+	}
 }
