@@ -677,3 +677,27 @@ func TestNeedRestart(t *testing.T) {
 	}
 	require.Empty(t, (&Config{}).NeedRestart(&Config{}), "no file")
 }
+
+// Next to the config.yaml of DeerFlow a missing langgraph.json is no mistake of the user's: it is served with a flag. Other files of that name say nothing.
+func TestMissingFileBesideDeerFlows(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		text     string
+		deerflow bool
+	}{
+		"DeerFlow":         {"models:\n- name: m\n  use: langchain_openai:ChatOpenAI\n  api_key: $OPENAI_API_KEY\n", true},
+		"another program":  {"models: [a, b]\n", false},
+		"models of others": {"models:\n- name: m\n", false},
+		"no YAML":          {"models: [", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(c.text), 0o600))
+			_, _, err := Load(Source{Mode: Serve, File: filepath.Join(dir, "langgraph.json"), Flags: map[string]string{}, Lookup: func(string) (string, bool) { return "", false }})
+			require.ErrorContains(t, err, "does not exist; ")
+			require.Equal(t, c.deerflow, strings.Contains(err.Error(), "--deerflow"), err)
+			require.Equal(t, !c.deerflow, strings.Contains(err.Error(), "understudy init"), err)
+		})
+	}
+}

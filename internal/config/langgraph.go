@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/goccy/go-yaml"
 )
 
 // file reads langgraph.json into a Config. The zero value of src means that the file was empty.
@@ -81,10 +83,24 @@ func members(src []byte) map[string]any {
 	return all
 }
 
+// isDeerFlow reports whether a file has the models of a DeerFlow installation, as its config.yaml does.
+func isDeerFlow(path string) bool {
+	src, err := os.ReadFile(path)
+	var settings struct {
+		Models []struct {
+			Use string `yaml:"use"`
+		} `yaml:"models"`
+	}
+	return err == nil && yaml.Unmarshal(src, &settings) == nil && len(settings.Models) > 0 && settings.Models[0].Use != ""
+}
+
 // readFile reads the graphs and server settings of a langgraph.json.
 func readFile(path string, c *Config, lookup func(string) (string, bool)) ([]Warning, Mistakes) {
 	src, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if deerflow := filepath.Join(filepath.Dir(path), "config.yaml"); isDeerFlow(deerflow) {
+			return nil, Mistakes{{Text: path + " does not exist; " + deerflow + " looks like that of DeerFlow, which is served with --deerflow (docs/deerflow.md)"}}
+		}
 		return nil, Mistakes{{Text: path + " does not exist; name your file with --config, have `understudy init` write one, or write: " +
 			`{"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}`}}
 	}
