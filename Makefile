@@ -22,6 +22,7 @@ export UNDERSTUDY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy
 GOLANGCI := 2.15.0
 GORELEASER := 2.16.0
 HELM := 4.3.1
+SYFT := 1.57.1
 
 # tool(name,version,package) sets $tool to a program that is built once.
 tool = tool="$$UNDERSTUDY_CACHE/bin/$(1)-$(2)"; [ -x "$$tool" ] || { echo "building $(1) $(2), once; a minute or two" >&2; \
@@ -269,12 +270,14 @@ wheel: ## a Python wheel with the program inside, for `pip install`; GOOS and GO
 	$(PYTHON) deploy/wheel/build "$$dir/understudy" "$$($(GO) env GOOS)" "$$($(GO) env GOARCH)" "$(or $(VERSION),$(shell git rev-parse --short HEAD))" "$(DIST)" >"$$dir/wheel"; \
 	wheel=$$(cat "$$dir/wheel"); echo "$$wheel"; echo "install it into the environment of your graphs: .venv/bin/python -m pip install $$wheel"
 
-# Images need docker buildx, SBOMs syft: without them they are left out here. The owner is that of the module's path.
+# Images need docker buildx: without it they are left out here. The owner is that of the module's path.
 # In a repository without a remote GoReleaser finds no commit either, and fails after all builds, at the archive of the source.
 .PHONY: release-snapshot
 release-snapshot: ## what a release consists of, for all systems, in dist/: archives, packages, wheels, Homebrew cask, checksums
-	@$(call tool,goreleaser,$(GORELEASER),github.com/goreleaser/goreleaser/v2); \
-	skip=publish; docker buildx ls >/dev/null 2>&1 || skip+=,docker; command -v syft >/dev/null || skip+=,sbom; echo "without $$skip"; \
+	@command -v syft >/dev/null || { $(call tool,syft,$(SYFT),github.com/anchore/syft/cmd/syft); \
+		found=$$(mktemp -d); trap 'rm -rf "$$found"' EXIT; ln -s "$$tool" "$$found/syft"; export PATH="$$found:$$PATH"; }; \
+	$(call tool,goreleaser,$(GORELEASER),github.com/goreleaser/goreleaser/v2); \
+	skip=publish; docker buildx ls >/dev/null 2>&1 || skip+=,docker; echo "without $$skip"; \
 	OWNER=$$($(GO) list -m | cut -d/ -f2); export OWNER; \
 	git ls-remote --get-url >/dev/null 2>&1 || export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0="https://github.com/$$OWNER/understudy"; \
 	"$$tool" check --quiet; "$$tool" release --snapshot --clean --skip="$$skip"
