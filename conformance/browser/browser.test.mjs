@@ -132,7 +132,8 @@ for (const label of Object.keys(releases)) {
       if (real) return;
       await chat.reload();
       await eventually(stopped);
-      assert.deepEqual((await chat.people()).slice(2), [["human", "say 3"], ["ai", words(3)]]);
+      // Older releases follow the last run once more after a reload, and show its answer when that has ended.
+      await eventually(async () => assert.deepEqual((await chat.people()).slice(2), [["human", "say 3"], ["ai", words(3)]]));
     });
 
     visit("an interrupt, resumed after a reload", { assistant: "pipeline" }, async (chat) => {
