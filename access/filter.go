@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -13,6 +12,7 @@ import (
 	"understudy/internal/cache"
 	"understudy/internal/contain"
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // Filter selects resources by their metadata (items of the store: by their value). It is immutable. The nil Filter selects all.
@@ -76,10 +76,10 @@ const maxKept, parsedWeight = 1 << 10, 10
 func halved(raw []byte) bool {
 	for i := bytes.IndexByte(raw, '\\'); i >= 0 && i+1 < len(raw); {
 		step := 2
-		if raw[i+1] == 'u' {
+		if first, ok := jsonscan.Escaped(raw[i:]); ok {
 			step = 6
-			if first := escaped(raw[i:]); utf16.IsSurrogate(first) {
-				if utf16.DecodeRune(first, escaped(raw[i+6:])) == unicode.ReplacementChar {
+			if utf16.IsSurrogate(first) {
+				if second, _ := jsonscan.Escaped(raw[i+6:]); utf16.DecodeRune(first, second) == unicode.ReplacementChar {
 					return true
 				}
 				step = 12
@@ -92,18 +92,6 @@ func halved(raw []byte) bool {
 		i += step + next
 	}
 	return false
-}
-
-// escaped reads \uXXXX at the beginning of a text; 0: there is none.
-func escaped(b []byte) rune {
-	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-		return 0
-	}
-	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
-	if err != nil {
-		return 0
-	}
-	return rune(n)
 }
 
 func (f *Filter) selectsAll() bool { return len(f.fields) == 0 && len(f.and) == 0 && f.or == nil }

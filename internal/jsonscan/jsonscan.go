@@ -263,3 +263,12 @@ func Each(object []byte, fn func(key []byte, start, end int) bool) {
 		}
 	}
 }
+
+// Escaped reads \uXXXX at the beginning of a text: a unit of UTF-16. ok is false when there is none.
+func Escaped(text []byte) (unit rune, ok bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(n), err == nil
+}

@@ -2,8 +2,9 @@ package rows
 
 import (
 	"bytes"
-	"strconv"
 	"strings"
+
+	"understudy/internal/jsonscan"
 )
 
 // Text replaces what Postgres' text cannot hold by U+FFFD: NUL and invalid UTF-8. Every storage keeps the same.
@@ -30,13 +31,13 @@ func JSON(data []byte) []byte {
 			i++
 			continue
 		}
-		unit, ok := escaped(data[i:])
+		unit, ok := jsonscan.Escaped(data[i:])
 		if !ok {
 			out = append(out, data[i:i+2]...)
 			i += 2
 			continue
 		}
-		low, paired := escaped(data[min(i+6, len(data)):])
+		low, paired := jsonscan.Escaped(data[min(i+6, len(data)):])
 		switch {
 		case unit >= 0xd800 && unit < 0xdc00 && paired && low >= 0xdc00 && low < 0xe000:
 			out = append(out, data[i:i+12]...)
@@ -50,13 +51,4 @@ func JSON(data []byte) []byte {
 		}
 	}
 	return out
-}
-
-// escaped reads \uXXXX at the beginning of text.
-func escaped(text []byte) (unit uint64, ok bool) {
-	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
-		return 0, false
-	}
-	unit, err := strconv.ParseUint(string(text[2:6]), 16, 16)
-	return unit, err == nil
 }
