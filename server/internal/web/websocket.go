@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha1" //nolint:gosec // RFC 6455 prescribes it
 	"encoding/base64"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -96,24 +94,16 @@ func (t *Transport) Upgrade(c *fiber.Ctx, serve func(w *Websocket, err error)) {
 // rest returns what comes on a connection, beginning with what in has read of it already.
 func rest(raw net.Conn, in io.Reader) io.Reader {
 	// A client may send its first frames together with the handshake. With a deadline that is over only what is buffered can be read.
-	if raw.SetReadDeadline(time.Unix(1, 0)) != nil {
-		return raw // closed, as the first read reports
-	}
+	// Whatever else ends the reads ends the next one too.
+	_ = raw.SetReadDeadline(time.Unix(1, 0))
 	var early bytes.Buffer
-	_, err := early.ReadFrom(in)
-	if !errors.Is(err, os.ErrDeadlineExceeded) || raw.SetReadDeadline(time.Time{}) != nil {
-		return io.MultiReader(&early, failed{cmp.Or(err, io.EOF)})
-	}
+	_, _ = early.ReadFrom(in)
+	_ = raw.SetReadDeadline(time.Time{})
 	if early.Len() == 0 {
 		return raw
 	}
 	return io.MultiReader(&early, raw)
 }
-
-// failed is a connection that has ended with an error.
-type failed struct{ err error }
-
-func (f failed) Read([]byte) (int, error) { return 0, f.err }
 
 // NewWebsocket returns a websocket on a connection, from which in reads.
 func (t *Transport) NewWebsocket(conn net.Conn, in io.Reader) *Websocket {
