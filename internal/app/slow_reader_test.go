@@ -147,8 +147,8 @@ func checkSlowReaders(t *testing.T, flags map[string]string) {
 	require.NoError(t, <-ended)
 }
 
-// hesitant reads little, but enough not to be taken for stuck, until hurry is closed: a server sees that a client reads only when the kernel tells it of new room, which
-// it does when a sixteenth of a buffer of up to some megabytes is free.
+// hesitant reads slowly until hurry is closed, but fast enough that the server does not drop it. The server can write again only once the kernel opens the TCP window,
+// which takes a sixteenth of the receive buffer, up to some hundred kilobytes.
 type hesitant struct {
 	io.Reader
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import codec
 
-# Begins a line of stderr that is for the server, which cannot be reached over the socket while the loop's thread is in an import. process.go has the same.
+# Begins a line of stderr that is for the server, which cannot be reached over the socket while the loop's thread is in an import. loading.go has the same.
 MARK = b"\x1eunderstudy is loading "
 AGAIN = 30.0
 
