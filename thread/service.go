@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"understudy/checkpointer"
@@ -14,6 +15,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/idempotency"
+	"understudy/internal/jsonscan"
 	"understudy/internal/limits"
 )
 
@@ -274,6 +276,9 @@ func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool
 		return nil, err
 	}
 	snap, err := s.Snapshots.State(ctx, at, subgraphs)
+	if err == nil && at.ID == "" && at.NS == "" && row.Status == Busy && len(snap.Next) == 0 {
+		snap, err = s.awaiting(ctx, snap, subgraphs)
+	}
 	if err == nil {
 		err = s.overlaySnapshots(ctx, row, overlay.State, at.ID == "", snap)
 	}
@@ -281,6 +286,29 @@ func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool
 		return nil, s.unlessGone(ctx, at.Thread, err)
 	}
 	return snap, nil
+}
+
+// startNode is the node that LangGraph names as the next one of the checkpoint that has a run's input.
+const startNode = "__start__"
+
+// awaiting returns the head of a busy thread with nothing to do next. While a run waits for its turn, or has not saved its first checkpoint, the head is that of the
+// run before, which is over: Next is then that of the checkpoint which is about to come. Clients of event streaming open no stream where nothing is next, and a
+// page that is loaded at that moment would not show the run.
+func (s *Service) awaiting(ctx context.Context, head *checkpointer.Snapshot, subgraphs bool) (*checkpointer.Snapshot, error) {
+	due, err := s.Store.DueRuns(ctx, head.Thread, s.Now())
+	if err != nil {
+		return nil, err
+	}
+	if len(due) == 0 { // it has ended since the row was read, maybe after the head was
+		return s.Snapshots.State(ctx, checkpointer.Key{Thread: head.Thread}, subgraphs)
+	}
+	saved := id.Run(jsonscan.Text(head.Metadata, "run_id"))
+	if slices.ContainsFunc(due, func(r id.Run) bool { return r != saved }) {
+		shown := *head // others may have it too
+		shown.Next = []string{startNode}
+		head = &shown
+	}
+	return head, nil
 }
 
 // backfill completes the recording of a thread before it is changed.

@@ -29,6 +29,7 @@ import (
 type server struct {
 	runs    *service.Service
 	threads *thread.Service
+	graphs  *graph.Registry
 	rows    interface {
 		Threads() thread.Store
 		Runs() run.Store
@@ -52,17 +53,19 @@ func items(t *testing.T) *graph.Registry {
 	return graphs
 }
 
+// jobs is how many runs an instance executes at once.
+const jobs = 4
+
 // newServer lets an instance work on a storage.
 func newServer(t *testing.T, s *server, b bridge.Bridge) *server {
 	t.Helper()
-	graphs := items(t)
-	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: graphs})
-	s.threads = thread.NewService(thread.Options{Store: s.rows.Threads(), Graphs: graphs, Snapshots: snapshots})
+	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs})
+	s.threads = thread.NewService(thread.Options{Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots})
 	s.runs = service.New(service.Options{
-		Store: s.rows.Runs(), Bridge: b, Graphs: graphs, Snapshots: snapshots, Jobs: 4, Grace: 5 * time.Second, Wire: wire{},
+		Store: s.rows.Runs(), Bridge: b, Graphs: s.graphs, Snapshots: snapshots, Jobs: jobs, Grace: 5 * time.Second, Wire: wire{},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	require.NoError(t, assistant.NewService(s.rows.Assistants(), graphs, nil).EnsureDefaults(ctx, nil))
+	require.NoError(t, assistant.NewService(s.rows.Assistants(), s.graphs, nil).EnsureDefaults(ctx, nil))
 	ended := make(chan error, 1)
 	go func() { ended <- s.runs.Run(ctx) }()
 	t.Cleanup(func() {
@@ -74,6 +77,11 @@ func newServer(t *testing.T, s *server, b bridge.Bridge) *server {
 
 // onServers runs a test on SQLite, also with two services at once, and on two instances that share Postgres.
 func onServers(t *testing.T, test func(*testing.T, []*server)) {
+	onServersOf(t, func(t *testing.T) (*graph.Registry, any) { return items(t), nil }, func(t *testing.T, all []*server, _ any) { test(t, all) })
+}
+
+// onServersOf is onServers with graphs of the test, and what it has made with them.
+func onServersOf[G any](t *testing.T, graphsOf func(*testing.T) (*graph.Registry, G), test func(*testing.T, []*server, G)) {
 	lite := func(n int) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Parallel()
@@ -83,10 +91,11 @@ func onServers(t *testing.T, test func(*testing.T, []*server)) {
 			b := bridge.NewMemory(bridge.Options{})
 			t.Cleanup(func() { require.NoError(t, b.Close()) })
 			var all []*server
+			graphs, with := graphsOf(t)
 			for range n {
-				all = append(all, newServer(t, &server{rows: rows}, b))
+				all = append(all, newServer(t, &server{graphs: graphs, rows: rows}, b))
 			}
-			test(t, all)
+			test(t, all, with)
 		}
 	}
 	t.Run("sqlite", lite(1))
@@ -94,7 +103,8 @@ func onServers(t *testing.T, test func(*testing.T, []*server)) {
 	t.Run("postgres, two instances", func(t *testing.T) {
 		t.Parallel()
 		c := newCluster(t)
-		test(t, []*server{newServer(t, &server{rows: c.open()}, c.bridge), newServer(t, &server{rows: c.open()}, c.bridge)})
+		graphs, with := graphsOf(t)
+		test(t, []*server{newServer(t, &server{graphs: graphs, rows: c.open()}, c.bridge), newServer(t, &server{graphs: graphs, rows: c.open()}, c.bridge)}, with)
 	})
 }
 

@@ -84,6 +84,7 @@ func TestPlans(t *testing.T) {
 		"models of a thread":     relational.ModelsOf.SQLite,
 		"events of a message":    relational.EventsOfMessage.SQLite,
 		"marks":                  relational.Marks.SQLite,
+		"due runs of a thread":   relational.DueOfThread.SQLite,
 	}
 	for _, texts := range relational.Seeks {
 		for _, s := range texts {

@@ -120,6 +120,8 @@ var (
 		selectNewest+`FROM json_each($1) t CROSS JOIN runs ON run_id IN (
 			SELECT run_id FROM runs `+OfThreads+`thread_id = t.value ORDER BY created_at DESC, run_id DESC LIMIT $2
 		) ORDER BY created_at DESC, run_id DESC LIMIT $2`)
+	DueOfThread = same("SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'running' " +
+		"UNION ALL SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'pending' AND created_at <= $2")
 	ActiveOfThread = SelectRuns(ofThread)
 	ActiveOfAll    = SelectRuns(ofAllThreads)
 	ActiveThreads  = same("SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + activeOf("running") + " AND thread_id > $4 ORDER BY thread_id LIMIT $5) running " +
@@ -271,6 +273,11 @@ func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) ([]*run.Run, error)
 	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*run.Run, error) {
 		return loadRuns(q, &run.Query{}, ActiveOfThread, t)
 	})
+}
+
+// DueRuns implements thread.Store.
+func (s *Store) DueRuns(ctx context.Context, t id.Thread, now time.Time) ([]id.Run, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]id.Run, error) { return all(q, DueOfThread, text[id.Run], t, micros(now)) })
 }
 
 // ActiveThreads implements run.Store.
