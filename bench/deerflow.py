@@ -104,20 +104,21 @@ def tree(pid):
 
 
 def spent(pid):
-    """Seconds of CPU and MB of memory of a process and those below it."""
-    cpu, memory = 0, 0
+    """Seconds of CPU, MB of memory and MB of that which no file backs, of a process and those below it."""
+    cpu, memory, own = 0, 0, 0
     for p in tree(pid):
         try:
             with open(f"/proc/{p}/stat") as f:
                 fields = f.read().rsplit(")", 1)[1].split()
             with open(f"/proc/{p}/smaps_rollup") as f:
-                memory += int(re.search(r"^Pss:\s+(\d+)", f.read(), re.M)[1]) / 1024
+                parts = dict(re.findall(r"^(Pss\w*):\s+(\d+)", f.read(), re.M))
+                memory, own = memory + int(parts["Pss"]) / 1024, own + int(parts["Pss_Anon"]) / 1024
         except OSError:
             continue
         cpu += sum(map(int, fields[11:13])) / TICK
         if p == pid:
             cpu += sum(map(int, fields[13:15])) / TICK
-    return cpu, memory
+    return cpu, memory, own
 
 
 class Client:
@@ -152,8 +153,8 @@ def measure(args):
     client, model = Client(args.url + args.prefix), args.model
     for _ in client.run("say hello", ["messages-tuple"], False):  # imports, connections
         pass
-    _, idle = spent(args.pid)
-    most = idle
+    _, idle, least = spent(args.pid)
+    most, most_own = idle, least
     for number in range(args.rounds):
         before, began, size = spent(args.pid)[0], time.time(), 0
         last = b""
@@ -163,11 +164,12 @@ def measure(args):
             if event in ("values", "error"):
                 last = data
             if at - sampled > 0.25:
-                sampled, most = at, max(most, spent(args.pid)[1])
-        cpu, memory = spent(args.pid)
-        most = max(most, memory)
+                _, now, now_own = spent(args.pid)
+                sampled, most, most_own = at, max(most, now), max(most_own, now_own)
+        cpu, memory, own = spent(args.pid)
+        most, most_own = max(most, memory), max(most_own, own)
         print(json.dumps({"run": number + 1, "cpu_s": round(cpu - before, 2), "took_s": round(time.time() - began, 2), "memory_mb": round(memory), "most_mb": round(most),
-                          "idle_mb": round(idle), "stream_mb": round(size / 1e6, 1), "ends": last[-200:].decode(errors="replace") if b"all done" not in last else "all done"}), flush=True)
+                          "idle_mb": round(idle), "own_mb": round(own), "own_most_mb": round(most_own), "own_idle_mb": round(least), "stream_mb": round(size / 1e6, 1), "ends": last[-200:].decode(errors="replace") if b"all done" not in last else "all done"}), flush=True)
     late = []
     for _ in range(args.greetings):
         for at, event, data in client.run("say hello", ["messages-tuple"], False):

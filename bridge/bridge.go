@@ -84,6 +84,8 @@ type Record struct {
 	Data   []byte // JSON
 	// Kept reports that the record belongs to a resumable run and stays available for replay after delivery.
 	Kept bool
+	// Stored reports that a kept record is written to the database too, from which readers that come back get what the stream does not have any more.
+	Stored bool
 	// Ephemeral records are never replayed, even if those of their run are (error events).
 	Ephemeral bool
 	// Checkpoint is the root checkpoint whose messages a root `values` record shows; "" for all other records, and when nothing is

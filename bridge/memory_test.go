@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -236,4 +237,54 @@ func TestPublishersShareTheLimit(t *testing.T) {
 	require.LessOrEqual(t, held, int64(total+publishers*2*batch))
 	require.Greater(t, held, int64(total/2), "no more is dropped than has to be")
 	require.NoError(t, m.Close())
+}
+
+// What the database has is not kept in memory too: nothing of a run that has ended, and of one that runs the newest. Who comes back learns what is missing.
+func TestSavedRecordsAreDropped(t *testing.T) {
+	t.Parallel()
+	m := bridge.NewMemory(bridge.Options{})
+	ctx := t.Context()
+	publish := func(r *bridge.Record) *bridge.Record {
+		r.Run, r.Kept = cmp.Or(r.Run, "r"), true
+		require.NoError(t, m.Publish(ctx, "t", []*bridge.Record{r}))
+		return r
+	}
+	kept := func(after bridge.Offset) (n int, gap bridge.Gap) {
+		s, err := m.Subscribe(ctx, "t", &after)
+		require.NoError(t, err)
+		defer s.Close()
+		records, err := s.Replay(ctx)
+		require.NoError(t, err)
+		return len(records), s.Gap("r")
+	}
+	text := make([]byte, 1<<20)
+	var all []*bridge.Record
+	for range 8 {
+		all = append(all, publish(&bridge.Record{Stored: true, Data: text}))
+	}
+	publish(&bridge.Record{Run: "other", Data: text}) // the database does not have it
+	n, gap := kept(bridge.Offset{})
+	require.Equal(t, 9, n)
+	require.Equal(t, bridge.NoGap, gap)
+	m.Saved("t", all[3].Offset)
+	n, gap = kept(bridge.Offset{})
+	require.Equal(t, 5, n, "not what is not saved yet")
+	require.Equal(t, bridge.RecordGap, gap)
+	_, gap = kept(all[3].Offset)
+	require.Equal(t, bridge.NoGap, gap)
+	m.Saved("t", all[7].Offset)
+	n, _ = kept(bridge.Offset{})
+	require.Equal(t, 1, n, "only the other's: it takes more than half of what is recent")
+	small := publish(&bridge.Record{Stored: true})
+	end := publish(&bridge.Record{Stored: true, Kind: bridge.Terminal})
+	m.Saved("t", small.Offset)
+	n, _ = kept(bridge.Offset{})
+	require.Equal(t, 2, n, "the end is not saved yet")
+	m.Saved("t", end.Offset)
+	m.Saved("none", end.Offset)
+	n, gap = kept(bridge.Offset{})
+	require.Equal(t, 1, n)
+	require.Equal(t, bridge.RecordGap, gap)
+	_, gap = kept(end.Offset)
+	require.Equal(t, bridge.NoGap, gap)
 }

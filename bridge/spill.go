@@ -174,6 +174,7 @@ const (
 	spilledAhead
 	spilledSummarizer
 	spilledData // Data is not nil
+	spilledStored
 )
 
 // appendRecord appends a record in the form of a spill. Frame is left out: it is derived from the rest.
@@ -182,7 +183,7 @@ func appendRecord(dst []byte, r *Record) []byte {
 	for _, f := range []struct {
 		on   bool
 		flag byte
-	}{{r.Kept, spilledKept}, {r.Ephemeral, spilledEphemeral}, {r.Ahead, spilledAhead}, {r.Summarizer, spilledSummarizer}, {r.Data != nil, spilledData}} {
+	}{{r.Kept, spilledKept}, {r.Ephemeral, spilledEphemeral}, {r.Ahead, spilledAhead}, {r.Summarizer, spilledSummarizer}, {r.Data != nil, spilledData}, {r.Stored, spilledStored}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -224,7 +225,7 @@ func readRecord(b []byte) (r *Record, rest []byte, err error) {
 		return t
 	}
 	r = &Record{
-		Kind: Kind(flags & 3), Kept: flags&spilledKept != 0, Ephemeral: flags&spilledEphemeral != 0, Ahead: flags&spilledAhead != 0,
+		Kind: Kind(flags & 3), Kept: flags&spilledKept != 0, Stored: flags&spilledStored != 0, Ephemeral: flags&spilledEphemeral != 0, Ahead: flags&spilledAhead != 0,
 		Summarizer: flags&spilledSummarizer != 0, Offset: Offset{MS: number(), N: number()}, Attempt: int(number()), Index: number(),
 		Run: id.Run(text()), Event: string(text()), Checkpoint: id.Checkpoint(text()), Data: text(),
 	}

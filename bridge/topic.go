@@ -30,6 +30,7 @@ type topic struct {
 	open    int   // kept runs that have not ended
 	expires int64 // ms; valid while records are kept and no kept run is open
 	lost    loss  // over all runs
+	settled bool  // a run with stored records has ended, and some of them may be kept
 
 	live      []*Record
 	end       int64 // number of live records so far; live holds the last len(live) of them
@@ -130,6 +131,7 @@ func (p *topic) keep(r *Record, expires int64) {
 		run.ended = true
 		p.open--
 		p.expires = expires
+		p.settled = p.settled || r.Stored
 	}
 	if !r.Kept || r.Ephemeral {
 		return
@@ -167,6 +169,29 @@ func (p *topic) shrink(records int, bytes int64) {
 			return false
 		})
 	}
+}
+
+// saved drops kept records that the database has: all of runs that have ended, and of the others the older ones when there are many.
+func (p *topic) saved(upTo Offset) {
+	if !p.settled && p.keptBytes <= recentBytes {
+		return
+	}
+	bytes, waits := p.keptBytes, false
+	p.filter(func(r *Record) bool {
+		ended := p.runs[r.Run].ended
+		switch {
+		case !r.Stored || !ended && bytes <= recentBytes/2: // half of them, so that this happens seldom
+			return true
+		case r.Offset.Compare(upTo) > 0:
+			waits = waits || ended
+			return true
+		}
+		bytes -= size(r)
+		p.lost.add(r)
+		p.runs[r.Run].lost.add(r)
+		return false
+	})
+	p.settled = waits
 }
 
 // filter keeps only the records for which stays returns true.

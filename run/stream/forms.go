@@ -28,7 +28,7 @@ type forms struct {
 	store   Store
 	overlay *overlay.Overlay // nil: readers see what the graph itself has
 	log     *slog.Logger
-	kept    *cache.Cache[string, *bridge.Record]
+	kept    *cache.Cache[string, *bridge.Record] // nil: readers see the record itself, which is not kept here
 
 	work   sync.WaitGroup // goroutines that make records
 	mu     sync.Mutex     // guards what follows
@@ -148,8 +148,11 @@ func (f *forms) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look
 	if !look.On || !overlays(rec) || rec.Event == "updates" && !look.Updates {
 		return rec, nil
 	}
-	key := strings.Join([]string{string(t), rec.Offset.String(), string(rec.Run), string(look.Markers), look.Key, strconv.FormatBool(look.Live)}, " ")
+	key := formKey(t, rec, look)
 	if made, ok := f.kept.Get(key); ok {
+		if made == nil {
+			made = rec
+		}
 		return made, nil
 	}
 	m := f.start(ctx, key, t, rec, look)
@@ -163,6 +166,11 @@ func (f *forms) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look
 		return rec, nil
 	}
 	return m.made, nil
+}
+
+// formKey names a record of a thread as a look has it.
+func formKey(t id.Thread, rec *bridge.Record, look overlay.Look) string {
+	return strings.Join([]string{string(t), rec.Offset.String(), string(rec.Run), string(look.Markers), look.Key, strconv.FormatBool(look.Live)}, " ")
 }
 
 // start has a record made, unless it is being made. That does not end with ctx: other readers wait for it too, and one whose heartbeat is due comes again.
@@ -187,7 +195,7 @@ func (f *forms) start(ctx context.Context, key string, t id.Thread, rec *bridge.
 			close(m.done)
 		}()
 		if m.made, m.err = f.form(ctx, t, rec, look); m.err == nil {
-			f.keep(key, m.made)
+			f.keep(key, rec, m.made)
 		}
 	}
 	f.making[key] = m
@@ -296,6 +304,13 @@ func (f *forms) forget(t id.Thread) {
 	f.kept.DeleteFunc(func(key string) bool { return strings.HasPrefix(key, string(t)+" ") })
 }
 
-func (f *forms) keep(key string, r *bridge.Record) {
-	f.kept.Put(key, r, len(key)+len(r.Data)+len(r.Frame)+256)
+// keep notes how readers see a record.
+func (f *forms) keep(key string, rec, shown *bridge.Record) {
+	size := len(key) + 256
+	if shown == rec {
+		shown = nil
+	} else {
+		size += len(shown.Data) + len(shown.Frame)
+	}
+	f.kept.Put(key, shown, size)
 }

@@ -199,6 +199,7 @@ func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 		err := p.Store.KeepRecords(write, byThread)
 		if err == nil {
 			p.failure.Store(nil)
+			p.saved(byThread)
 			break
 		}
 		p.failure.Store(&err)
@@ -214,6 +215,21 @@ func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 	for _, k := range batch {
 		if k.done != nil {
 			close(k.done)
+		}
+	}
+}
+
+// saver is a bridge that need not keep what the database has.
+type saver interface {
+	// Saved notes that the database has the stored records of a thread up to an offset.
+	Saved(t id.Thread, upTo bridge.Offset)
+}
+
+// saved notes that the database has records.
+func (p *Publisher) saved(byThread map[id.Thread][]*bridge.Record) {
+	if s, ok := p.Bridge.(saver); ok {
+		for t, records := range byThread {
+			s.Saved(t, records[len(records)-1].Offset)
 		}
 	}
 }
@@ -257,7 +273,7 @@ func (p *Publisher) unwritten() error {
 
 // Record makes a record of a run for Publish.
 func (p *Publisher) Record(r *run.Run, kind bridge.Kind, event string, data []byte) *bridge.Record {
-	rec := &bridge.Record{Run: r.ID, Kind: kind, Event: event, Data: data, Kept: r.Kwargs.Resumable}
+	rec := &bridge.Record{Run: r.ID, Kind: kind, Event: event, Data: data, Kept: r.Kwargs.Resumable, Stored: r.Durable()}
 	if p.numbers {
 		rec.Attempt = r.Attempt
 	}
@@ -367,7 +383,7 @@ func (p *Publisher) PublishEnd(ctx context.Context, r *run.Run) {
 	end := p.Terminal(r)
 	if p.numbers {
 		// Another server may execute a run of the thread, and assigns the offsets under which the database has its records.
-		end.Attempt, end.Kept = 0, false
+		end.Attempt, end.Kept, end.Stored = 0, false, false
 	}
 	p.Publish(ctx, AttemptElsewhere(r), end)
 	p.Signals.Ended(r)
