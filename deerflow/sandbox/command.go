@@ -89,11 +89,40 @@ func (t *Thread) start(shell string, c Command) (*job, error) {
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for temporary files: %w", err)
 	}
-	cmd := exec.Command(shell, "--noprofile", "--norc", "-c", limits+translate(c.Text, t.paths)) //nolint:noctx // wait ends it with its group
+	begin, open, err := newGate()
+	if err != nil {
+		return nil, err
+	}
+	defer open()
+	cmd := exec.Command(shell, "--noprofile", "--norc", "-c", begin.prefix+limits+translate(c.Text, t.paths)) //nolint:noctx // wait ends it with its group
+	cmd.ExtraFiles = begin.files
 	cmd.Dir = home
 	cmd.Env = append(environment(), "HOME="+home, "PWD="+home, "TMPDIR="+temp, "SHELL="+shell, "TERM=dumb")
 	cmd.Env = append(cmd.Env, c.Env...)
 	return t.launch(cmd, c, func(start func() error) error { return t.confine(temp, start) })
+}
+
+// gate holds a shell up until it is marked, so that nothing of it escapes the mark.
+type gate struct {
+	prefix string     // of its command
+	files  []*os.File // that it inherits
+}
+
+// newGate returns a gate, and the function that opens it, or makes the shell end if it is called before the shell has started.
+func newGate() (gate, func(), error) {
+	if !marks {
+		return gate{}, func() {}, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return gate{}, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	open := func() {
+		_, _ = w.WriteString("\n") // a shell that is gone does not read it
+		w.Close()
+		r.Close()
+	}
+	return gate{prefix: "read -r -u 3 || exit 1; exec 3<&-; unset REPLY; ", files: []*os.File{r}}, open, nil
 }
 
 // launch starts a program as a group of its own, whose processes can be found, and reads its output. within starts it.
@@ -101,7 +130,7 @@ func (t *Thread) launch(cmd *exec.Cmd, c Command, within func(start func() error
 	mark := rand.Text()
 	cmd.Env = append(cmd.Env, marker+"="+mark, server+"="+t.l.name)
 	cmd.SysProcAttr = processAttributes()
-	j := &job{cmd: cmd, mark: mark, out: &capture{limit: 4*c.Characters + edge}, errs: &capture{limit: 4*c.Characters + edge}, exited: make(chan struct{}), drained: make(chan struct{})}
+	j := &job{cmd: cmd, mark: mark, gone: make(chan struct{}), out: &capture{limit: 4*c.Characters + edge}, errs: &capture{limit: 4*c.Characters + edge}, exited: make(chan struct{}), drained: make(chan struct{})}
 	outs, err := j.pipes()
 	if err != nil {
 		return nil, err
@@ -113,6 +142,12 @@ func (t *Thread) launch(cmd *exec.Cmd, c Command, within func(start func() error
 	if err != nil {
 		j.closePipes()
 		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	limit := newMark(t.l.name)
+	if err := setMark(cmd.Process.Pid, limit); err != nil {
+		t.l.log.Warn("processes of a command that leave its group and change their environment may outlive it", "sandbox", t.id, "error", err)
+	} else {
+		j.limit = limit
 	}
 	j.follow()
 	return j, nil
@@ -147,10 +182,12 @@ func (t *Thread) wait(ctx context.Context, j *job, c Command) (result string, cu
 		select {
 		case <-j.drained:
 		case <-time.After(grace):
-			t.l.keep(t.id, j)
 		case <-ctx.Done():
 			j.end()
 			return "", true, context.Cause(ctx)
+		}
+		if j.left() {
+			t.l.keep(t.id, j)
 		}
 	}
 	result = t.result(j, c.Characters)
@@ -190,11 +227,13 @@ func (t *Thread) result(j *job, limit int) string {
 // job is the processes of a command.
 type job struct {
 	cmd       *exec.Cmd
-	mark      string
+	mark      string // value of a variable in their environment
+	limit     uint64 // their mark; 0: none
 	out, errs *capture
 	readers   []*os.File
 	exited    chan struct{} // the shell has ended
 	drained   chan struct{} // nothing can print any more
+	gone      chan struct{} // end has killed what there was
 	ending    sync.Once
 }
 
@@ -249,11 +288,29 @@ func (j *job) code() int {
 	}
 }
 
+// left reports whether something of the command may still run although its shell has ended: processes need not hold the pipes.
+func (j *job) left() bool {
+	select {
+	case <-j.drained:
+		return j.lives()
+	default:
+		return true
+	}
+}
+
 // end kills the processes and waits for the goroutines.
 func (j *job) end() {
 	j.ending.Do(func() {
-		killGroup(j.cmd.Process.Pid)
-		killMarked(marker + "=" + j.mark)
+		defer close(j.gone)
+		select {
+		case <-j.exited:
+			if j.limit == 0 { // else the number of the group, which may be another's by now, is not needed
+				killGroup(j.cmd.Process.Pid)
+			}
+		default:
+			killGroup(j.cmd.Process.Pid)
+		}
+		j.killMarked()
 		<-j.exited
 		// A process that cannot be found may hold the pipes.
 		for _, r := range j.readers {
@@ -265,16 +322,29 @@ func (j *job) end() {
 	})
 }
 
+// looks is how often a command is looked at that left processes which hold no pipes.
+const looks = 10 * time.Second
+
 // whenEnded calls f when nothing of the job runs any more, which it sees to after a time.
 func (j *job) whenEnded(most time.Duration, f func()) {
 	go func() {
-		timer := time.NewTimer(most)
+		defer f()
+		timer, tick, drained := time.NewTimer(most), time.NewTicker(looks), j.drained
 		defer timer.Stop()
-		select {
-		case <-j.drained:
-		case <-timer.C:
-			j.end()
+		defer tick.Stop()
+		for {
+			select {
+			case <-j.gone:
+				return
+			case <-timer.C:
+				j.end()
+			case <-tick.C:
+			case <-drained:
+				drained = nil
+			}
+			if !j.left() {
+				j.end()
+			}
 		}
-		f()
 	}()
 }

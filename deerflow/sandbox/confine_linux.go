@@ -1,14 +1,11 @@
 package sandbox
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -82,15 +79,22 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 
 // confine calls start, which begins a process, so that the process is confined to the thread's folders and the system's programs.
 //
-// Landlock confines the calling thread of this process and what it starts. So start is called on a thread that ends with it.
+// Landlock and filters of system calls confine the calling thread of this process and what it starts. So start is called on a thread that ends with it.
 func (t *Thread) confine(temp string, start func() error) error {
-	if t.l.level == 0 {
+	if t.l.level == 0 && !t.l.filter {
 		return start()
 	}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := t.restrict(temp); err != nil {
+		var err error
+		if t.l.level > 0 {
+			err = t.restrict(temp)
+		}
+		if err == nil && t.l.filter {
+			err = restrictCalls()
+		}
+		if err != nil {
 			done <- fmt.Errorf("confine a command: %w", err)
 			return
 		}
@@ -191,34 +195,5 @@ func (r *ruleset) allow(p string, rights uint64) {
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
 	if errno != 0 {
 		r.err = os.NewSyscallError("landlock_add_rule", errno)
-	}
-}
-
-// killMarked kills the processes with a variable in their environment: those that left the group of their command.
-func killMarked(variable string) {
-	list, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return
-	}
-	self := os.Getpid()
-	for range 3 { // what starts meanwhile is found next time
-		found := false
-		for _, dir := range list {
-			pid, err := strconv.Atoi(filepath.Base(dir))
-			if err != nil || pid == self {
-				continue
-			}
-			env, err := os.ReadFile(dir + "/environ")
-			if err == nil && (bytes.HasPrefix(env, []byte(variable+"\x00")) || bytes.Contains(env, []byte("\x00"+variable+"\x00"))) {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-				found = true
-			}
-		}
-		if !found {
-			return
-		}
-		if list, err = filepath.Glob("/proc/[0-9]*"); err != nil {
-			return
-		}
 	}
 }

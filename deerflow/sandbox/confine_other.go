@@ -6,6 +6,3 @@ package sandbox
 func landlockLevel() int { return 0 }
 
 func (t *Thread) confine(_ string, start func() error) error { return start() }
-
-// killMarked finds nothing: processes that left their group are not known here.
-func killMarked(string) {}

@@ -32,10 +32,11 @@ type Options struct {
 
 // Local is the sandbox on this machine. It owns the processes that commands leave behind. It is safe for concurrent use.
 type Local struct {
-	o     Options
-	level int // of Landlock; 0: none
-	log   *slog.Logger
-	name  string // of this server, in the environment of commands
+	o      Options
+	level  int  // of Landlock; 0: none
+	filter bool // of system calls
+	log    *slog.Logger
+	name   string // of this server, in the environment of commands
 
 	boxes   *containers // nil: commands run on this machine
 	refused string      // why no commands run; "": they do
@@ -67,15 +68,15 @@ func NewLocal(o Options) *Local {
 		return l
 	}
 	if o.Confine != ConfineOff {
-		l.level = landlockLevel()
+		l.level, l.filter = landlockLevel(), filters()
 	}
 	switch {
 	case l.level > 0:
-		l.log.Info("commands of agents are confined", "sandbox", l.Mode(), "level", l.level)
+		l.log.Info("commands of agents are confined", "sandbox", l.Mode(), "level", l.level, "seccomp", l.filter)
 	case o.Confine == ConfineRequired:
 		l.log.Error("commands of agents are refused: the kernel has no Landlock; enable it, or set sandbox.confine to auto", "sandbox", l.Mode())
 	default:
-		l.log.Warn("commands of agents are not confined: a shell can do what this server can do; allow bash only for people whom you trust", "sandbox", l.Mode())
+		l.log.Warn("commands of agents are not confined: a shell can do what this server can do; allow bash only for people whom you trust", "sandbox", l.Mode(), "seccomp", l.filter)
 	}
 	return l
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,23 +52,22 @@ func alive(name string) bool {
 // killOrphans kills commands whose server died without ending them, and returns how many processes there were. Their runs are tried again: without this, what such a
 // command does in the meantime happens twice.
 func killOrphans() (n int) {
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return 0
-	}
-	for _, dir := range dirs {
-		env, err := os.ReadFile(dir + "/environ")
-		if err != nil {
-			continue
-		}
-		_, rest, found := bytes.Cut(append([]byte{0}, env...), []byte("\x00"+server+"="))
-		if !found {
-			continue
-		}
-		name, _, _ := bytes.Cut(rest, []byte{0})
-		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && !alive(string(name)) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+	marked := orphaned()
+	processes(func(dir string, pid int) {
+		if (marked(dir) || ofDead(dir)) && !ended(dir) && syscall.Kill(pid, syscall.SIGKILL) == nil {
 			n++
 		}
-	}
+	})
 	return n
+}
+
+// ofDead reports whether the environment of a process names a server that is dead.
+func ofDead(dir string) bool {
+	env, err := os.ReadFile(dir + "/environ")
+	if err != nil {
+		return false
+	}
+	_, rest, found := bytes.Cut(append([]byte{0}, env...), []byte("\x00"+server+"="))
+	name, _, _ := bytes.Cut(rest, []byte{0})
+	return found && !alive(string(name))
 }

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -59,9 +60,19 @@ func (t *Thread) walk(ctx context.Context, virtual string, visit func(m *mount, 
 		if seen++; seen > maxVisited {
 			return errEnough
 		}
-		return visit(m, p, path.Join(m.Virtual, p), d)
+		return visit(m, p, oneLine(path.Join(m.Virtual, p)), d)
 	})
 	return escaping(err)
+}
+
+// oneLine returns a path as lists show it: a name with a line break must not look like two.
+func oneLine(path string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, Clean(path))
 }
 
 // List returns what is in a folder and in its folders, as virtual paths in order; those of folders end with "/". cut reports that there is more than limit.

@@ -1,0 +1,6 @@
+package sandbox
+
+var (
+	Filters       = filters
+	LandlockLevel = landlockLevel
+)
