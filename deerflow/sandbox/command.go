@@ -99,7 +99,18 @@ func (t *Thread) start(shell string, c Command) (*job, error) {
 	cmd.Dir = home
 	cmd.Env = append(environment(), "HOME="+home, "PWD="+home, "TMPDIR="+temp, "SHELL="+shell, "TERM=dumb")
 	cmd.Env = append(cmd.Env, c.Env...)
-	return t.launch(cmd, c, func(start func() error) error { return t.confine(temp, start) })
+	j, err := t.launch(cmd, c, func(start func() error) error { return t.confine(temp, start) })
+	if err != nil {
+		return nil, err
+	}
+	limit := newMark(t.l.name)
+	if err := setMark(cmd.Process.Pid, limit); err != nil {
+		t.l.log.Warn("processes of a command that leave its group and change their environment may outlive it", "sandbox", t.id, "error", err)
+	} else {
+		j.limit = limit
+	}
+	j.here = true
+	return j, nil
 }
 
 // gate holds a shell up until it is marked, so that nothing of it escapes the mark.
@@ -142,12 +153,6 @@ func (t *Thread) launch(cmd *exec.Cmd, c Command, within func(start func() error
 	if err != nil {
 		j.closePipes()
 		return nil, fmt.Errorf("start a shell: %w", err)
-	}
-	limit := newMark(t.l.name)
-	if err := setMark(cmd.Process.Pid, limit); err != nil {
-		t.l.log.Warn("processes of a command that leave its group and change their environment may outlive it", "sandbox", t.id, "error", err)
-	} else {
-		j.limit = limit
 	}
 	j.follow()
 	return j, nil
@@ -229,6 +234,7 @@ type job struct {
 	cmd       *exec.Cmd
 	mark      string // value of a variable in their environment
 	limit     uint64 // their mark; 0: none
+	here      bool   // they run on this machine; else an engine's program is all that does
 	out, errs *capture
 	readers   []*os.File
 	exited    chan struct{} // the shell has ended
@@ -292,7 +298,7 @@ func (j *job) code() int {
 func (j *job) left() bool {
 	select {
 	case <-j.drained:
-		return j.lives()
+		return j.here && j.lives()
 	default:
 		return true
 	}

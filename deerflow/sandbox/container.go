@@ -271,9 +271,8 @@ func (c *containers) close() {
 
 // run executes a command in the container of a thread.
 func (c *containers) run(ctx context.Context, t *Thread, cmd Command) (string, error) {
-	starting, cancel := context.WithTimeout(ctx, engineTime)
-	box, err := c.acquire(starting, t)
-	if cancel(); err != nil {
+	box, err := c.alive(ctx, t)
+	if err != nil {
 		return "", err
 	}
 	args := []string{"exec", "--workdir", Workspace}
@@ -288,9 +287,45 @@ func (c *containers) run(ctx context.Context, t *Thread, cmd Command) (string, e
 		c.done(t.id, box, true)
 		return "", err
 	}
-	result, cut, err := t.wait(ctx, j, cmd)
-	c.done(t.id, box, cut || err != nil)
+	result, broken, err := t.wait(ctx, j, cmd)
+	broken = broken || err != nil
+	if !broken && j.code() != 0 && !c.running(ctx, box.name) {
+		broken = true
+		result = strings.TrimSuffix(result, "\n") + "\nThe container has ended, with all that ran in it; the next command has a new one."
+	}
+	c.done(t.id, box, broken)
 	return result, err
+}
+
+// alive returns a container of a thread that is there: one may have ended since its last command. done follows, unless there is an error.
+func (c *containers) alive(ctx context.Context, t *Thread) (*container, error) {
+	starting, cancel := context.WithTimeout(ctx, engineTime)
+	defer cancel()
+	for range 3 {
+		box, err := c.acquire(starting, t)
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				c.done(t.id, box, true)
+			}
+			return nil, context.Cause(ctx)
+		case err != nil:
+			return nil, err
+		case c.running(starting, box.name):
+			return box, nil
+		}
+		c.log.Info("container has ended", "sandbox", t.id, "container", box.name)
+		c.done(t.id, box, true)
+	}
+	return nil, errors.New("containers end as soon as they have started; the engine's log has the reason")
+}
+
+// running reports whether a container is there: a command, or a lack of memory, may have ended it.
+func (c *containers) running(ctx context.Context, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, engineTime)
+	defer cancel()
+	state, err := c.call(ctx, "inspect", "--format", "{{.State.Running}}", name)
+	return err == nil && state == "true"
 }
 
 // Contained reports whether commands run in containers.

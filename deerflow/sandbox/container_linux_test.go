@@ -35,6 +35,7 @@ exec)
   while [ "${1#--}" != "$1" ]; do [ "$1" = --env ] && export "$2"; shift 2; done
   data=$(cat "$state/box-$1") || exit 125
   cd "$data/workspace" && exec bash -c "$4" ;;
+inspect) [ ! -e "$state/box-$4" ] || echo true ;;
 rm) shift 2; for name in "$@"; do rm -f "$state/box-$name"; done ;;
 esac
 `
@@ -180,4 +181,71 @@ func TestNoContainers(t *testing.T) {
 	defer thread.Close()
 	_, err = thread.Run(t.Context(), Command{Text: "true"})
 	require.ErrorContains(t, err, "because")
+}
+
+// A container that ended, by a command or with its engine, is replaced.
+func TestContainerThatEnded(t *testing.T) {
+	t.Parallel()
+	e := withEngine(t, ContainerOptions{}, nil)
+	a := e.open(t, "a")
+	run := func(command string) string {
+		out, err := a.Run(t.Context(), Command{Text: command})
+		require.NoError(t, err)
+		return out
+	}
+	require.Equal(t, "Exit Code: 3", run("exit 3"))
+	require.Equal(t, 1, e.boxes(t))
+	require.Contains(t, run("rm -f "+e.state+"/box-*; exit 137"), "Exit Code: 137\nThe container has ended")
+	require.Equal(t, "hi\n", run("echo hi"))
+	boxes, err := filepath.Glob(filepath.Join(e.state, "box-*"))
+	require.NoError(t, err)
+	require.Len(t, boxes, 1)
+	require.NoError(t, os.Remove(boxes[0])) // between two commands
+	require.Equal(t, "hi\n", run("echo hi"))
+}
+
+// With a real engine: what a command reaches, and what remains after those that attack their container. It needs an engine and an image with bash.
+func TestRealEngine(t *testing.T) {
+	t.Parallel()
+	program, image := os.Getenv("UNDERSTUDY_TEST_ENGINE"), os.Getenv("UNDERSTUDY_TEST_IMAGE")
+	if program == "" || image == "" {
+		t.Skip("set UNDERSTUDY_TEST_ENGINE to docker or podman, and UNDERSTUDY_TEST_IMAGE to an image with bash")
+	}
+	e := &enginery{dir: t.TempDir()}
+	e.l = NewLocal(Options{Container: &ContainerOptions{Engines: []string{program}, Home: e.dir, Image: image, Memory: "128m"}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	t.Cleanup(e.l.Close)
+	require.Equal(t, "container", e.l.Mode())
+	a, b := e.open(t, "a"), e.open(t, "b")
+	run := func(th *Thread, command string) string {
+		out, err := th.Run(t.Context(), Command{Text: command, Timeout: 20 * time.Second})
+		require.NoError(t, err, command)
+		return out
+	}
+	require.NoError(t, a.Write(Workspace+"/f", "text of a\n", false))
+	require.NoError(t, b.Write(Workspace+"/of-b", "x", false))
+	for command, want := range map[string]string{
+		"cat f; pwd; echo $HOME": "text of a\n" + Workspace + "\n" + Workspace + "\n",
+		"id -u":                  fmt.Sprintf("%d\n", os.Getuid()),
+		"while read k v; do case $k in CapEff:|CapBnd:|NoNewPrivs:) echo $v;; esac; done </proc/self/status": "0000000000000000\n0000000000000000\n1\n",
+		"touch /mnt/skills/x 2>/dev/null || echo refused":                                                    "refused\n",
+		"touch /etc/x 2>/dev/null; [ -e /etc/x ] && echo own":                                                "own\n", // the container's, without which it would be of no use
+		"ls ../..": "skills\nuser-data\n",
+		"while read i x; do echo $i; done </proc/net/dev | cat -": "Inter-|\nface\nlo:\n",
+		"(exec 3<>/dev/tcp/127.0.0.1/22) 2>/dev/null || echo no":  "no\n",
+		"exit 7": "Exit Code: 7",
+	} {
+		require.Equal(t, want, run(a, command), command)
+	}
+	// What ends a container does not end the thread's commands: the next one has a new container.
+	for _, command := range []string{
+		"kill -9 -1", "kill -9 1; kill -TERM -1", "x=x; while :; do x=$x$x; done", // memory
+		"f() { f | f & f; }; f", // processes; it ends by its time
+	} {
+		_, err := a.Run(t.Context(), Command{Text: command, Timeout: 10 * time.Second})
+		if err != nil {
+			t.Log(command, err)
+		}
+		require.Equal(t, "text of a\n", run(a, "cat f"), "after %s", command)
+		require.Equal(t, "of-b\n", run(b, "ls"), "after %s", command)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 )
 
 // Options are what goes with each request to the model, in addition to the fields of Model: with thinking on or off, and a reasoning effort ("": the model's own). They
@@ -96,14 +95,4 @@ func merged(list ...map[string]any) map[string]any {
 		}
 	}
 	return maps.Clone(out)
-}
-
-// ReturnsReasoning reports whether the provider wants the reasoning of earlier answers back: DeerFlow's own clients for such servers do that.
-func (m *Model) ReturnsReasoning() bool {
-	for _, name := range []string{"deerflow.models.vllm", "deerflow.models.patched_openai", "deerflow.models.patched_minimax", "deerflow.models.patched_deepseek"} {
-		if strings.HasPrefix(m.Use, name) {
-			return true
-		}
-	}
-	return false
 }

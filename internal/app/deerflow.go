@@ -86,21 +86,6 @@ func (s *Server) condense(by *lead.Graph) func(context.Context, id.Thread, deerf
 
 func production(env string) bool { return strings.HasPrefix(strings.ToLower(env), "prod") }
 
-// providers are the names that models have in config.yaml, by the beginning of `use`.
-var providers = []struct{ use, name string }{
-	{"langchain_openai", "openai"},
-	{"langchain_anthropic", "anthropic"},
-	{"langchain_google_genai", "google_genai"},
-	{"langchain_deepseek", "deepseek"},
-	{"langchain_ollama", "ollama"},
-	{"langchain_groq", "groq"},
-	{"langchain_mistralai", "mistralai"},
-	{"langchain_xai", "xai"},
-	{"deerflow.models.patched_deepseek", "deepseek"},
-	{"understudy:scripted", "scripted"},
-	{"deerflow.models", "openai"}, // vLLM and other servers with OpenAI's wire
-}
-
 // openModel makes the client of a model of config.yaml. retries are its further tries; nil: the client's own number. body goes with each request.
 func (s *Server) openModel(m *settings.Model, retries *int, body map[string]json.RawMessage) (agent.Model, error) {
 	spec := provider.Spec{
@@ -115,15 +100,11 @@ func (s *Server) openModel(m *settings.Model, retries *int, body map[string]json
 		yes := true
 		spec.ReturnReasoning = &yes
 	}
-	for _, p := range providers {
-		if strings.HasPrefix(m.Use, p.use) {
-			spec.Name = p.name + ":" + m.Model
-			break
-		}
+	name, err := m.Provider()
+	if err != nil {
+		return agent.Model{}, err
 	}
-	if spec.Name == "" {
-		return agent.Model{}, fmt.Errorf("model %s: use %q is not known here", m.Name, m.Use)
-	}
+	spec.Name = name + ":" + m.Model
 	return provider.Open(spec)
 }
 

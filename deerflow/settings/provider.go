@@ -1,0 +1,62 @@
+package settings
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// modelClass is what the beginning of a model's `use` says about its client.
+type modelClass struct {
+	use, provider string
+	reasons       bool   // its server wants the reasoning of earlier answers back
+	missing       string // why there is no such client; "": there is
+}
+
+var modelClasses = []modelClass{
+	{use: "langchain_openai", provider: "openai"},
+	{use: "langchain_anthropic", provider: "anthropic"},
+	{use: "langchain_google_genai", provider: "google_genai"},
+	{use: "langchain_deepseek", provider: "deepseek"},
+	{use: "langchain_ollama", provider: "ollama"},
+	{use: "langchain_groq", provider: "groq"},
+	{use: "langchain_mistralai", provider: "mistralai"},
+	{use: "langchain_xai", provider: "xai"},
+	{use: "understudy:scripted", provider: "scripted"},
+	{use: "deerflow.models.vllm", provider: "openai", reasons: true},
+	{use: "deerflow.models.patched_openai", provider: "openai", reasons: true},
+	{use: "deerflow.models.patched_minimax", provider: "openai", reasons: true},
+	{use: "deerflow.models.patched_mimo", provider: "openai", reasons: true},
+	{use: "deerflow.models.patched_stepfun", provider: "openai", reasons: true},
+	{use: "deerflow.models.patched_deepseek", provider: "deepseek", reasons: true},
+	{use: "deerflow.models.claude_provider", provider: "anthropic"},
+	{use: "deerflow.models.openai_codex_provider", missing: "there is no sign-in with Codex; use langchain_openai:ChatOpenAI with a key"},
+	{use: "deerflow.models.mindie_provider", missing: "tool calls as text are not supported; use langchain_openai:ChatOpenAI if the server has OpenAI's"},
+}
+
+func (m *Model) class() (modelClass, bool) {
+	i := slices.IndexFunc(modelClasses, func(c modelClass) bool { return strings.HasPrefix(m.Use, c.use) })
+	if i < 0 {
+		return modelClass{}, false
+	}
+	return modelClasses[i], true
+}
+
+// Provider returns the name of the provider whose wire the model has. A class that is not known, or for which there is no client, is an error: its key must not go
+// to another provider.
+func (m *Model) Provider() (string, error) {
+	c, ok := m.class()
+	switch {
+	case !ok:
+		return "", fmt.Errorf("model %s: use %q is not known here", m.Name, m.Use)
+	case c.missing != "":
+		return "", fmt.Errorf("model %s: use %q: %s", m.Name, m.Use, c.missing)
+	}
+	return c.provider, nil
+}
+
+// ReturnsReasoning reports whether the provider wants the reasoning of earlier answers back: DeerFlow's own clients for such servers do that.
+func (m *Model) ReturnsReasoning() bool {
+	c, _ := m.class()
+	return c.reasons
+}
