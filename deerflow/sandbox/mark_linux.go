@@ -36,7 +36,7 @@ func ownerOf(server string) uint64 {
 
 // newMark returns a mark for a command of a server.
 func newMark(server string) uint64 {
-	return markBit | ownerOf(server)<<32 | uint64(rand.Uint32()) //nolint:gosec // it need not be secret: nobody can take it
+	return markBit | ownerOf(server)<<32 | uint64(rand.Uint32()) //nolint:gosec // it need not be secret
 }
 
 // setMark marks a process, and so all that it starts from now on.
