@@ -65,6 +65,12 @@ func newProxy(addresses []string) (http.Handler, error) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(servers[(count.Add(1)-1)%uint64(len(servers))])
 			r.Out.Host = r.In.Host
+			// It is no proxy of its own: what a client, or a proxy before it, says of the way stays.
+			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Proto"} {
+				if given, ok := r.In.Header[name]; ok {
+					r.Out.Header[name] = given
+				}
+			}
 		},
 		// Events are passed on as they come.
 		FlushInterval: -1,

@@ -3,7 +3,6 @@ package account
 import (
 	"context"
 	"errors"
-	"net/mail"
 	"strings"
 	"time"
 
@@ -70,6 +69,7 @@ func (e *Error) Error() string { return e.Message }
 // Refusals. Those of sessions are fault.Unauthorized.
 var (
 	ErrEmailTaken   = &Error{"email_already_exists", "Email already registered", fault.Invalid}
+	ErrEmailUsed    = &Error{"email_already_exists", "Email already in use", fault.Invalid}
 	ErrRegistration = &Error{"registration_disabled", "Registration is disabled", fault.Forbidden}
 	ErrCredentials  = &Error{"invalid_credentials", "Incorrect email or password", fault.Unauthorized}
 	ErrPassword     = &Error{"invalid_credentials", "Current password is incorrect", fault.Invalid}
@@ -233,7 +233,7 @@ func (s *Service) Change(ctx context.Context, u *User, c Change) (*User, error) 
 	next.Version++
 	switch err := s.Store.UpdateUser(ctx, &next, u.Version); {
 	case errors.Is(err, ErrEmailTaken):
-		return nil, ErrEmailTaken
+		return nil, ErrEmailUsed
 	case fault.Is(err, fault.Conflict): // changed by another session meanwhile
 		return nil, ErrToken
 	case err != nil:
@@ -271,15 +271,4 @@ func (s *Service) now() time.Time {
 		return s.Now()
 	}
 	return time.Now()
-}
-
-// checked returns an e-mail address without what is around it.
-func checked(email string) (string, error) {
-	email = strings.TrimSpace(email)
-	a, err := mail.ParseAddress(email)
-	_, domain, _ := strings.Cut(email, "@")
-	if err != nil || a.Address != email || len(email) > 254 || !strings.Contains(domain, ".") {
-		return "", fault.New(fault.Unprocessable, "value is not a valid email address")
-	}
-	return email, nil
 }

@@ -18,7 +18,8 @@ import (
 const (
 	prefixFirst, prefixSecond = "$dfv1$", "$dfv2$"
 
-	minPassword = 8
+	// MinPassword is how many characters a password has at least.
+	MinPassword = 8
 	maxPassword = 1024 // bytes
 	defaultCost = 12
 )
@@ -39,12 +40,12 @@ func words(s string) map[string]bool {
 // CheckPassword returns fault.Unprocessable for a password that is too short, too long or too common.
 func CheckPassword(password string) error {
 	switch {
-	case utf8.RuneCountInString(password) < minPassword:
-		return fault.Newf(fault.Unprocessable, "Password must have at least %d characters", minPassword)
+	case utf8.RuneCountInString(password) < MinPassword:
+		return fault.Newf(fault.Unprocessable, "Password must have at least %d characters", MinPassword)
 	case len(password) > maxPassword:
 		return fault.Newf(fault.Unprocessable, "Password must have at most %d bytes", maxPassword)
 	case common[strings.ToLower(password)]:
-		return fault.New(fault.Unprocessable, "Password is too common; choose a stronger one")
+		return fault.New(fault.Unprocessable, "Password is too common; choose a stronger password.")
 	}
 	return nil
 }

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"understudy/internal/flock"
 )
 
 // Bounds of learning.
@@ -26,6 +28,7 @@ const (
 	maxTurns = 40   // messages of a conversation that it reads, the newest
 	maxTries = 3    // of a conversation
 	retry    = time.Minute
+	soon     = time.Second // to the next look at a folder in which another server learns
 )
 
 // Part separates the ID of a thread from what distinguishes a part of its conversation, such as one that was condensed: both wait, and are learned.
@@ -152,8 +155,8 @@ func (l *Learner) Run(ctx context.Context) error {
 		case <-wake:
 			timer.Reset(l.Limits().Wait)
 		case <-timer.C:
-			if again := l.alone(ctx); again && ctx.Err() == nil {
-				timer.Reset(retry)
+			if after := l.alone(ctx); after > 0 && ctx.Err() == nil {
+				timer.Reset(after)
 			}
 		}
 	}
@@ -162,17 +165,34 @@ func (l *Learner) Run(ctx context.Context) error {
 // folders are those of Learners in this process, each with a place for one that works: while an agent is replaced by another one, both have the same folder.
 var folders sync.Map // of chan struct{}
 
-// alone does work while no other Learner works in the folder.
-func (l *Learner) alone(ctx context.Context) (again bool) {
+// alone does work while no other Learner works in the folder, in this process or in another server's. after is when there is more to do; 0: nothing.
+func (l *Learner) alone(ctx context.Context) (after time.Duration) {
 	place, _ := folders.LoadOrStore(l.Dir, make(chan struct{}, 1))
 	taken := place.(chan struct{})
 	select {
 	case taken <- struct{}{}:
 		defer func() { <-taken }()
-		return l.work(ctx)
 	case <-ctx.Done():
-		return true
+		return retry
 	}
+	if _, err := os.Stat(l.Dir); errors.Is(err, fs.ErrNotExist) {
+		return 0 // nothing ever waited
+	}
+	lock, err := os.OpenFile(filepath.Join(l.Dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		defer lock.Close()
+		err = flock.Try(lock, false)
+	}
+	switch {
+	case errors.Is(err, flock.ErrLocked):
+		return soon
+	case err != nil: // of a file system without locks: two servers may learn the same twice
+		l.Log.Warn("conversations that wait for the memory cannot be locked", "folder", l.Dir, "error", err)
+	}
+	if l.work(ctx) {
+		return retry
+	}
+	return 0
 }
 
 // work learns from all that waits, one after the other. again: something failed, and is worth another try.
@@ -191,6 +211,9 @@ func (l *Learner) work(ctx context.Context) (again bool) {
 		}
 		path := filepath.Join(l.Dir, e.Name())
 		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		var w waiting
 		if err == nil {
 			err = json.Unmarshal(text, &w)

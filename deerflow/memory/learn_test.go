@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/flock"
 )
 
 func learner(t *testing.T, limits Limits, ask func(ctx context.Context, prompt string) (string, error)) *Learner {
@@ -164,4 +166,28 @@ func TestLearnedFactsKeepTheRules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Servers that share a folder learn each conversation once: one works, the others look again.
+func TestOneServerLearns(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 10)
+	l := learner(t, Limits{Confidence: 0.7, MaxFacts: 10}, func(context.Context, string) (string, error) {
+		asked <- struct{}{}
+		return fact("likes tea", 0.9), nil
+	})
+	require.Zero(t, l.alone(t.Context()))
+	require.NoError(t, l.put(&waiting{User: "ann", Thread: "t", Turns: []Turn{{User: true, Text: "tea"}}}))
+	other, err := os.OpenFile(filepath.Join(l.Dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	require.NoError(t, err)
+	defer other.Close()
+	require.NoError(t, flock.Try(other, false))
+	require.Equal(t, soon, l.alone(t.Context()))
+	require.Empty(t, asked)
+	require.NoError(t, other.Close())
+	require.Zero(t, l.alone(t.Context()))
+	require.Len(t, asked, 1)
+	require.Zero(t, l.waits(t))
+	require.Zero(t, l.alone(t.Context()))
+	require.Len(t, asked, 1)
 }

@@ -62,6 +62,9 @@ var (
 
 const version = "1.0"
 
+// DefaultCategory is that of facts which name none.
+const DefaultCategory = "context"
+
 // Bounds.
 const (
 	maxContent = 8 << 10
@@ -228,7 +231,7 @@ func (b *Book) Add(user string, e Edit) (*Memory, error) {
 		if len(m.Facts) >= maxFacts {
 			return fault.Newf(fault.Unprocessable, "More than %d facts", maxFacts)
 		}
-		f := Fact{ID: newID(), Category: "context", Confidence: 0.5, CreatedAt: Stamp(b.Now()), Source: "manual"}
+		f := Fact{ID: newID(), Category: DefaultCategory, Confidence: 0.5, CreatedAt: Stamp(b.Now()), Source: "manual"}
 		if err := e.apply(m, &f); err != nil {
 			return err
 		}
@@ -289,7 +292,7 @@ func (e Edit) apply(m *Memory, f *Fact) error {
 		f.Category = strings.TrimSpace(*e.Category)
 	}
 	if f.Category == "" {
-		f.Category = "context"
+		f.Category = DefaultCategory
 	}
 	if e.Confidence != nil {
 		f.Confidence = *e.Confidence

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -175,7 +176,7 @@ func TestDeerFlowUsersOnRoutesOfLangGraph(t *testing.T) {
 	require.Contains(t, list, `"v":1`)
 }
 
-// A page of another site does not become one of this server by a header, and neither does a connection become encrypted.
+// A page of another site does not become one of this server by a header that it cannot send. What a client says of its own connection counts for its own cookies.
 func TestDeerFlowAndForwardedHeaders(t *testing.T) {
 	t.Parallel()
 	user, _ := serveDeerFlow(t)
@@ -192,18 +193,29 @@ func TestDeerFlowAndForwardedHeaders(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		return resp
 	}
-	resp := register("bob@example.com", "X-Forwarded-Proto", "https", "X-Forwarded-Ssl", "on", "X-Url-Scheme", "https", "X-Forwarded-Host", "evil.example")
-	require.Less(t, resp.StatusCode, 300)
-	require.NotEmpty(t, resp.Cookies())
-	for _, c := range resp.Cookies() {
-		require.False(t, c.Secure, c.Name)
+	var resp *http.Response
+	for n, encrypted := range []struct {
+		header []string
+		secure bool
+	}{
+		{[]string{"X-Forwarded-Ssl", "on", "X-Url-Scheme", "https", "X-Forwarded-Host", "evil.example"}, false}, {[]string{"X-Forwarded-Proto", "https"}, true}, {[]string{"Forwarded", "proto=https"}, true},
+	} {
+		resp = register(fmt.Sprintf("bob%d@example.com", n), encrypted.header...)
+		require.Less(t, resp.StatusCode, 300)
+		require.NotEmpty(t, resp.Cookies())
+		for _, c := range resp.Cookies() {
+			require.Equal(t, encrypted.secure, c.Secure, c.Name)
+		}
 	}
 	require.Equal(t, 403, register("eve@example.com", "Origin", "https://evil.example").StatusCode)
 	require.Equal(t, 403, register("eve@example.com", "Origin", "https://evil.example", "X-Forwarded-Host", "other.example").StatusCode)
 	require.Less(t, register("dan@example.com", "Origin", base).StatusCode, 300)
 
 	// The server of the web UI says in X-Forwarded-Host where the browser is. Browsers ask first whether a page may send that header, and hear that it may not.
-	require.Less(t, register("kim@example.com", "Origin", "https://chat.example", "X-Forwarded-Host", "chat.example").StatusCode, 300)
+	require.Less(t, register("kim@example.com", "Origin", "https://chat.example", "X-Forwarded-Host", "chat.example", "X-Forwarded-Proto", "https").StatusCode, 300)
+	require.Equal(t, 403, register("eve@example.com", "Origin", "http://chat.example", "X-Forwarded-Host", "chat.example", "X-Forwarded-Proto", "https").StatusCode)
+	// It adds its own port, which a proxy before it may hide.
+	require.Less(t, register("lea@example.com", "Origin", "https://chat.example", "X-Forwarded-Host", "chat.example", "X-Forwarded-Proto", "https", "X-Forwarded-Port", "3000").StatusCode, 300)
 	ask, err := http.NewRequestWithContext(t.Context(), "OPTIONS", base+"/api/v1/auth/register", nil)
 	require.NoError(t, err)
 	for name, value := range map[string]string{"Origin": "https://evil.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-forwarded-host"} {

@@ -107,8 +107,8 @@ func ConsoleRun(x *run.Run, done *run.Completion, title string, prices settings.
 		until = x.UpdatedAt
 	}
 	r := row{
-		Run: string(x.ID), Thread: string(x.Thread), Title: some(title), Assistant: "lead_agent", Status: string(x.Status), Model: some(modelOf(x)), CreatedAt: stamp(x.CreatedAt),
-		UpdatedAt: stamp(x.UpdatedAt), Seconds: max(0, until.Sub(x.CreatedAt).Seconds()), Cost: costOf(x, done, prices),
+		Run: string(x.ID), Thread: string(x.Thread), Title: some(title), Assistant: "lead_agent", Status: string(x.Status), Model: some(modelOf(x)), CreatedAt: Stamp(x.CreatedAt),
+		UpdatedAt: Stamp(x.UpdatedAt), Seconds: max(0, until.Sub(x.CreatedAt).Seconds()), Cost: costOf(x, done, prices),
 	}
 	if done != nil {
 		r.Tokens, r.Messages = number(done.TotalTokens), number(done.Messages)

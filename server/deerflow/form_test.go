@@ -36,3 +36,60 @@ func TestAmounts(t *testing.T) {
 		require.Error(t, f.Err(), body)
 	}
 }
+
+// Numbers, booleans and texts are read as the Gateway's models do.
+func TestLaxFields(t *testing.T) {
+	t.Parallel()
+	kind := func(f *Form) string {
+		if len(f.problems) == 0 {
+			return ""
+		}
+		return f.problems[0].Type
+	}
+	for value, want := range map[string]string{
+		`5`: "", `"5"`: "", `5.0`: "", `5e0`: "", `true`: "", `" 5 "`: "", `"+5"`: "", `"5.0"`: "", `"0_5"`: "", `"-5"`: "greater_than_equal", `0`: "greater_than_equal", `11`: "less_than_equal",
+		`99999999999999999999`: "less_than_equal", `-99999999999999999999`: "greater_than_equal", `1e300`: "less_than_equal", `null`: "int_type", `[]`: "int_type", `{}`: "int_type", `"x"`: "int_parsing",
+		`""`: "int_parsing", `"5.5"`: "int_parsing", `"__5"`: "int_parsing", `5.5`: "int_from_float", `1e-3`: "int_from_float",
+	} {
+		f, err := Body([]byte(`{"n":` + value + `}`))
+		require.NoError(t, err)
+		n := f.Int("n", 7, 1, 10)
+		require.Equal(t, want, kind(f), value)
+		if want != "" {
+			require.Equal(t, 7, n, value)
+		}
+	}
+	for value, want := range map[string]string{
+		`true`: "", `"YES"`: "", `"t"`: "", `1`: "", `1.0`: "", `2`: "bool_parsing", `"maybe"`: "bool_parsing", `""`: "bool_parsing", `null`: "bool_type", `[1]`: "bool_type",
+	} {
+		f, err := Body([]byte(`{"b":` + value + `}`))
+		require.NoError(t, err)
+		require.Equal(t, want == "", f.Bool("b", false), value)
+		require.Equal(t, want, kind(f), value)
+	}
+	for value, want := range map[string]string{
+		`0.5`: "", `"0.5"`: "", `true`: "", `2`: "less_than_equal", `"-1"`: "greater_than_equal", `"NaN"`: "float_parsing", `"x"`: "float_parsing", `null`: "float_type", `{}`: "float_type",
+	} {
+		f, err := Body([]byte(`{"x":` + value + `}`))
+		require.NoError(t, err)
+		require.Equal(t, want == "", f.NumberOr("x", 0, 1) != nil, value)
+		require.Equal(t, want, kind(f), value)
+	}
+}
+
+// A body that is no JSON object names the place at which it stops being one.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		"": `[{"type":"missing","loc":["body"],"msg":"Field required","input":null}]`, "null": `[{"type":"missing","loc":["body"],"msg":"Field required","input":null}]`,
+		"[1]":           `[{"type":"model_attributes_type","loc":["body"],"msg":"Input should be a valid dictionary or object to extract fields from","input":[1]}]`,
+		`{"a":}`:        `[{"type":"json_invalid","loc":["body",5],"msg":"JSON decode error","input":{},"ctx":{"error":"invalid character '}' looking for beginning of value"}}]`,
+		"{":             `[{"type":"json_invalid","loc":["body",1],"msg":"JSON decode error","input":{},"ctx":{"error":"unexpected end of JSON input"}}]`,
+		"{\"\xff\": 1}": `[{"type":"json_invalid","loc":["body",0],"msg":"JSON decode error","input":{},"ctx":{"error":"invalid UTF-8"}}]`,
+	} {
+		_, err := Body([]byte(body))
+		var p Problems
+		require.ErrorAs(t, err, &p, body)
+		require.JSONEq(t, want, string(p.JSON()), body)
+	}
+}

@@ -43,7 +43,7 @@ func (r *Row) Append(dst []byte) []byte {
 	}
 	o.Set("metadata", metadata.JSON())
 	o.Set("seq", json.RawMessage(fmt.Sprint(int64(r.Seq))))
-	o.SetText("created_at", stamp(r.CreatedAt))
+	o.SetText("created_at", Stamp(r.CreatedAt))
 	o.Set("feedback", feedbackOf(r.Feedback))
 	return append(dst, o.JSON()...)
 }
@@ -94,7 +94,7 @@ func Feedback(f deerflow.Feedback) json.RawMessage {
 		Rating    int     `json:"rating"`
 		Comment   *string `json:"comment"`
 		CreatedAt string  `json:"created_at"`
-	}{f.ID, string(f.Run), string(f.Thread), f.User, f.Message, f.Rating, f.Comment, stamp(f.CreatedAt)})
+	}{f.ID, string(f.Run), string(f.Thread), f.User, f.Message, f.Rating, f.Comment, Stamp(f.CreatedAt)})
 }
 
 // Feedbacks is a list of them.

@@ -26,6 +26,8 @@ type RunBody struct {
 	Thread string
 	// Agent is the agent of the user that shall answer; "": the lead agent itself.
 	Agent string
+	// Checkpoint is where the run begins, in Thread or the thread of the path; "": at the head.
+	Checkpoint string
 }
 
 // runFields are the fields that a request for a run may have.
@@ -46,8 +48,8 @@ var (
 // serverKwargs are the keys of additional_kwargs of a message that only the server sets.
 var serverKwargs = []string{"original_user_content", "dynamic_context_reminder", "reminder_date", "view_image_message"}
 
-// ReadRun reads the body of a request for a run.
-func ReadRun(body []byte, set *settings.Settings, user string) (*RunBody, error) {
+// ReadRun reads the body of a request for a run on a thread; thread "": one that the body names, or a new one.
+func ReadRun(body []byte, set *settings.Settings, user, thread string) (*RunBody, error) {
 	f, err := Body(body)
 	if err != nil {
 		return nil, err
@@ -64,6 +66,15 @@ func ReadRun(body []byte, set *settings.Settings, user string) (*RunBody, error)
 	assistant := f.Text("assistant_id", 0, 200)
 	if assistant != nil && *assistant != "" && *assistant != "lead_agent" {
 		out.Agent = strings.ReplaceAll(strings.ToLower(*assistant), "_", "-")
+	}
+	checkpoint := jsonobj.Of(f.Object("checkpoint"))
+	if out.Checkpoint = checkpoint.Text("checkpoint_id"); out.Checkpoint == "" {
+		if at := f.Text("checkpoint_id", 0, 200); at != nil {
+			out.Checkpoint = *at
+		}
+	}
+	if of := checkpoint.Text("thread_id"); of != "" && thread != "" && of != thread {
+		return nil, fault.New(fault.Invalid, "checkpoint thread_id does not match request thread_id")
 	}
 	o.SetText("assistant_id", "lead_agent")
 	if f.Raw("multitask_strategy") == nil {
@@ -116,8 +127,16 @@ func (f *Form) refuse() {
 			unsupported(key, key+" is not supported")
 		}
 	}
-	if f.get("if_not_exists").String() == "reject" {
+	if v := f.get("if_not_exists"); v.Exists() && v.String() != "create" {
 		unsupported("if_not_exists", "Threads are created when they are missing")
+	}
+	for _, key := range []string{"input", "command", "metadata", "config", "context", "checkpoint"} {
+		f.Object(key)
+	}
+	if id := f.in.Get("config.configurable.thread_id"); id.Exists() && id.Type != gjson.Null && (id.Type != gjson.String || !ThreadPattern.MatchString(id.Str)) {
+		f.problems = append(f.problems, Problem{
+			Type: "value_error", Loc: []any{"body"}, Msg: "Value error, Invalid thread_id: it has 1 to 64 letters, digits, hyphens and underscores", Input: json.RawMessage(f.in.Raw), Ctx: map[string]any{"error": struct{}{}},
+		})
 	}
 	modes := f.get("stream_mode")
 	list := modes.Array() // of a single text, too
@@ -222,8 +241,8 @@ func Run(x *run.Run, done *run.Completion) json.RawMessage {
 	o := jsonobj.Of(compat.AppendRun(nil, x, nil))
 	o.SetText("assistant_id", "lead_agent")
 	o.Delete("langsmith_session_name")
-	o.SetText("created_at", stamp(x.CreatedAt))
-	o.SetText("updated_at", stamp(x.UpdatedAt))
+	o.SetText("created_at", Stamp(x.CreatedAt))
+	o.SetText("updated_at", Stamp(x.UpdatedAt))
 	o.Set("metadata", without(x.Metadata, hiddenKeys...))
 	k := &jsonobj.Object{}
 	k.Set("input", rawOr(x.Kwargs.Input, "null"))

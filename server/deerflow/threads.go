@@ -24,8 +24,8 @@ var (
 	hiddenKeys   = ReservedKeys
 )
 
-// stamp is a time of the wire.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
+// Stamp is a time of the wire.
+func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
 
 // without returns an object without keys; {} for nothing.
 func without(raw json.RawMessage, keys ...string) json.RawMessage {
@@ -52,7 +52,7 @@ func viewOfThread(v *thread.View) threadView {
 		interrupts = json.RawMessage("{}")
 	}
 	return threadView{
-		ID: string(v.ID), Status: v.Status, CreatedAt: stamp(v.CreatedAt), UpdatedAt: stamp(v.UpdatedAt), Metadata: without(v.Metadata, hiddenKeys...), Values: json.RawMessage("{}"), Interrupts: interrupts,
+		ID: string(v.ID), Status: v.Status, CreatedAt: Stamp(v.CreatedAt), UpdatedAt: Stamp(v.UpdatedAt), Metadata: without(v.Metadata, hiddenKeys...), Values: json.RawMessage("{}"), Interrupts: interrupts,
 	}
 }
 

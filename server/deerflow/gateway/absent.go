@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"net/http"
-
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/internal/fault"
-	"understudy/server/deerflow"
 	"understudy/server/internal/web"
 	"understudy/thread"
 )
@@ -21,7 +18,7 @@ func (s gateway) absentRoutes() {
 
 	const tasks = "/threads/{thread_id}/mcp-tasks"
 	s.handle("GET", tasks, members, s.ownThread(func(c *fiber.Ctx, _ *caller, _ string) error {
-		f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "limit")
+		f := query(c, "limit")
 		f.Int("limit", 50, 1, 100)
 		if err := f.Err(); err != nil {
 			return err
@@ -49,20 +46,3 @@ const larkText = "lark-cli is not available on this server"
 const noLark = `{"installed":false,"version":"","manifest_version":null,"latest_available_version":null,"runtime_version_mismatch":false,"app_configured":false,"app_id":null,"app_brand":null,` +
 	`"skills_expected":0,"skills_installed":0,"installed_skills":[],"enabled_skills":[],"install_path":"","cli":{"available":false,"path":null,"version":null,"error":"` + larkText + `"},` +
 	`"auth":{"status":"unavailable","message":"` + larkText + `","user":null,"verified":false},"sandbox_runtime_mode":"none","sandbox_runtime_ready":false,"sandbox_runtime_detail":null}`
-
-// slashless sends a client that put a slash behind a path to the route without it.
-func slashless(c *fiber.Ctx) error {
-	path := c.OriginalURL()
-	at, query := path, ""
-	for i := range path {
-		if path[i] == '?' {
-			at, query = path[:i], path[i:]
-			break
-		}
-	}
-	for len(at) > 1 && at[len(at)-1] == '/' {
-		at = at[:len(at)-1]
-	}
-	c.Set(fiber.HeaderLocation, at+query)
-	return c.SendStatus(http.StatusTemporaryRedirect)
-}

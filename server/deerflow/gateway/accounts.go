@@ -6,6 +6,8 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"regexp"
+	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -28,7 +30,7 @@ func (s gateway) accountRoutes() {
 		if err := s.sameSite(c); err != nil {
 			return err
 		}
-		closeSession(c)
+		s.closeSession(c)
 		return web.SendJSON(c, deerflow.Message("Successfully logged out"))
 	})
 	s.handle("POST", auth+"/change-password", members, s.changePassword)
@@ -45,20 +47,13 @@ func (s gateway) signUp(register func(*fiber.Ctx, account.New) (*account.User, e
 			return err
 		}
 		return s.form(c, func(f *deerflow.Form) error {
-			n := account.New{Email: f.Required("email", 1, maxText), Password: f.Required("password", 0, maxText)}
+			n := account.New{Email: emailOf(f, "email", f.Required("email", 0, maxText)), Password: newPassword(f, "password")}
 			remember := f.Bool("remember_me", true)
 			if err := f.Err(); err != nil {
 				return err
 			}
-			if err := account.CheckPassword(n.Password); err != nil {
-				f.Fail("password", "value_error", "Value error, "+err.Error())
-				return f.Err()
-			}
 			u, err := register(c, n)
-			if fault.Is(err, fault.Unprocessable) {
-				f.Fail("email", "value_error", err.Error())
-				return f.Err()
-			} else if err != nil {
+			if err != nil {
 				return err
 			}
 			if err := s.openSession(c, u, remember); err != nil {
@@ -68,6 +63,8 @@ func (s gateway) signUp(register func(*fiber.Ctx, account.New) (*account.User, e
 		})
 	}
 }
+
+var grant = regexp.MustCompile("^password$")
 
 // signIn reads a form, as OAuth's password grant has it.
 func (s gateway) signIn(c *fiber.Ctx, _ *caller) error {
@@ -79,7 +76,8 @@ func (s gateway) signIn(c *fiber.Ctx, _ *caller) error {
 		if err != nil {
 			return err
 		}
-		f := deerflow.Query(get, "username", "password", "remember_me")
+		f := deerflow.FormFields(get, "username", "password", "remember_me", "grant_type")
+		f.Match("grant_type", grant)
 		email, password, remember := f.Required("username", 0, maxText), f.Required("password", 0, maxText), f.Bool("remember_me", true)
 		if err := f.Err(); err != nil {
 			return err
@@ -97,23 +95,16 @@ func (s gateway) signIn(c *fiber.Ctx, _ *caller) error {
 
 func (s gateway) changePassword(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
-		change := account.Change{Current: f.Required("current_password", 0, maxText), Password: f.Required("new_password", 0, maxText)}
-		if email := f.Text("new_email", 1, maxText); email != nil {
-			change.Email = *email
+		change := account.Change{Current: f.Required("current_password", 0, maxText), Password: newPassword(f, "new_password")}
+		if email := f.Text("new_email", 0, maxText); email != nil {
+			change.Email = emailOf(f, "new_email", *email)
 		}
-		remember := f.Bool("remember_me", c.Cookies(persistentCookie) != "0")
+		remember := f.BoolOr("remember_me", c.Cookies(persistentCookie) != "0")
 		if err := f.Err(); err != nil {
 			return err
 		}
-		if err := account.CheckPassword(change.Password); err != nil {
-			f.Fail("new_password", "value_error", "Value error, "+err.Error())
-			return f.Err()
-		}
 		u, err := s.DeerFlow.Accounts.Change(c.UserContext(), who.User, change)
-		if fault.Is(err, fault.Unprocessable) {
-			f.Fail("new_email", "value_error", err.Error())
-			return f.Err()
-		} else if err != nil {
+		if err != nil {
 			return err
 		}
 		if err := s.openSession(c, u, remember); err != nil {
@@ -121,6 +112,23 @@ func (s gateway) changePassword(c *fiber.Ctx, who *caller) error {
 		}
 		return web.SendJSON(c, deerflow.Message("Password changed successfully"))
 	})
+}
+
+// emailOf notes what is wrong with an e-mail address.
+func emailOf(f *deerflow.Form, key, given string) string {
+	if err := account.CheckEmail(given); f.IsText(key) && err != nil {
+		f.FailWith(key, "value_error", "value is not a valid email address: "+err.Error(), map[string]any{"reason": err.Error()})
+	}
+	return given
+}
+
+// newPassword reads a new password, and notes what is wrong with it.
+func newPassword(f *deerflow.Form, key string) string {
+	text := f.Required(key, account.MinPassword, maxText)
+	if err := account.CheckPassword(text); f.IsText(key) && utf8.RuneCountInString(text) >= account.MinPassword && err != nil {
+		f.FailWith(key, "value_error", "Value error, "+err.Error(), map[string]any{"error": struct{}{}})
+	}
+	return text
 }
 
 func (s gateway) setupStatus(c *fiber.Ctx, _ *caller) error {

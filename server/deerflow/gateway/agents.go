@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 
 	"github.com/gofiber/fiber/v2"
@@ -60,10 +61,7 @@ func (s gateway) agentRoutes() {
 	})
 	s.handle("PUT", "/user-profile", members, func(c *fiber.Ctx, who *caller) error {
 		return s.form(c, func(f *deerflow.Form) error {
-			text := ""
-			if t := f.Text("content", 0, maxForm); t != nil {
-				text = *t
-			}
+			text := f.TextOr("content", "", 0, maxForm)
 			if err := f.Err(); err != nil {
 				return err
 			}
@@ -78,6 +76,16 @@ func (s gateway) agentRoutes() {
 // assistantRoutes show the lead agent, and the agents of the caller, as assistants of LangGraph. All run on the lead agent's graph.
 func (s gateway) assistantRoutes() {
 	s.handle("POST", "/assistants/search", members, func(c *fiber.Ctx, who *caller) error {
+		if len(c.Request().Header.Peek(fiber.HeaderContentType)) > 0 { // the body may be left out
+			check := func(f *deerflow.Form) error {
+				f.Int("limit", 10, math.MinInt, math.MaxInt)
+				f.Int("offset", 0, math.MinInt, math.MaxInt)
+				return f.Err()
+			}
+			if err := s.form(c, check); err != nil {
+				return err
+			}
+		}
 		set, err := s.DeerFlow.Settings()
 		if err != nil {
 			return err
@@ -174,6 +182,7 @@ func agentFields(f *deerflow.Form, a *agent.Agent, set *settings.Settings) error
 		a.Skills = f.Texts("skills")
 	}
 	if raw := f.Object("model_settings"); raw != nil {
+		f.ModelSettings("model_settings")
 		a.ModelSettings = nil
 		if err := json.Unmarshal(raw, &a.ModelSettings); err != nil {
 			f.Fail("model_settings", "dict_type", "Input should be a valid dictionary")
@@ -186,6 +195,7 @@ func agentFields(f *deerflow.Form, a *agent.Agent, set *settings.Settings) error
 			a.Thinking = &on
 		}
 	}
+	f.Among("reasoning_effort", "none", "minimal", "low", "medium", "high", "xhigh")
 	if f.Has("reasoning_effort") {
 		a.ReasoningEffort = f.Text("reasoning_effort", 0, 50)
 	}

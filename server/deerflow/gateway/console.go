@@ -76,7 +76,7 @@ func (s console) stats(c *fiber.Ctx, who *caller, p settings.Prices) error {
 }
 
 func (s console) runs(c *fiber.Ctx, who *caller, p settings.Prices) error {
-	f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "limit", "offset")
+	f := query(c, "limit", "offset")
 	limit, offset, status := f.Int("limit", 20, 1, 100), f.Int("offset", 0, 0, 1<<20), run.Status(c.Query("status"))
 	if err := f.Err(); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s console) titles(c *fiber.Ctx, list []*run.Run) (map[id.Thread]string, er
 
 // usage sums up the runs of the last days.
 func (s console) usage(c *fiber.Ctx, who *caller, p settings.Prices) error {
-	f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "days", "tz_offset_minutes")
+	f := query(c, "days", "tz_offset_minutes")
 	days, offset := f.Int("days", 14, 1, 90), f.Int("tz_offset_minutes", 0, -840, 840)
 	if err := f.Err(); err != nil {
 		return err

@@ -69,7 +69,7 @@ type feedPart struct {
 
 // readPage reads the cursors of a page. With both, after counts and before is the upper end.
 func readPage(c *fiber.Ctx, forward bool) (p feedPart, err error) {
-	f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "limit", "before_seq", "after_seq")
+	f := query(c, "limit", "before_seq", "after_seq")
 	if !forward && f.Has("after_seq") {
 		return p, fault.New(fault.Unprocessable, "after_seq is not supported by this backward-only endpoint")
 	}
@@ -219,7 +219,7 @@ const maxRunEvents = 2000
 
 // runEvents returns all rows of a run, of every category, or those about the task of a subagent.
 func (s gateway) runEvents(c *fiber.Ctx, who *caller, t string) error {
-	f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "limit", "after_seq")
+	f := query(c, "limit", "after_seq")
 	limit := f.Int("limit", 500, 1, maxRunEvents)
 	q := eventstore.PageQuery{Thread: id.Thread(t), Run: id.Run(web.Param(c, "run_id")), After: eventstore.Seq(f.Int("after_seq", 0, 1, math.MaxInt)), Bytes: web.WholeBytes}
 	if err := f.Err(); err != nil {
@@ -276,7 +276,7 @@ func (s gateway) eachEvent(ctx context.Context, q eventstore.PageQuery, size int
 
 // workspaceChanges returns which files a run changed.
 func (s gateway) workspaceChanges(c *fiber.Ctx, _ *caller, t string) error {
-	f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "include_files", "include_diff")
+	f := query(c, "include_files", "include_diff")
 	files, diff := f.Bool("include_files", true), f.Bool("include_diff", true)
 	if err := f.Err(); err != nil {
 		return err
@@ -291,6 +291,11 @@ func (s gateway) workspaceChanges(c *fiber.Ctx, _ *caller, t string) error {
 
 // tokenUsage sums up what the runs of a thread used.
 func (s gateway) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
+	f := query(c, "include_active")
+	f.Bool("include_active", false) // runs that are not over have used nothing yet that is known here
+	if err := f.Err(); err != nil {
+		return err
+	}
 	ctx := c.UserContext()
 	u := deerflow.NewUsage(t)
 	for offset, page := 0, 1000; ; offset += page {
@@ -313,8 +318,8 @@ func (s gateway) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
 
 func (s gateway) feedbackRoutes() {
 	const feedback = "/threads/{thread_id}/runs/{run_id}/feedback"
-	s.handle("PUT", feedback, members, s.ownThread(s.rate))
-	s.handle("POST", feedback, members, s.ownThread(s.rate))
+	s.handle("PUT", feedback, members, s.onExisting(s.rate))
+	s.handle("POST", feedback, members, s.onExisting(s.rate))
 	s.handle("GET", feedback, members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
 		list, err := s.DeerFlow.Feedback.FeedbackOf(c.UserContext(), who.id, id.Thread(t), id.Run(web.Param(c, "run_id")))
 		if err != nil {
@@ -337,7 +342,7 @@ func (s gateway) feedbackRoutes() {
 		}
 		return web.SendJSON(c, deerflow.Tally(r, tally))
 	}))
-	s.handle("DELETE", feedback, members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
+	s.handle("DELETE", feedback, members, s.onExisting(func(c *fiber.Ctx, who *caller, t string) error {
 		list, err := s.DeerFlow.Feedback.FeedbackOf(c.UserContext(), who.id, id.Thread(t), id.Run(web.Param(c, "run_id")))
 		if err != nil {
 			return err
@@ -347,7 +352,7 @@ func (s gateway) feedbackRoutes() {
 		}
 		return s.unrate(c, list[0])
 	}))
-	s.handle("DELETE", feedback+"/{feedback_id}", members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
+	s.handle("DELETE", feedback+"/{feedback_id}", members, s.onExisting(func(c *fiber.Ctx, who *caller, t string) error {
 		f, r := web.Param(c, "feedback_id"), web.Param(c, "run_id")
 		one, err := s.DeerFlow.Feedback.Feedback(c.UserContext(), f)
 		switch {
@@ -375,10 +380,7 @@ func (s gateway) unrate(c *fiber.Ctx, f domain.Feedback) error {
 // rate sets what the caller thinks of a run.
 func (s gateway) rate(c *fiber.Ctx, who *caller, t string) error {
 	return s.form(c, func(f *deerflow.Form) error {
-		if !f.Has("rating") || f.Raw("rating") == nil {
-			f.Fail("rating", "int_type", "Input should be a valid integer")
-		}
-		rating := f.Int("rating", 0, math.MinInt32, math.MaxInt32)
+		rating := f.RequiredInt("rating", math.MinInt, math.MaxInt)
 		comment, message := f.Text("comment", 0, maxText), f.Text("message_id", 0, 1000)
 		if err := f.Err(); err != nil {
 			return err
@@ -392,6 +394,9 @@ func (s gateway) rate(c *fiber.Ctx, who *caller, t string) error {
 			return err
 		}
 		if string(x.Thread) != t {
+			if _, err := s.owned(c, who, string(x.Thread)); err != nil { // of another user, who is not to be noticed
+				return deerflow.NoRun(r)
+			}
 			return fault.Newf(fault.NotFound, "Run %s not found in thread %s", r, t)
 		}
 		kept, err := s.DeerFlow.Feedback.PutFeedback(c.UserContext(), domain.Feedback{

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/server/deerflow"
 	"understudy/server/internal/web"
+	"understudy/thread"
 )
 
 func (s gateway) fileRoutes() {
@@ -48,16 +50,20 @@ func (s gateway) fileRoutes() {
 			Total int64 `json:"max_total_size"`
 		}{set.Uploads.MaxFiles, set.Uploads.MaxFileSize, set.Uploads.MaxTotalSize}))
 	}))
-	s.handle("DELETE", uploads+"/{name}", members, s.ownFiles(false, s.deleteUpload))
+	s.handle("DELETE", uploads+"/{name}", members, s.onExisting(func(c *fiber.Ctx, who *caller, _ string) error {
+		return s.ownFiles(false, s.deleteUpload)(c, who)
+	}))
 	s.handle("GET", "/threads/{thread_id}/artifacts/*", members, s.ownFiles(false, s.getArtifact))
-	s.handle("PUT", "/threads/{thread_id}/artifacts/*", members, s.ownFiles(false, s.editArtifact))
+	s.handle("PUT", "/threads/{thread_id}/artifacts/*", members, s.onExisting(func(c *fiber.Ctx, who *caller, _ string) error {
+		return s.ownFiles(false, s.editArtifact)(c, who)
+	}))
 }
 
 // threadOf reads the id of a thread from the path, in the Gateway's form.
 func threadOf(c *fiber.Ctx) (string, error) {
 	t := web.Param(c, "thread_id")
 	if !files.IsThread(t) {
-		return "", deerflow.Problems{deerflow.Mismatch(deerflow.ThreadPattern, "path", "thread_id", t)}
+		return "", deerflow.Problems{deerflow.BadThread("path", "thread_id", t)}
 	}
 	return t, nil
 }
@@ -90,6 +96,11 @@ func (s gateway) checkOwner(c *fiber.Ctx, who *caller, t string) (exists bool, e
 	return true, nil
 }
 
+// onExisting is ownThread for what changes a thread, which has to exist.
+func (s gateway) onExisting(h func(c *fiber.Ctx, who *caller, t string) error) handler {
+	return s.existing(func(c *fiber.Ctx, who *caller, v *thread.View) error { return h(c, who, string(v.ID)) })
+}
+
 // ownFiles opens the files of the caller's thread. Without create, f is nil when it has none.
 func (s gateway) ownFiles(create bool, h func(c *fiber.Ctx, t string, f *files.Thread) error) handler {
 	return s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
@@ -105,14 +116,20 @@ func (s gateway) ownFiles(create bool, h func(c *fiber.Ctx, t string, f *files.T
 }
 
 // fileParts are the files of a multipart request.
-type fileParts struct{ r *multipart.Reader }
+type fileParts struct {
+	r     *multipart.Reader
+	empty func() bool // nothing was sent
+}
 
 func (p fileParts) Next() (string, io.Reader, error) {
 	for {
 		part, err := p.r.NextRawPart()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF || errors.Is(err, io.EOF) && p.empty() { //nolint:errorlint // wrapped, it ends a form in the middle
 			return "", nil, io.EOF
 		} else if err != nil {
+			if errors.Is(err, io.EOF) { // not that of a whole form
+				err = io.ErrUnexpectedEOF
+			}
 			return "", nil, fault.Wrap(fault.Invalid, "There was an error parsing the body", err)
 		}
 		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
@@ -135,17 +152,22 @@ func (s gateway) upload(c *fiber.Ctx, t string, f *files.Thread) error {
 	}
 	missing := deerflow.Problems{{Type: "missing", Loc: []any{"body", "files"}, Msg: "Field required", Input: []byte("null")}}
 	kind, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
-	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
+	if err != nil || kind != "multipart/form-data" {
 		return missing
+	}
+	if params["boundary"] == "" {
+		return fault.New(fault.Invalid, "Missing boundary in multipart.")
 	}
 	limits := files.Limits{Files: set.Uploads.MaxFiles, FileSize: set.Uploads.MaxFileSize, Total: set.Uploads.MaxTotalSize}
 	body := s.bodyReader(c, limits.Total+multipartOverhead(limits.Files))
-	taken, skipped, err := f.Take(c.UserContext(), fileParts{multipart.NewReader(body, params["boundary"])}, limits, s.DeerFlow.Converter(set))
+	taken, skipped, err := f.Take(c.UserContext(), fileParts{multipart.NewReader(body, params["boundary"]), body.untouched}, limits, s.DeerFlow.Converter(set))
 	switch {
 	case fault.Is(err, fault.Unprocessable):
 		return missing
 	case err != nil && body.err != nil:
 		return body.err // of the connection, not of the form
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fault.Wrap(fault.Invalid, "There was an error parsing the body", err)
 	case err != nil:
 		return err
 	}
@@ -181,7 +203,7 @@ func artifactPath(c *fiber.Ctx) string {
 
 func (s gateway) getArtifact(c *fiber.Ctx, _ string, f *files.Thread) error {
 	p := artifactPath(c)
-	query := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "download")
+	query := query(c, "download")
 	download := query.Bool("download", false)
 	if err := query.Err(); err != nil {
 		return err
@@ -230,6 +252,9 @@ func sendArtifact(c *fiber.Ctx, a *files.Artifact, download bool) error {
 	from, length := int64(0), a.Size
 	if r := c.Request().Header.Peek(fiber.HeaderRange); len(r) > 0 && (c.Get(fiber.HeaderIfRange) == "" || c.Get(fiber.HeaderIfRange) == tag) && !bytes.ContainsRune(r, ',') {
 		first, last, err := fasthttp.ParseByteRange(r, int(a.Size))
+		if string(r) == "bytes=-0" || a.Size == 0 { // nothing is nowhere
+			err = fiber.ErrRequestedRangeNotSatisfiable
+		}
 		if err != nil {
 			c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes */%d", a.Size))
 			return errors.Join(a.Close(), fiber.ErrRequestedRangeNotSatisfiable)
@@ -248,9 +273,12 @@ func sendArtifact(c *fiber.Ctx, a *files.Artifact, download bool) error {
 	return nil
 }
 
+var sha256Form = regexp.MustCompile("^[0-9a-f]{64}$")
+
 func (s gateway) editArtifact(c *fiber.Ctx, t string, f *files.Thread) error {
 	return s.form(c, func(form *deerflow.Form) error {
-		content, expected := form.Required("content", 0, maxForm), form.Required("expected_sha256", 1, 128)
+		content, expected := form.Required("content", 0, maxForm), form.Required("expected_sha256", 0, maxText)
+		form.Match("expected_sha256", sha256Form)
 		if err := form.Err(); err != nil {
 			return err
 		}
@@ -279,6 +307,7 @@ func (s gateway) editArtifact(c *fiber.Ctx, t string, f *files.Thread) error {
 type bodyReader struct {
 	in    io.Reader
 	wait  func()
+	read  int64
 	left  int64
 	ended bool
 	err   error // why reading failed
@@ -293,6 +322,9 @@ func (s gateway) bodyReader(c *fiber.Ctx, limit int64) *bodyReader {
 	return &bodyReader{in: in, left: limit, wait: func() { _ = conn.SetReadDeadline(time.Now().Add(s.BodyTimeout)) }}
 }
 
+// untouched reports that nothing was read.
+func (b *bodyReader) untouched() bool { return b.read == 0 }
+
 func (b *bodyReader) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		b.err = fault.New(fault.TooLarge, "Total upload size too large")
@@ -301,6 +333,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	b.wait()
 	n, err := b.in.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
+	b.read += int64(n)
 	switch {
 	case errors.Is(err, io.EOF):
 		b.ended = true

@@ -1,15 +1,18 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,10 +69,13 @@ type Options struct {
 }
 
 // Routes registers the routes of the Gateway's API. They answer whatever is left below their prefixes, so others come first.
-func Routes(o Options) { gateway{o}.routes() }
+func Routes(o Options) { gateway{o, &known{}}.routes() }
 
 // gateway has the handlers.
-type gateway struct{ Options }
+type gateway struct {
+	Options
+	known *known
+}
 
 // Cookies and headers of the Gateway.
 const (
@@ -109,6 +115,7 @@ type handler func(c *fiber.Ctx, who *caller) error
 
 // handle registers a route of the Gateway's API.
 func (s gateway) handle(method, pattern string, who audience, h handler) {
+	s.known.add(method, pattern, who)
 	s.Route(prefixes, method, pattern, s.gated(who, h))
 }
 
@@ -206,7 +213,7 @@ func (d *Installation) Authenticate(ctx context.Context, r *access.Request) (*ac
 	}
 	err := d.checkCSRF(r.Method, cookie(csrfCookie), r.Header.Get(csrfHeader))
 	if r.WebSocket { // whose handshake is a GET, from any page
-		err = d.sameSite(r.Header.Get(fiber.HeaderOrigin), r.Host)
+		err = d.sameHost(r.Header.Get(fiber.HeaderOrigin), r.Host)
 	}
 	if err != nil {
 		return nil, refusalOf(err)
@@ -231,29 +238,83 @@ func refusalOf(err error) error {
 	return err
 }
 
-// sameSite refuses a sign-in that a page of another site sends. host is how the client addresses the server.
-func (d *Installation) sameSite(origin, host string) error {
-	if origin == "" || slices.Contains(d.Origins, origin) {
+// sameHost refuses the handshake of a WebSocket that a page of another site sends. host is how the client addresses the server.
+func (d *Installation) sameHost(origin, host string) error {
+	if origin == "" {
 		return nil
 	}
-	u, err := url.Parse(origin)
-	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, host) {
-		return deerflow.ErrCrossSite
+	at := originOf(origin)
+	_, from, _ := strings.Cut(at, "://")
+	_, own, _ := strings.Cut(originOf(at[:strings.IndexByte(at+":", ':')]+"://"+host), "://")
+	if at != "" && (d.allows(at) || from == own) {
+		return nil
 	}
-	return nil
+	return deerflow.ErrCrossSite
+}
+
+// allows reports whether pages of an origin may use the API.
+func (d *Installation) allows(origin string) bool {
+	return slices.ContainsFunc(d.Origins, func(o string) bool { return originOf(o) == origin })
+}
+
+// originOf returns an origin in the form in which they can be compared; "" for what is none.
+func originOf(text string) string {
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.Hostname() == "" {
+		return ""
+	}
+	scheme, port := strings.ToLower(u.Scheme), u.Port()
+	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) || scheme != "http" && scheme != "https" {
+		return ""
+	}
+	host := strings.ToLower(u.Hostname())
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port != "" && port != map[string]string{"http": "80", "https": "443"}[scheme] {
+		host += ":" + port
+	}
+	return scheme + "://" + host
 }
 
 // sameSite refuses a sign-in that a page of another site sends.
 func (s gateway) sameSite(c *fiber.Ctx) error {
-	_, host := s.Addressed(c)
-	origin := c.Get(fiber.HeaderOrigin)
-	err := s.DeerFlow.sameSite(origin, host)
-	if err != nil && s.DeerFlow.Closed {
-		if passed, _, _ := strings.Cut(c.Get("X-Forwarded-Host"), ","); passed != "" {
-			return s.DeerFlow.sameSite(origin, strings.TrimSpace(passed))
+	given := c.Get(fiber.HeaderOrigin)
+	if given == "" {
+		return nil
+	}
+	scheme, host := s.seen(c)
+	at := originOf(scheme + "://" + host)
+	withPort := at
+	if port := c.Get("X-Forwarded-Port"); s.DeerFlow.Closed && port != "" && !strings.Contains(host[strings.LastIndexByte(host, ']')+1:], ":") {
+		withPort = originOf(scheme + "://" + host + ":" + port)
+	}
+	if origin := originOf(given); origin != "" && (s.DeerFlow.allows(origin) || origin == at || origin == withPort) {
+		return nil
+	}
+	return deerflow.ErrCrossSite
+}
+
+// seen returns how a browser addresses the server. As long as no page of another site may send headers of its own, a client that sends those of a proxy speaks for itself alone: it is
+// believed without being named.
+func (s gateway) seen(c *fiber.Ctx) (scheme, host string) {
+	scheme, host = s.Addressed(c)
+	if !s.DeerFlow.Closed {
+		return scheme, host
+	}
+	first := func(name string) string {
+		v, _, _ := strings.Cut(c.Get(name), ",")
+		return strings.TrimSpace(v)
+	}
+	forwarded := map[string]string{}
+	for part := range strings.SplitSeq(first("Forwarded"), ";") {
+		if k, v, ok := strings.Cut(strings.TrimSpace(part), "="); ok {
+			forwarded[strings.ToLower(k)] = strings.Trim(strings.TrimSpace(v), `"`)
 		}
 	}
-	return err
+	scheme = strings.ToLower(cmp.Or(forwarded["proto"], first(fiber.HeaderXForwardedProto), scheme))
+	host = cmp.Or(forwarded["host"], first(fiber.HeaderXForwardedHost), host)
+	return scheme, host
 }
 
 // address is the address of a client: the peer, or what a trusted proxy says.
@@ -280,7 +341,7 @@ func (s gateway) openSession(c *fiber.Ctx, u *account.User, remember bool) error
 	if err != nil {
 		return err
 	}
-	scheme, _ := s.Addressed(c)
+	scheme, _ := s.seen(c)
 	secure := scheme == "https"
 	persistent := "0"
 	age := 0 // until the browser ends
@@ -298,10 +359,36 @@ func (s gateway) openSession(c *fiber.Ctx, u *account.User, remember bool) error
 	return nil
 }
 
-func closeSession(c *fiber.Ctx) {
+// closeSession deletes the cookies of a session, with the attributes that they were set with.
+func (s gateway) closeSession(c *fiber.Ctx) {
+	scheme, _ := s.seen(c)
 	for _, name := range []string{sessionCookie, csrfCookie, persistentCookie} {
-		c.Cookie(&fiber.Cookie{Name: name, Path: "/", MaxAge: -1, Expires: time.Unix(1, 0), HTTPOnly: name != csrfCookie})
+		k := fiber.Cookie{Name: name, Path: "/", MaxAge: -1, Expires: time.Unix(1, 0), Secure: scheme == "https", HTTPOnly: name != csrfCookie, SameSite: fiber.CookieSameSiteLaxMode}
+		if name == csrfCookie {
+			k.SameSite = fiber.CookieSameSiteStrictMode
+		}
+		c.Cookie(&k)
 	}
+}
+
+// query reads parameters of the URL. The last of several values counts.
+func query(c *fiber.Ctx, names ...string) *deerflow.Form {
+	return deerflow.Query(func(name string) (string, bool) {
+		values := web.Queries(c, name)
+		if len(values) == 0 {
+			return "", false
+		}
+		return values[len(values)-1], true
+	}, names...)
+}
+
+// jsonOnly refuses a body that does not say that it is JSON: pages of other sites may send such a body without asking first.
+func jsonOnly(c *fiber.Ctx, body []byte) error {
+	kind, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
+	if len(body) == 0 || err == nil && (kind == fiber.MIMEApplicationJSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
+		return nil
+	}
+	return deerflow.NoObject(jsonobj.Quote(strings.ToValidUTF8(string(body[:min(len(body), maxText)]), "\ufffd")))
 }
 
 // form reads the body of a request to the Gateway. maxForm bounds it.
@@ -309,6 +396,9 @@ func (s gateway) form(c *fiber.Ctx, h func(f *deerflow.Form) error) error {
 	return s.WithBody(c, func(body []byte) error {
 		if len(body) > maxForm {
 			return fault.Newf(fault.TooLarge, "Request body is larger than %d bytes", maxForm)
+		}
+		if err := jsonOnly(c, body); err != nil {
+			return err
 		}
 		f, err := deerflow.Body(body)
 		if err != nil {
@@ -341,12 +431,7 @@ func (s gateway) routes() {
 	s.agentRoutes()
 	s.settingsRoutes()
 	s.absentRoutes()
-	for _, p := range prefixes { // callers without a session do not learn which routes exist
-		s.Rest(p, s.gated(members, func(c *fiber.Ctx, _ *caller) error {
-			if strings.HasSuffix(c.Path(), "/") {
-				return slashless(c)
-			}
-			return fiber.ErrNotFound
-		}))
+	for _, p := range prefixes {
+		s.Rest(p, s.rest(p))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/tidwall/gjson"
 
 	"understudy/deerflow/memory"
 	"understudy/deerflow/settings"
@@ -29,7 +30,15 @@ func (s gateway) memoryRoutes() {
 	})
 	s.handle("POST", "/memory/import", members, func(c *fiber.Ctx, who *caller) error {
 		return s.WithBody(c, func(body []byte) error {
-			if _, err := deerflow.Body(body); err != nil {
+			if err := jsonOnly(c, body); err != nil {
+				return err
+			}
+			f, err := deerflow.Body(body)
+			if err != nil {
+				return err
+			}
+			f.Each("facts", func(i int, fact gjson.Result) { f.Fields("facts", i, fact, "id", "content") })
+			if err := f.Err(); err != nil {
 				return err
 			}
 			var m memory.Memory
@@ -42,7 +51,8 @@ func (s gateway) memoryRoutes() {
 	s.handle("POST", "/memory/facts", members, func(c *fiber.Ctx, who *caller) error {
 		return s.form(c, func(f *deerflow.Form) error {
 			content := f.Required("content", 1, maxText)
-			e := memory.Edit{Content: &content, Category: f.Text("category", 0, 100), Confidence: f.Number("confidence", 0, 1)}
+			category := f.TextOr("category", memory.DefaultCategory, 0, 100)
+			e := memory.Edit{Content: &content, Category: &category, Confidence: f.NumberOr("confidence", 0, 1)}
 			if err := f.Err(); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 
 	"github.com/gofiber/fiber/v2"
@@ -28,22 +29,15 @@ func (s gateway) runRoutes() {
 	s.handle("GET", runs+"/{run_id}", members, s.ownRun(func(c *fiber.Ctx, _ *caller, x *run.Run) error {
 		return s.sendRun(c, x)
 	}))
-	s.handle("POST", runs+"/{run_id}/cancel", members, s.ownRun(s.cancelRun))
+	s.handle("POST", runs+"/{run_id}/cancel", members, s.onThread(s.ownRun(s.cancelRun)))
 	s.handle("GET", runs+"/{run_id}/join", members, s.ownRun(s.joinRun))
 	s.handle("GET", runs+"/{run_id}/stream", members, s.ownRun(s.joinRun))
-	s.handle("POST", runs+"/{run_id}/stream", members, s.ownRun(func(c *fiber.Ctx, who *caller, x *run.Run) error {
-		if c.Query("action") != "" && !x.Status.Over() {
-			if err := s.cancelOwn(c, x, false); err != nil {
-				return err
-			}
-		}
-		return s.joinRun(c, who, x)
-	}))
+	s.handle("POST", runs+"/{run_id}/stream", members, s.ownRun(s.cancelAndStream))
 }
 
-// onThread reads the thread of the path before the body, and refuses another user's.
+// onThread reads the thread of the path before the body. It has to exist.
 func (s gateway) onThread(h handler) handler {
-	return s.ownThread(func(c *fiber.Ctx, who *caller, _ string) error { return h(c, who) })
+	return s.existing(func(c *fiber.Ctx, who *caller, _ *thread.View) error { return h(c, who) })
 }
 
 // newRun is a run to be created.
@@ -60,9 +54,15 @@ func (s gateway) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 			return err
 		}
 		return s.WithBody(c, func(body []byte) error {
-			b, err := deerflow.ReadRun(body, set, who.id)
+			if err := jsonOnly(c, body); err != nil {
+				return err
+			}
+			b, err := deerflow.ReadRun(body, set, who.id, web.Param(c, "thread_id"))
 			if err != nil {
 				return err
+			}
+			if b.Checkpoint != "" && id.Canonical(b.Checkpoint) != b.Checkpoint {
+				return noCheckpoint(b.Checkpoint)
 			}
 			req, err := compat.NewRun(b.LangGraph, compat.RunForm{Followed: true})
 			if err != nil {
@@ -76,13 +76,16 @@ func (s gateway) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 			if t == "" {
 				if t = b.Thread; t == "" {
 					t = string(id.NewThread())
-				} else if !deerflow.ThreadPattern.MatchString(t) {
-					return deerflow.Problems{deerflow.Mismatch(deerflow.ThreadPattern, "body", "thread_id", t)}
 				}
 			}
 			v, err := s.ensure(c, who, id.Thread(t), nil)
 			if err != nil {
 				return err
+			}
+			if b.Checkpoint != "" {
+				if err := s.checkpoint(c, v.ID, b.Checkpoint); err != nil {
+					return err
+				}
 			}
 			return h(c, &newRun{v, req})
 		})
@@ -219,11 +222,9 @@ func (s gateway) runForms(c *fiber.Ctx, list []*run.Run) ([]json.RawMessage, err
 }
 
 func (s gateway) cancelRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
-	f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "wait", "action")
+	f := query(c, "wait", "action")
 	wait := f.Bool("wait", false)
-	if a := c.Query("action", "interrupt"); a != "interrupt" && a != "rollback" {
-		f.Fail("action", "literal_error", "Input should be 'interrupt' or 'rollback'")
-	}
+	f.Among("action", "interrupt", "rollback")
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -240,11 +241,27 @@ func (s gateway) cancelRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
 	return nil
 }
 
-func value(v *string) string {
-	if v == nil {
-		return ""
+// cancelAndStream cancels a run on request, and streams what is left of it.
+func (s gateway) cancelAndStream(c *fiber.Ctx, who *caller, x *run.Run) error {
+	f := query(c, "action", "wait")
+	f.Among("action", "interrupt", "rollback")
+	wait := f.Int("wait", 0, math.MinInt, math.MaxInt) != 0
+	if err := f.Err(); err != nil {
+		return err
 	}
-	return *v
+	if !f.Has("action") {
+		return s.joinRun(c, who, x)
+	}
+	if x.Status.Over() {
+		return deerflow.NotCancellable(x)
+	}
+	if err := s.cancelOwn(c, x, wait); err != nil {
+		return err
+	}
+	if wait {
+		return web.SendNothing(c)
+	}
+	return s.joinRun(c, who, x)
 }
 
 // cancelOwn cancels a run. One that has ended meanwhile is refused.

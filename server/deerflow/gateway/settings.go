@@ -69,13 +69,9 @@ func (s gateway) suggest(c *fiber.Ctx, _ *caller, _ string) error {
 			f.Fail("messages", "missing", "Field required")
 		}
 		var turns []domain.Turn
-		f.Each("messages", func(_ int, e gjson.Result) {
-			role, content := e.Get("role"), e.Get("content")
-			if role.Type != gjson.String || content.Type != gjson.String {
-				f.Fail("messages", "model_type", "Input should have role and content")
-				return
-			}
-			turns = append(turns, domain.Turn{Role: role.Str, Content: content.Str})
+		f.Each("messages", func(i int, e gjson.Result) {
+			f.Fields("messages", i, e, "role", "content")
+			turns = append(turns, domain.Turn{Role: e.Get("role").Str, Content: e.Get("content").Str})
 		})
 		n, model := f.Int("n", 3, 1, 5), f.Text("model_name", 0, 200)
 		if err := f.Err(); err != nil {
@@ -96,6 +92,8 @@ func (s gateway) suggest(c *fiber.Ctx, _ *caller, _ string) error {
 func (s gateway) polish(c *fiber.Ctx, _ *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		text := f.Required("text", 0, maxForm)
+		f.Text("locale", 0, maxText)
+		f.Text("thread_id", 0, maxText)
 		if err := f.Err(); err != nil {
 			return err
 		}

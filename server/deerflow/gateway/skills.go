@@ -121,7 +121,7 @@ func (s gateway) installSkill(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		t, p := f.Required("thread_id", 0, 1024), f.Required("path", 0, 4096)
 		if f.Err() == nil {
-			f.Pattern("thread_id", deerflow.ThreadPattern)
+			f.Thread("thread_id")
 		}
 		if err := f.Err(); err != nil {
 			return err

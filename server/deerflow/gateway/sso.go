@@ -93,7 +93,7 @@ func (s gateway) beginSSO(c *fiber.Ctx, _ *caller) error {
 	if err != nil {
 		return err
 	}
-	f := deerflow.Query(func(name string) (string, bool) { v := web.Given(c, name); return value(v), v != nil }, "remember_me")
+	f := query(c, "remember_me")
 	remember := f.Bool("remember_me", true)
 	if err := f.Err(); err != nil {
 		return err

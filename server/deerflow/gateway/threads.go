@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
+	"regexp"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/tidwall/gjson"
@@ -39,7 +42,7 @@ func (s gateway) threadRoutes() {
 		return s.sendState(c, v.ID, "")
 	}))
 	s.handle("POST", "/threads/{thread_id}/state", members, s.existing(s.updateState))
-	s.handle("POST", "/threads/{thread_id}/history", members, s.existing(s.history))
+	s.handle("POST", "/threads/{thread_id}/history", members, s.ownThread(s.history))
 }
 
 // lead is the graph of DeerFlow's agent.
@@ -110,12 +113,12 @@ func (s gateway) ensure(c *fiber.Ctx, who *caller, t id.Thread, metadata json.Ra
 
 func (s gateway) createThread(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
-		t := f.Text("thread_id", 1, 64)
-		metadata := f.Object("metadata")
-		f.Text("assistant_id", 0, maxText)
+		t := f.Text("thread_id", 0, maxText)
 		if t != nil && f.Err() == nil {
-			f.Pattern("thread_id", deerflow.ThreadPattern)
+			f.Thread("thread_id")
 		}
+		f.Text("assistant_id", 0, maxText)
+		metadata := f.Dict("metadata")
 		if err := f.Err(); err != nil {
 			return err
 		}
@@ -134,18 +137,12 @@ func (s gateway) createThread(c *fiber.Ctx, who *caller) error {
 
 func (s gateway) searchThreads(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
+		metadata := f.Dict("metadata")
+		checkFilter(f, metadata)
 		q := thread.Search{Query: thread.Query{SortBy: "updated_at", Limit: f.Int("limit", 100, 1, 1000), Offset: f.Int("offset", 0, 0, 1<<30)}, NoValues: true}
-		metadata := f.Object("metadata")
 		if status := f.Text("status", 0, 100); status != nil {
 			q.Status = thread.Status(*status)
 		}
-		gjson.ParseBytes(metadata).ForEach(func(_, v gjson.Result) bool {
-			if v.IsObject() || v.IsArray() {
-				f.Fail("metadata", "value_error", "Value error, a filter compares with a text, a number, a boolean or null")
-				return false
-			}
-			return true
-		})
 		if err := f.Err(); err != nil {
 			return err
 		}
@@ -166,9 +163,36 @@ func (s gateway) searchThreads(c *fiber.Ctx, who *caller) error {
 	})
 }
 
+var filterKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// checkFilter refuses what the metadata of threads cannot be compared with.
+func checkFilter(f *deerflow.Form, metadata json.RawMessage) {
+	var bad []string
+	gjson.ParseBytes(metadata).ForEach(func(k, v gjson.Result) bool {
+		kind := ""
+		switch {
+		case !filterKey.MatchString(k.Str):
+			bad = append(bad, "'"+k.Str+"' (unsafe key)")
+		case v.IsObject():
+			kind = "dict"
+		case v.IsArray():
+			kind = "list"
+		case v.Type == gjson.Number && math.Abs(v.Num) >= 1<<63:
+			kind = "int"
+		}
+		if kind != "" {
+			bad = append(bad, "'"+k.Str+"' (unsupported value type "+kind+")")
+		}
+		return true
+	})
+	if len(bad) > 0 {
+		f.FailWith("metadata", "value_error", "Value error, Invalid metadata filter entries: "+strings.Join(bad, ", "), map[string]any{"error": struct{}{}})
+	}
+}
+
 func (s gateway) patchThread(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
-		metadata := f.Object("metadata")
+		metadata := f.Dict("metadata")
 		if err := f.Err(); err != nil {
 			return err
 		}
@@ -183,8 +207,9 @@ func (s gateway) patchThread(c *fiber.Ctx, _ *caller, v *thread.View) error {
 
 // onlyPin reports whether a patch pins a thread and does nothing else: its place among the others stays.
 func onlyPin(metadata json.RawMessage) bool {
-	keys := jsonobj.Of(metadata).Keys()
-	return len(keys) == 1 && keys[0] == "deerflow_pinned"
+	o := jsonobj.Of(metadata)
+	pin := string(o.Get("deerflow_pinned"))
+	return o.Len() == 1 && (pin == "true" || pin == "false")
 }
 
 func (s gateway) deleteThread(c *fiber.Ctx, who *caller) error {
@@ -238,15 +263,17 @@ func (s gateway) sendState(c *fiber.Ctx, t id.Thread, at id.Checkpoint) error {
 func (s gateway) updateState(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		values, node, at := f.Object("values"), f.Text("as_node", 0, 1000), f.Text("checkpoint_id", 0, 100)
-		if raw := f.Object("checkpoint"); raw != nil {
-			given := gjson.GetBytes(raw, "checkpoint_id").String()
-			at = &given
-		}
+		f.Object("checkpoint") // as in the Gateway, checkpoint_id alone counts
 		if err := f.Err(); err != nil {
 			return err
 		}
 		if unknown := deerflow.UnknownFields(values); unknown != "" {
 			return fault.New(fault.Unprocessable, "Unknown thread-state field(s): "+unknown)
+		}
+		if at != nil {
+			if err := s.checkpoint(c, v.ID, *at); err != nil {
+				return err
+			}
 		}
 		if busy, err := s.busy(c, string(v.ID)); err != nil {
 			return err
@@ -257,14 +284,11 @@ func (s gateway) updateState(c *fiber.Ctx, _ *caller, v *thread.View) error {
 		if at != nil {
 			place.ID = id.Checkpoint(*at)
 		}
-		update := graph.StateUpdate{Values: values}
+		as := ""
 		if node != nil {
-			update.AsNode = *node
+			as = *node
 		}
-		if err := s.attach(c, v); err != nil {
-			return err
-		}
-		next, err := s.Threads.UpdateState(c.UserContext(), place, [][]graph.StateUpdate{{update}})
+		next, err := s.write(c, v, place, values, as)
 		if fault.Is(err, fault.NotFound) {
 			return deerflow.Fail(http.StatusNotFound, "Checkpoint not found")
 		} else if err != nil {
@@ -272,6 +296,55 @@ func (s gateway) updateState(c *fiber.Ctx, _ *caller, v *thread.View) error {
 		}
 		return s.sendState(c, v.ID, next.ID)
 	})
+}
+
+// lastNode is the node at the end of the lead agent.
+const lastNode = "SandboxMiddleware.after_agent"
+
+// write writes values into a state as a node. As "", or a node that the graph does not have, it is the one that wrote last, and when nothing waits to be executed the last one of the
+// agent: then nothing does afterwards. Without runs the graph would take the values as its input, which has fewer keys.
+func (s gateway) write(c *fiber.Ctx, v *thread.View, at thread.Place, values json.RawMessage, as string) (next thread.Place, err error) {
+	if err := s.attach(c, v); err != nil {
+		return next, err
+	}
+	nodes := []string{as}
+	now, err := s.Threads.State(c.UserContext(), at.Key, false)
+	if err != nil {
+		return next, err
+	}
+	if as == "" {
+		nodes = nil
+	}
+	if len(now.Next) == 0 {
+		nodes = append(nodes, lastNode)
+	}
+	for _, node := range append(nodes, "") {
+		next, err = s.Threads.UpdateState(c.UserContext(), at, [][]graph.StateUpdate{{{Values: values, AsNode: node}}})
+		if !fault.Is(err, fault.Invalid) {
+			break
+		}
+	}
+	return next, err
+}
+
+// checkpoint returns an error unless a thread has a checkpoint.
+func (s gateway) checkpoint(c *fiber.Ctx, t id.Thread, at string) error {
+	missing := noCheckpoint(at)
+	if at == "" || id.Canonical(at) != at {
+		return missing
+	}
+	snapshot, err := s.Threads.State(c.UserContext(), checkpointer.Key{Thread: t, ID: id.Checkpoint(at)}, false)
+	if fault.Is(err, fault.NotFound) || err == nil && snapshot.CreatedAt == "" {
+		return missing
+	}
+	return err
+}
+
+func noCheckpoint(at string) error {
+	if at == "" {
+		return deerflow.Fail(http.StatusNotFound, "Checkpoint not found")
+	}
+	return deerflow.Fail(http.StatusNotFound, "Checkpoint "+at+" not found")
 }
 
 // attach makes a thread one of the lead agent, as a run would: a title may be set before the first one.
@@ -286,9 +359,9 @@ func (s gateway) attach(c *fiber.Ctx, v *thread.View) error {
 	return err
 }
 
-func (s gateway) history(c *fiber.Ctx, _ *caller, v *thread.View) error {
+func (s gateway) history(c *fiber.Ctx, _ *caller, t string) error {
 	return s.form(c, func(f *deerflow.Form) error {
-		q := thread.HistoryQuery{Thread: v.ID, Limit: f.Int("limit", 10, 1, 100)}
+		q := thread.HistoryQuery{Thread: id.Thread(t), Limit: f.Int("limit", 10, 1, 100)}
 		if before := f.Text("before", 0, 100); before != nil {
 			q.Before = id.Checkpoint(*before)
 		}
@@ -296,7 +369,9 @@ func (s gateway) history(c *fiber.Ctx, _ *caller, v *thread.View) error {
 			return err
 		}
 		entries, err := s.Threads.ReadHistory(c.UserContext(), q)
-		if err != nil {
+		if fault.Is(err, fault.NotFound) { // a thread without an owner has no history
+			return web.SendJSON(c, []byte("[]"))
+		} else if err != nil {
 			return err
 		}
 		defer entries.Close()

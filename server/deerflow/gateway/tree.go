@@ -40,7 +40,7 @@ func (s gateway) forkThread(c *fiber.Ctx, who *caller) error {
 		from := f.Required("source_thread_id", 1, 64)
 		at := thread.Fork{Seq: eventstore.Seq(f.RequiredInt("event_number", 1, math.MaxInt)), Without: ownChannels}
 		if f.Err() == nil {
-			f.Pattern("source_thread_id", deerflow.ThreadPattern)
+			f.Thread("source_thread_id")
 		}
 		if err := f.Err(); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (s gateway) sendMessage(c *fiber.Ctx, who *caller) error {
 			f.Fail("message", "missing", "Field required")
 		}
 		if f.Err() == nil {
-			f.Pattern("thread_id", deerflow.ThreadPattern)
+			f.Thread("thread_id")
 		}
 		if err := f.Err(); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (s gateway) sendMessage(c *fiber.Ctx, who *caller) error {
 				o.Set(key, raw)
 			}
 		}
-		b, err := deerflow.ReadRun(o.JSON(), set, who.id)
+		b, err := deerflow.ReadRun(o.JSON(), set, who.id, t)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,9 @@ func (s gateway) branch(c *fiber.Ctx, who *caller, v *thread.View) error {
 			return err
 		}
 		of, err := s.idleTurn(c, v, message)
-		if err != nil {
+		if errors.Is(err, errTurn) {
+			return errBranch
+		} else if err != nil {
 			return err
 		}
 		end, err := s.endOf(c.UserContext(), v.ID, of)

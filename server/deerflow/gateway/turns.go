@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -13,7 +15,6 @@ import (
 	"understudy/checkpointer"
 	domain "understudy/deerflow"
 	"understudy/eventstore"
-	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -38,7 +39,7 @@ type turn struct {
 }
 
 // errTurn: no message of the transcript has the id, or its turn has no question of a person.
-var errTurn = fault.New(fault.NotFound, "Message not found")
+var errTurn = fault.New(fault.NotFound, "no such turn")
 
 // turnOf finds the turn of a message, from the end of the transcript on.
 func (s gateway) turnOf(c *fiber.Ctx, t id.Thread, message string) (*turn, error) {
@@ -139,7 +140,9 @@ func (s gateway) prepareRegenerate(c *fiber.Ctx, _ *caller, v *thread.View) erro
 			return err
 		}
 		of, err := s.idleTurn(c, v, message)
-		if err != nil {
+		if errors.Is(err, errTurn) {
+			return deerflow.Fail(http.StatusNotFound, "Message "+message+" not found")
+		} else if err != nil {
 			return err
 		}
 		out, err := s.replay(c, v.ID, of, message, again(json.RawMessage(of.question.Content)).JSON(), nil)
@@ -167,12 +170,14 @@ func (s gateway) prepareEdit(c *fiber.Ctx, _ *caller, v *thread.View) error {
 		if err := f.Err(); err != nil {
 			return err
 		}
-		of, err := s.idleTurn(c, v, message)
-		if err != nil {
-			return err
+		if text = strings.TrimSpace(text); text == "" {
+			return fault.New(fault.Conflict, "Edited message cannot be empty")
 		}
-		if gjson.GetBytes(of.question.Content, "id").String() != message {
-			return errTurn
+		of, err := s.idleTurn(c, v, message)
+		if errors.Is(err, errTurn) || err == nil && gjson.GetBytes(of.question.Content, "id").String() != message {
+			return fault.New(fault.Conflict, "Only the latest completed user turn can be edited")
+		} else if err != nil {
+			return err
 		}
 		question := again(json.RawMessage(of.question.Content))
 		question.SetText("content", text)
@@ -199,10 +204,10 @@ func (s gateway) prepareEdit(c *fiber.Ctx, _ *caller, v *thread.View) error {
 func (s gateway) compact(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		how := domain.Condensing{Force: f.Bool("force", true), Keep: f.Amount("keep")}
-		if name := f.Text("model_name", 0, 200); name != nil {
+		if name := f.Text("model_name", 0, 128); name != nil {
 			how.Model = *name
 		}
-		f.Text("agent_name", 0, 200) // the summary is written by the same model for every agent
+		f.Text("agent_name", 0, 128) // the summary is written by the same model for every agent
 		if err := f.Err(); err != nil {
 			return err
 		}
@@ -246,11 +251,14 @@ func (s gateway) goalRoutes() {
 			if err := f.Err(); err != nil {
 				return err
 			}
+			if objective = strings.Join(strings.Fields(objective), " "); objective == "" {
+				return fault.New(fault.Unprocessable, "Goal objective must not be empty.")
+			}
 			v, err := s.ensure(c, who, id.Thread(t), nil)
 			if err != nil {
 				return err
 			}
-			now := time.Now().UTC().Format(time.RFC3339Nano)
+			now := deerflow.Stamp(time.Now())
 			goal, err := json.Marshal(map[string]any{
 				"objective": objective, "status": "active", "max_continuations": most, "continuation_count": 0, "created_at": now, "updated_at": now,
 			})
@@ -263,10 +271,13 @@ func (s gateway) goalRoutes() {
 			return show(c, goal)
 		})
 	}))
-	s.handle("DELETE", goal, members, s.existing(func(c *fiber.Ctx, _ *caller, v *thread.View) error {
-		have, err := s.goalOf(c, v.ID)
+	s.handle("DELETE", goal, members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
+		have, err := s.goalOf(c, id.Thread(t))
 		if err == nil && string(have) != string(none) {
-			err = s.setGoal(c, v, none)
+			var v *thread.View
+			if v, err = s.owned(c, who, t); err == nil {
+				err = s.setGoal(c, v, none)
+			}
 		}
 		if err != nil {
 			return err
@@ -295,11 +306,8 @@ func (s gateway) setGoal(c *fiber.Ctx, v *thread.View, goal json.RawMessage) err
 	} else if busy {
 		return fault.New(fault.Conflict, "Thread has a run in flight. Update state after the run finishes.")
 	}
-	if err := s.attach(c, v); err != nil {
-		return err
-	}
 	values := &jsonobj.Object{}
 	values.Set("goal", goal)
-	_, err := s.Threads.UpdateState(c.UserContext(), thread.Place{Key: checkpointer.Key{Thread: v.ID}}, [][]graph.StateUpdate{{{Values: values.JSON()}}})
+	_, err := s.write(c, v, thread.Place{Key: checkpointer.Key{Thread: v.ID}}, values.JSON(), "")
 	return err
 }

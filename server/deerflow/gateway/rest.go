@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// known are the paths of the Gateway's API, with their methods.
+type known struct{ paths []path }
+
+type path struct {
+	segments []string
+	methods  []string
+	who      audience // of the first route
+}
+
+func (k *known) add(method, pattern string, who audience) {
+	segments := strings.Split(pattern, "/")
+	i := slices.IndexFunc(k.paths, func(p path) bool { return slices.Equal(p.segments, segments) })
+	if i < 0 {
+		k.paths = append(k.paths, path{segments: segments, who: who})
+		i = len(k.paths) - 1
+	}
+	k.paths[i].methods = append(k.paths[i].methods, method)
+}
+
+// find returns what a path below a prefix is; nil when there is no such path.
+func (k *known) find(at string) *path {
+	segments := strings.Split(at, "/")
+	for i := range k.paths {
+		if k.paths[i].matches(segments) {
+			return &k.paths[i]
+		}
+	}
+	return nil
+}
+
+func (p *path) matches(segments []string) bool {
+	for i, want := range p.segments {
+		switch {
+		case want == "*":
+			return len(segments) > i
+		case i >= len(segments) || want != segments[i] && (!strings.HasPrefix(want, "{") || segments[i] == ""):
+			return false
+		}
+	}
+	return len(segments) == len(p.segments)
+}
+
+// rest answers what no route takes: another method of a path, a slash behind it, or nothing that exists. Callers without a session learn of public paths alone.
+func (s gateway) rest(prefix string) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		at := strings.TrimPrefix(c.Path(), prefix)
+		p, answer := s.known.find(at), func(*fiber.Ctx, *caller) error { return fiber.ErrNotFound }
+		switch trimmed := strings.TrimRight(at, "/"); {
+		case p != nil:
+			answer = func(c *fiber.Ctx, _ *caller) error {
+				c.Set(fiber.HeaderAllow, strings.Join(p.methods, ", "))
+				return fiber.ErrMethodNotAllowed
+			}
+		case trimmed != at:
+			if p = s.known.find(trimmed); p != nil {
+				answer = func(c *fiber.Ctx, _ *caller) error { return slashless(c) }
+			}
+		}
+		who := members
+		if p != nil && p.who == anybody {
+			who = anybody
+		}
+		return s.gated(who, answer)(c)
+	}
+}
+
+// slashless sends a client that put a slash behind a path to the route without it.
+func slashless(c *fiber.Ctx) error {
+	at, query, asked := strings.Cut(c.OriginalURL(), "?")
+	at = strings.TrimRight(at, "/")
+	if asked {
+		at += "?" + query
+	}
+	c.Set(fiber.HeaderLocation, at)
+	return c.SendStatus(http.StatusTemporaryRedirect)
+}
