@@ -154,6 +154,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(path, ownPrefix) && p.ownRoute(w, r, path) {
 		return
 	}
+	if p.c.Upstream.isLoop(r) {
+		p.refuse(w, r, http.StatusLoopDetected, "The upstream "+p.c.Upstream.String()+" leads back to this proxy. Name the LangGraph Server with --upstream")
+		return
+	}
 	x := &exchange{p: p, w: &writer{ResponseWriter: w}, in: r, path: path, query: query, target: p.classify(r.Method, path), held: held{of: &p.held}}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.cancel = cancel

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ import (
 
 // Upstream is the server behind the proxy: its address, and the connections to it. It is safe for concurrent use.
 type Upstream struct {
+	probe     string      // value of the header probeHeader in checks of the upstream
+	looped    atomic.Bool // the upstream leads back to this process
+	back      atomic.Bool // a check came back
 	url       *url.URL
 	prefix    string // of paths: "" or "/prefix", as on the wire
 	limit     int64
@@ -45,7 +49,7 @@ func NewUpstream(u *url.URL, limit int64) *Upstream {
 			return &conn{Conn: c}, nil
 		}
 	}
-	return &Upstream{url: u, prefix: u.EscapedPath(), limit: limit, tls: config, transport: &http.Transport{
+	return &Upstream{probe: rand.Text(), url: u, prefix: u.EscapedPath(), limit: limit, tls: config, transport: &http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: sniff(dialer.DialContext), DialTLSContext: sniff(secure.DialContext),
 		TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
@@ -138,7 +142,19 @@ func (u *Upstream) describe(err error) string {
 // errLong is the error for an answer that exceeds the limit.
 var errLong = errors.New("the answer is too long")
 
-// Ask sends a request to the upstream on behalf of a caller, with the caller's credentials in header. The path begins with /threads and
+// probeHeader marks checks of the upstream: one that comes back shows that the upstream leads to this process.
+const probeHeader = "X-Understudy-Probe"
+
+// isLoop reports whether a call that arrived, or one before it, was sent by a check of u.
+func (u *Upstream) isLoop(r *http.Request) bool {
+	if r.Header.Get(probeHeader) == u.probe {
+		u.back.Store(true)
+		u.looped.Store(true)
+	}
+	return u.looped.Load()
+}
+
+// Ask sends a request to the upstream on behalf of a caller, with the caller's credentials in header; nil: it is a check of the upstream. The path begins with /threads and
 // includes the query. The error is a fault.Upstream when upstream does not respond, or its answer is too long.
 func (u *Upstream) Ask(ctx context.Context, header http.Header, method, path string, body []byte) (status int, head http.Header, answer []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, u.url.Scheme+"://"+u.url.Host+u.prefix+path, bytes.NewReader(body))
@@ -147,6 +163,8 @@ func (u *Upstream) Ask(ctx context.Context, header http.Header, method, path str
 	}
 	if header != nil {
 		r.Header = header.Clone()
+	} else {
+		r.Header.Set(probeHeader, u.probe)
 	}
 	for _, name := range ofBody {
 		r.Header.Del(name)

@@ -15,9 +15,10 @@ const startUpstream = "start it, or correct --upstream; clients get 502 until it
 // Watch checks at an interval whether the upstream answers, until ctx ends, and logs changes: clients see 502 while it is down, and the operator
 // should see why. Any answer counts as one, and one that a LangGraph Server would not give is reported too.
 func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Logger) error {
-	down, strange := false, false
+	down, strange, looped := false, false, false
 	for {
 		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+		u.back.Store(false)
 		status, _, answer, err := u.Ask(asking, nil, http.MethodGet, "/ok", nil)
 		cancel()
 		switch {
@@ -29,6 +30,13 @@ func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Log
 		case err == nil && down:
 			down = false
 			log.Info("the upstream answers", "upstream", u.String())
+		}
+		if err == nil {
+			was := looped
+			looped = u.back.Load()
+			if u.looped.Store(looped); looped && !was {
+				log.Error("the upstream leads back to this proxy; calls get 508", "upstream", u.String(), "fix", "name the LangGraph Server with --upstream, not the address of a proxy")
+			}
 		}
 		if err == nil {
 			was := strange

@@ -55,11 +55,23 @@ it, changes nothing, and may be run while a server runs. Exit code 0: all is wel
 		out := cmd.OutOrStdout()
 		e := doctor.Examination{Source: config.Source{Mode: config.Serve, File: file, Flags: given}, Models: models}
 		e.Doing = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what+" …") }
+		idle := func() {} // takes the sign away that a terminal shows
 		if !asJSON {
-			e.Found = findingPrinter(out)
-			e.Doing = func(what string) { fmt.Fprintf(out, "        %-12s %s …\n", "", what) }
+			found := findingPrinter(out)
+			e.Found = func(f doctor.Finding) {
+				idle()
+				found(f)
+			}
+			e.Doing = func(what string) {
+				if idle(); isTerminal(out) {
+					idle = waitSign(out, what)
+					return
+				}
+				fmt.Fprintf(out, "        %-12s %s …\n", "", what)
+			}
 		}
 		findings := doctor.Examine(cmd.Context(), e)
+		idle()
 		if asJSON {
 			enc := json.NewEncoder(out)
 			enc.SetIndent("", "  ")

@@ -109,7 +109,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 }
 
 // quietFor is how long a check may take without a word.
-const quietFor = 2 * time.Second
+const quietFor = time.Second
 
 // slow reports what a check does, and for how long at most, once it has taken long. The function that it returns ends that.
 func (d *doctor) slow(what string, most time.Duration) (done func()) {
