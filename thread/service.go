@@ -292,8 +292,8 @@ func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool
 const startNode = "__start__"
 
 // awaiting returns the head of a busy thread with nothing to do next. While a run waits for its turn, or has not saved its first checkpoint, the head is that of the
-// run before, which is over: Next is then that of the checkpoint which is about to come. Clients of event streaming open no stream where nothing is next, and a
-// page that is loaded at that moment would not show the run.
+// run before, which is over; between two checkpoints all tasks of the head are done. Next is then that of the checkpoint which is about to come, or the tasks that are
+// done. Clients of event streaming open no stream where nothing is next, and a page that is loaded at that moment would not show the run.
 func (s *Service) awaiting(ctx context.Context, head *checkpointer.Snapshot, subgraphs bool) (*checkpointer.Snapshot, error) {
 	due, err := s.Store.DueRuns(ctx, head.Thread, s.Now())
 	if err != nil {
@@ -303,9 +303,18 @@ func (s *Service) awaiting(ctx context.Context, head *checkpointer.Snapshot, sub
 		return s.Snapshots.State(ctx, checkpointer.Key{Thread: head.Thread}, subgraphs)
 	}
 	saved := id.Run(jsonscan.Text(head.Metadata, "run_id"))
-	if slices.ContainsFunc(due, func(r id.Run) bool { return r != saved }) {
+	var next []string
+	if slices.Contains(due, saved) {
+		for i := range head.Tasks {
+			next = append(next, head.Tasks[i].Name)
+		}
+	}
+	if len(next) == 0 && slices.ContainsFunc(due, func(r id.Run) bool { return r != saved }) {
+		next = []string{startNode}
+	}
+	if len(next) > 0 {
 		shown := *head // others may have it too
-		shown.Next = []string{startNode}
+		shown.Next = next
 		head = &shown
 	}
 	return head, nil
