@@ -32,10 +32,19 @@ var System = &Actor{Identity: "system", DisplayName: "system", Authenticated: tr
 
 type actorKey struct{}
 
-// entered is who acts, and from where.
+// entered is a context with who acts in it, and from where.
 type entered struct {
-	actor  *Actor
-	source string
+	context.Context //nolint:containedctx // it is one
+	actor           *Actor
+	source          string
+}
+
+// Value implements context.Context.
+func (e *entered) Value(key any) any {
+	if key == (actorKey{}) {
+		return e
+	}
+	return e.Context.Value(key)
 }
 
 // With returns a context in which actor acts.
@@ -45,7 +54,7 @@ func With(ctx context.Context, actor *Actor) context.Context {
 
 // Enter is With for an actor whose requests come from a source: the address of a peer, or what stands for it in the audit log.
 func Enter(ctx context.Context, actor *Actor, source string) context.Context {
-	return context.WithValue(ctx, actorKey{}, &entered{actor, source})
+	return &entered{ctx, actor, source}
 }
 
 // From returns who acts; nil on a server without authentication, and for the server's own work.
@@ -98,11 +107,11 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, r *Request) (*Actor, error)
 }
 
-// Selective is an Authenticator that reads few headers, so that the others need not be copied for it.
+// Selective is an Authenticator that reads little of requests, so that the rest need not be copied for it.
 type Selective interface {
 	Authenticator
-	// Headers returns the canonical names of those that it reads.
-	Headers() []string
+	// Reads returns the canonical names of the headers that it reads, and whether it reads Path, Query, Scheme, Host and Secure.
+	Reads() (headers []string, address bool)
 }
 
 // Policy decides what actors may do.

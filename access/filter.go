@@ -20,6 +20,7 @@ type Filter struct {
 	fields []field   // all hold
 	and    []*Filter // all hold
 	or     []*Filter // nil, or one holds
+	size   int       // how many conditions there are in it
 }
 
 // field is a condition on one key. A key that is absent fulfils none.
@@ -122,7 +123,18 @@ func parseFilter(raw json.RawMessage, depth int) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.count()
 	return f, nil
+}
+
+func (f *Filter) count() {
+	f.size = len(f.fields)
+	for _, g := range f.and {
+		f.size += g.size
+	}
+	for _, g := range f.or {
+		f.size += g.size
+	}
 }
 
 func parseFilters(key string, raw json.RawMessage, depth int) ([]*Filter, error) {
@@ -204,11 +216,50 @@ func (f *Filter) Match(metadata []byte) bool {
 	if len(metadata) == 0 {
 		metadata = []byte("{}")
 	}
-	var fields map[string]json.RawMessage
-	return json.Unmarshal(metadata, &fields) == nil && f.match(fields)
+	if f.size <= maxScans && len(metadata) <= maxScanned {
+		if o, ok := scan(metadata); ok {
+			return f.match(o)
+		}
+	}
+	var fields decoded
+	return json.Unmarshal(metadata, &fields) == nil && fields != nil && f.match(fields)
 }
 
-func (f *Filter) match(fields map[string]json.RawMessage) bool {
+// document is an object that a filter looks into.
+type document interface {
+	get(key string) json.RawMessage // nil: it is absent
+}
+
+type decoded map[string]json.RawMessage
+
+func (d decoded) get(key string) json.RawMessage { return d[key] }
+
+// scanned is a valid object whose keys stand for themselves. Looking for one reads all of it: for few conditions on little metadata, as those of an owner are,
+// that is a fraction of decoding.
+type scanned []byte
+
+const maxScans, maxScanned = 4, 2 << 10
+
+// scan returns an object as scanned; false when it cannot be one.
+func scan(metadata []byte) (scanned, bool) {
+	o := bytes.TrimSpace(metadata)
+	if len(o) == 0 || o[0] != '{' || bytes.IndexByte(o, '\\') >= 0 || !jsonscan.Valid(o) {
+		return nil, false
+	}
+	return o, true
+}
+
+func (s scanned) get(key string) (value json.RawMessage) {
+	jsonscan.Each(s, func(name []byte, start, end int) bool {
+		if string(name[1:len(name)-1]) == key {
+			value = json.RawMessage(s[start:end]) // of equal keys the last one counts
+		}
+		return true
+	})
+	return value
+}
+
+func (f *Filter) match(fields document) bool {
 	for i := range f.fields {
 		if !f.fields[i].match(fields) {
 			return false
@@ -227,9 +278,9 @@ func (f *Filter) match(fields map[string]json.RawMessage) bool {
 	return f.or == nil
 }
 
-func (c *field) match(fields map[string]json.RawMessage) bool {
-	value, ok := fields[c.key]
-	if !ok || c.equal != nil && !c.equal.Equals(value) {
+func (c *field) match(fields document) bool {
+	value := fields.get(c.key)
+	if value == nil || c.equal != nil && !c.equal.Equals(value) {
 		return false
 	}
 	if c.has == nil {

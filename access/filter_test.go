@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -151,6 +152,58 @@ func FuzzFilter(f *testing.F) {
 		}
 		t.Fatalf("%s selects %s, which has none of %q", filter, doc, alternatives)
 	})
+}
+
+// Metadata that is scanned and metadata that is decoded select the same: with spaces, escapes, equal keys, keys within values, and what is no object.
+func TestScannedMetadataIsReadLikeDecoded(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	pick := func(list ...string) string { return list[random.IntN(len(list))] }
+	blank := func() string { return pick("", "", "", " ", "\n\t") }
+	var value func(depth int) string
+	object := func(depth int) string {
+		var pairs []string
+		for range random.IntN(4) {
+			key := pick("owner", "owner", "a", "b", "ow", "owner ", "é", `\u006fwner`, `a\"owner`)
+			pairs = append(pairs, blank()+`"`+key+`"`+blank()+":"+blank()+value(depth+1)+blank())
+		}
+		return "{" + blank() + strings.Join(pairs, ",") + "}"
+	}
+	value = func(depth int) string {
+		if depth < 3 && random.IntN(3) == 0 {
+			if random.IntN(2) == 0 {
+				return object(depth)
+			}
+			return "[" + value(depth+1) + "," + blank() + value(depth+1) + "]"
+		}
+		return pick(`"ada"`, `"ada"`, `"ben"`, `"a,\"owner\":\"ada"`, `"{owner"`, `"é"`, "1", "1.0", "10e-1", "true", "null", `""`)
+	}
+	filters := []string{
+		`{"owner":"ada"}`, `{"owner":"é","a":1}`, `{"owner":null}`, `{"é":"ada"}`, `{"owner":{"$contains":"ada"}}`, `{"$or":[{"owner":"ada"},{"a":"ben"}]}`, `{"$or":[{"owner":"ada"},{}]}`,
+		`{"owner":{"$eq":{"owner":"ada"}}}`,
+	}
+	selected := 0
+	for range 50_000 {
+		f, metadata := parsed(t, pick(filters...)), blank()+object(0)+blank()
+		if random.IntN(20) == 0 {
+			metadata = pick(`[{"owner":"ada"}]`, `null`, `"owner"`, `{"owner":"ada"`, `{"owner":"ada"}x`, `{"owner":"ada",}`, `{"owner" "ada"}`, `{owner:"ada"}`, ``, ` `, `{"owner":"ada"}{"a":1}`)
+		}
+		var o decoded
+		text := metadata
+		if text == "" {
+			text = "{}"
+		}
+		want := json.Unmarshal([]byte(text), &o) == nil && o != nil && f.match(o)
+		require.Equal(t, want, f.Match([]byte(metadata)), "%s", metadata)
+		if want {
+			selected++
+		}
+	}
+	require.Greater(t, selected, 1000)
+	mine := parsed(t, `{"owner":"ada"}`)
+	long := `{"x":"` + strings.Repeat("x", maxScanned) + `","owner":"ada"}`
+	require.True(t, mine.Match([]byte(long)))
+	require.False(t, mine.Match([]byte(strings.ReplaceAll(long, "ada", "ben"))))
 }
 
 // Halves of surrogate pairs are all read as one character, so that a filter with one would select what belongs to others.

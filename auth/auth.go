@@ -39,12 +39,12 @@ var _ access.Selective = (*Native)(nil)
 // KeyHeader is the header in which SDKs of LangGraph send API keys.
 const KeyHeader = "X-Api-Key"
 
-// Headers implements access.Selective.
-func (n *Native) Headers() []string {
-	if n.Sessions != nil {
-		return sessionHeaders
+// Reads implements access.Selective.
+func (n *Native) Reads() (headers []string, address bool) {
+	if n.Sessions != nil { // whose pages have an origin
+		return sessionHeaders, true
 	}
-	return nativeHeaders
+	return nativeHeaders, false
 }
 
 var (

@@ -6,12 +6,14 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"hash/crc32"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"understudy/access"
@@ -58,6 +60,7 @@ const prefix = "us_"
 const (
 	idBytes     = 8
 	secretBytes = 32
+	maxText     = 128 // of a key; it has 71
 )
 
 // New makes a key that is not stored yet, and its text, which nothing can be made from later.
@@ -65,31 +68,49 @@ func New(name, identity string, scopes []string, now, expires time.Time) (k *Key
 	random := make([]byte, idBytes+secretBytes)
 	_, _ = rand.Read(random) // it does not fail
 	secret := base64.RawURLEncoding.EncodeToString(random[idBytes:])
-	k = &Key{ID: hex.EncodeToString(random[:idBytes]), Name: name, Identity: identity, Scopes: scopes, Digest: digest(secret), CreatedAt: now, ExpiresAt: expires}
+	sum := digest(secret)
+	k = &Key{ID: hex.EncodeToString(random[:idBytes]), Name: name, Identity: identity, Scopes: scopes, Digest: string(sum[:]), CreatedAt: now, ExpiresAt: expires}
 	text = prefix + k.ID + "_" + secret
-	return k, text + checksum(text)
+	check := checksum(text)
+	return k, text + string(check[:])
 }
 
-func digest(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
+// digest is Key.Digest of a secret.
+func digest(secret string) (out [2 * sha256.Size]byte) {
+	var text [maxText]byte // a conversion would allocate
+	sum := sha256.Sum256(text[:copy(text[:], secret)])
+	hex.Encode(out[:], sum[:])
+	return out
 }
 
 // checksum makes a mistyped or made-up key known without a question to the database.
-func checksum(text string) string {
-	sum := crc32.ChecksumIEEE([]byte(text))
-	return hex.EncodeToString([]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+func checksum(text string) (out [2 * crc32.Size]byte) {
+	crc := ^uint32(0)
+	for i := range len(text) { // as crc32.ChecksumIEEE, which would copy the text to the heap
+		crc = crc32.IEEETable[byte(crc)^text[i]] ^ crc>>8
+	}
+	var sum [crc32.Size]byte
+	binary.BigEndian.PutUint32(sum[:], ^crc)
+	hex.Encode(out[:], sum[:])
+	return out
+}
+
+// is reports whether a secret is that of a key.
+func (k *Key) is(secret string) bool {
+	have := digest(secret)
+	return subtle.ConstantTimeCompare([]byte(k.Digest), have[:]) == 1
 }
 
 // parse splits the text of a key.
 func parse(text string) (id, secret string, ok bool) {
-	const tail = 8
-	if len(text) < len(prefix)+tail || !strings.HasPrefix(text, prefix) {
+	const tail = 2 * crc32.Size
+	if len(text) < len(prefix)+tail || len(text) > maxText || !strings.HasPrefix(text, prefix) {
 		return "", "", false
 	}
 	body, sum := text[:len(text)-tail], text[len(text)-tail:]
 	id, secret, ok = strings.Cut(body[len(prefix):], "_")
-	return id, secret, ok && sum == checksum(body) && len(id) == 2*idBytes && len(secret) == SecretLength
+	want := checksum(body)
+	return id, secret, ok && sum == string(want[:]) && len(id) == 2*idBytes && len(secret) == SecretLength
 }
 
 // Fresh is how long a key that was read is taken as valid: a revocation takes effect on every server within this time.
@@ -120,8 +141,9 @@ type Keys struct {
 type cachedKey struct {
 	*Key
 	actor  *access.Actor
-	at     time.Time // when it was read
-	asking bool      // someone reads it again
+	at     time.Time    // when it was read
+	asking bool         // someone reads it again; of Keys.mu
+	used   atomic.Int64 // when its use was noted, in nanoseconds: most requests find that without waiting for others
 }
 
 // NewKeys authenticates by the keys of a store. log may be nil.
@@ -149,10 +171,10 @@ func (s *Keys) Authenticate(ctx context.Context, text string) (*access.Actor, er
 	if err != nil {
 		return nil, err
 	}
-	if k == nil || subtle.ConstantTimeCompare([]byte(k.Digest), []byte(digest(secret))) != 1 {
-		if k == nil {
-			return nil, errKey
-		}
+	if k == nil {
+		return nil, errKey
+	}
+	if !k.is(secret) {
 		return nil, about(errKey, "wrong secret of key "+id)
 	}
 	now := s.now()
@@ -170,7 +192,7 @@ func (s *Keys) known(text string) bool {
 		return false
 	}
 	k, _ := s.cached.Get(id)
-	return k != nil && k.Valid(s.now()) && subtle.ConstantTimeCompare([]byte(k.Digest), []byte(digest(secret))) == 1
+	return k != nil && k.Valid(s.now()) && k.is(secret)
 }
 
 // about is a refusal with a text for the audit log.
@@ -183,8 +205,12 @@ func about(refusal *access.Refusal, text string) *access.Refusal {
 // key returns a key of the cache or the store; nil when there is none.
 func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 	now := s.now()
-	s.mu.Lock()
 	have, _ := s.cached.Get(id)
+	if have != nil && now.Sub(have.at) < renewed {
+		return have, nil
+	}
+	s.mu.Lock()
+	have, _ = s.cached.Get(id)
 	if have != nil && (now.Sub(have.at) < renewed || have.asking && now.Sub(have.at) < Fresh) {
 		s.mu.Unlock()
 		return have, nil
@@ -207,8 +233,11 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	k := &cachedKey{Key: row, at: now}
-	if have != nil && have.UsedAt.After(row.UsedAt) {
-		row.UsedAt = have.UsedAt
+	if !row.UsedAt.IsZero() {
+		k.used.Store(row.UsedAt.UnixNano())
+	}
+	if have != nil {
+		k.used.Store(max(k.used.Load(), have.used.Load()))
 	}
 	if have != nil && have.Identity == row.Identity && slices.Equal(have.Scopes, row.Scopes) {
 		k.actor = have.actor
@@ -221,18 +250,16 @@ func (s *Keys) key(ctx context.Context, id string) (*cachedKey, error) {
 
 // used notes the use of a key, now and then. Run writes it: no request waits for that.
 func (s *Keys) used(k *cachedKey, now time.Time) {
+	last := k.used.Load()
+	if now.UnixNano()-last < int64(usedEvery) || !k.used.CompareAndSwap(last, now.UnixNano()) { // or another request notes it
+		return
+	}
 	s.mu.Lock()
-	due := now.Sub(k.UsedAt) >= usedEvery
-	if due {
-		k.UsedAt = now
-		if len(s.uses) < maxCached { // else the next use is noted
-			s.uses[k.ID] = now
-		}
+	if len(s.uses) < maxCached { // else the next use is noted
+		s.uses[k.ID] = now
 	}
 	s.mu.Unlock()
-	if due {
-		loop.Poke(s.noted)
-	}
+	loop.Poke(s.noted)
 }
 
 // Run writes when keys were used, at most once a second, until the context ends. What was noted by then is written.

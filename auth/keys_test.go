@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -375,4 +376,22 @@ func TestPolicy(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status(t, err))
 	_, err = owned.Decide(t.Context(), who(auth.Admin), other)
 	require.NoError(t, err)
+}
+
+// The last eight characters of a key are its CRC-32, as in keys that were made before; checking a key that is known takes no memory.
+func TestChecksumOfKeys(t *testing.T) { //nolint:paralleltest // it counts allocations
+	store := &memory{keys: map[string]auth.Key{}}
+	keys := auth.NewKeys(store, time.Now, nil)
+	for range 100 {
+		k, text := auth.New("a", "ada", []string{auth.Write}, time.Now(), time.Time{})
+		require.NoError(t, store.InsertKey(t.Context(), k))
+		require.Equal(t, fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(text[:len(text)-8]))), text[len(text)-8:])
+		_, err := keys.Authenticate(t.Context(), text)
+		require.NoError(t, err)
+		require.Less(t, testing.AllocsPerRun(10, func() { _, _ = keys.Authenticate(t.Context(), text) }), 1.0)
+		for _, wrong := range []string{text + "0", text[:len(text)-1], text + strings.Repeat("0", 200), strings.Repeat(text, 3)} {
+			_, err := keys.Authenticate(t.Context(), wrong)
+			require.Error(t, err)
+		}
+	}
 }

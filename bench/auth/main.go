@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -118,9 +119,9 @@ func measure(ctx context.Context) (err error) {
 		if *only != "" && *only != s.name {
 			continue
 		}
-		var rates [2][]float64
+		var rates, server, workers [2][]float64
 		for i, p := range peers {
-			if _, err := perSecond(ctx, *settling, func(ctx context.Context, c int) error { return s.send(ctx, p, c) }); err != nil {
+			if _, _, err := perSecond(ctx, *settling, func(ctx context.Context, c int) error { return s.send(ctx, p, c) }); err != nil {
 				return fmt.Errorf("%s, server %d: %w", s.title, i, err)
 			}
 		}
@@ -128,16 +129,25 @@ func measure(ctx context.Context) (err error) {
 		for n := range *rounds {
 			for k := range peers { // each is first in half of the pairs
 				i := (n + k) % 2
-				rate, err := perSecond(ctx, *turn, func(ctx context.Context, c int) error { return s.send(ctx, peers[i], c) })
+				serverBefore, workersBefore := cpu(peers[i].process.Process.Pid)
+				rate, n, err := perSecond(ctx, *turn, func(ctx context.Context, c int) error { return s.send(ctx, peers[i], c) })
 				if err != nil {
 					return fmt.Errorf("%s, server %d: %w", s.title, i, err)
 				}
+				serverAfter, workersAfter := cpu(peers[i].process.Process.Pid)
 				rates[i] = append(rates[i], rate)
+				server[i] = append(server[i], float64((serverAfter-serverBefore).Microseconds())/float64(n))
+				workers[i] = append(workers[i], float64((workersAfter-workersBefore).Microseconds())/float64(n))
 			}
 			ratios = append(ratios, rates[1][n]/rates[0][n])
 		}
 		low, high := interval(ratios)
 		fmt.Printf("%-30s without %7.0f/s  with keys %7.0f/s  ratio %.3f (%.3f to %.3f)\n", s.title, median(rates[0]), median(rates[1]), median(ratios), low, high)
+		for name, used := range map[string][2][]float64{"server": server, "workers": workers} {
+			if without, with := tenth(used[0]), tenth(used[1]); without > 0 {
+				fmt.Printf("    processor time of a request, %-8s without %7.1f µs  with keys %7.1f µs  %+.1f µs (%.3f)\n", name+":", without, with, with-without, without/with)
+			}
+		}
 	}
 	return nil
 }
@@ -217,8 +227,8 @@ func (p *peer) send(ctx context.Context, method, path, body string, into any) er
 	return json.Unmarshal(text, into)
 }
 
-// perSecond lets all clients send requests, each the next when it has the answer, and returns how many there were in a second.
-func perSecond(ctx context.Context, d time.Duration, send func(ctx context.Context, client int) error) (float64, error) {
+// perSecond lets all clients send requests, each the next when it has the answer, and returns how many there were in a second, and how many there were.
+func perSecond(ctx context.Context, d time.Duration, send func(ctx context.Context, client int) error) (rate float64, sum int, err error) {
 	counts, errs := make([]int, *clients), make([]error, *clients)
 	began := time.Now()
 	var all sync.WaitGroup
@@ -232,11 +242,44 @@ func perSecond(ctx context.Context, d time.Duration, send func(ctx context.Conte
 		})
 	}
 	all.Wait()
-	sum := 0
 	for _, n := range counts {
 		sum += n
 	}
-	return float64(sum) / time.Since(began).Seconds(), errors.Join(errs...)
+	return float64(sum) / time.Since(began).Seconds(), sum, errors.Join(errs...)
+}
+
+// cpu returns the processor time that a process and its children have used so far; 0 where there is no /proc. Other programs on the machine change it little, unlike rates.
+func cpu(pid int) (server, workers time.Duration) {
+	server = cpuOf(pid)
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(text)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				workers += cpuOf(n)
+			}
+		}
+	}
+	return server, workers
+}
+
+func cpuOf(pid int) time.Duration {
+	var sum time.Duration
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, list := range lists { // of threads: what they ran, in nanoseconds
+		text, _ := os.ReadFile(list)
+		ran, _, _ := strings.Cut(string(text), " ")
+		if n, err := strconv.ParseInt(ran, 10, 64); err == nil {
+			sum += time.Duration(n)
+		}
+	}
+	return sum
+}
+
+// tenth is the value below which a tenth of the list is: that of turns in which the machine did little else.
+func tenth(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/10]
 }
 
 func median(list []float64) float64 {

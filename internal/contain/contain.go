@@ -166,6 +166,9 @@ func (v value) matches(raw []byte, exactly bool) bool {
 	if v.kind != scalar {
 		return false
 	}
+	if isPlain(raw) {
+		return string(raw[:len(raw)-1]) == v.text
+	}
 	text, err := canonical(raw)
 	return err == nil && text == v.text
 }
@@ -175,7 +178,7 @@ func (v value) matches(raw []byte, exactly bool) bool {
 func canonical(raw []byte) (string, error) {
 	switch c := raw[0]; {
 	case c == '"':
-		if len(raw) >= 2 && raw[len(raw)-1] == '"' && plain(raw[1:len(raw)-1]) {
+		if isPlain(raw) {
 			return string(raw[:len(raw)-1]), nil
 		}
 		var s string
@@ -191,6 +194,11 @@ func canonical(raw []byte) (string, error) {
 		return s, nil
 	}
 	return "", fmt.Errorf("not a JSON value: %.100q", raw)
+}
+
+// isPlain reports whether JSON is a text that stands for itself.
+func isPlain(raw []byte) bool {
+	return len(raw) >= 2 && raw[0] == '"' && raw[len(raw)-1] == '"' && plain(raw[1:len(raw)-1])
 }
 
 // plain reports whether text between quotes stands for itself.

@@ -65,28 +65,38 @@ var errNobody = &access.Refusal{Status: http.StatusUnauthorized, Detail: json.Ra
 
 // ask asks one question. It returns the context of the operation, and the value with the changes of a handler.
 func (g *Guard) ask(ctx context.Context, resource, action string, value *jsonobj.Object) (context.Context, *jsonobj.Object, error) {
+	if access.From(ctx) == access.System {
+		return ctx, value, nil
+	}
+	ctx, changed, err := g.decide(ctx, resource, action, value.JSON())
+	if err != nil || changed == nil {
+		return ctx, value, err
+	}
+	if value, err = jsonobj.Parse(changed); err != nil {
+		return nil, nil, &access.Refusal{Status: http.StatusInternalServerError, Detail: json.RawMessage(`"Auth handler returned an invalid value"`)}
+	}
+	return ctx, value, nil
+}
+
+// decide is ask for a value that is encoded, without reading what a handler made of it; nil when it made nothing.
+func (g *Guard) decide(ctx context.Context, resource, action string, value json.RawMessage) (_ context.Context, changed json.RawMessage, err error) {
 	actor := access.From(ctx)
 	switch actor {
 	case nil:
 		return nil, nil, errNobody
 	case access.System:
-		return ctx, value, nil
+		return ctx, nil, nil
 	}
-	d, err := g.Policy.Decide(ctx, actor, access.Question{Resource: resource, Action: action, Value: value.JSON()})
+	d, err := g.Policy.Decide(ctx, actor, access.Question{Resource: resource, Action: action, Value: value})
 	if err != nil {
-		g.denied(ctx, actor, resource, action, value, err)
+		g.denied(ctx, actor, resource, action, jsonobj.Of(value), err)
 		return nil, nil, err
 	}
 	f, err := access.ParseFilter(d[0].Filter)
 	if err != nil {
 		return nil, nil, err
 	}
-	if d[0].Value != nil {
-		if value, err = jsonobj.Parse(d[0].Value); err != nil {
-			return nil, nil, &access.Refusal{Status: http.StatusInternalServerError, Detail: json.RawMessage(`"Auth handler returned an invalid value"`)}
-		}
-	}
-	return access.Narrow(ctx, resource, f), value, nil
+	return access.Narrow(ctx, resource, f), d[0].Value, nil
 }
 
 // denied notes that a policy has refused an action.
@@ -107,9 +117,11 @@ func (g *Guard) denied(ctx context.Context, actor *access.Actor, resource, actio
 	})
 }
 
-// on asks about one resource, named by its id.
+// on asks about one resource, named by its id. Most requests ask nothing else.
 func (g *Guard) on(ctx context.Context, resource, action, key, id string) (context.Context, error) {
-	ctx, _, err := g.ask(ctx, resource, action, object(key, quoted(id)))
+	value := make([]byte, 0, len(key)+len(id)+len(`{"":""}`))
+	value = append(jsonobj.AppendText(append(jsonobj.AppendText(append(value, '{'), key), ':'), id), '}')
+	ctx, _, err := g.decide(ctx, resource, action, value)
 	return ctx, err
 }
 
