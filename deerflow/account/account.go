@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -145,18 +146,9 @@ func (s *Service) insert(ctx context.Context, n New, role Role) (*User, error) {
 
 // Login checks a password. from is the network address that asks. The work is the same for an account that does not exist.
 func (s *Service) Login(ctx context.Context, email, password, from string) (*User, error) {
-	key, account := "address:"+from, "account:"+strings.ToLower(email)
-	for _, limit := range []struct {
-		key string
-		max int
-	}{{key, maxFailures}, {account, maxForAccount}} {
-		n, _, err := s.Store.Failures(ctx, limit.key, s.now().Add(-lockout))
-		if err != nil {
-			return nil, err
-		}
-		if n >= limit.max {
-			return nil, ErrLocked
-		}
+	key, account := "address:"+network(from), "account:"+strings.ToLower(email)
+	if err := s.locked(ctx, key, account); err != nil {
+		return nil, err
 	}
 	u, err := s.Store.UserByEmail(ctx, email)
 	if err != nil && !fault.Is(err, fault.NotFound) {
@@ -166,17 +158,21 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 	if u != nil {
 		hash = u.Password
 	}
-	ok, err := matches(ctx, password, hash, s.Cost)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
+	if err := inTurn(ctx, func() error {
+		if err := s.locked(ctx, key, account); err != nil { // by those that were sent at the same time
+			return err
+		}
+		if matches(password, hash, s.Cost) {
+			return nil
+		}
 		for _, k := range []string{key, account} {
 			if err := s.Store.AddFailure(ctx, k, s.now(), s.now().Add(-lockout)); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		return nil, ErrCredentials
+		return ErrCredentials
+	}); err != nil {
+		return nil, err
 	}
 	for _, k := range []string{key, account} {
 		if err := s.Store.ForgetFailures(ctx, k); err != nil {
@@ -184,6 +180,36 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 		}
 	}
 	return u, s.renew(ctx, u, password)
+}
+
+// locked returns ErrLocked after too many failures of an address or for an account.
+func (s *Service) locked(ctx context.Context, address, account string) error {
+	for _, limit := range []struct {
+		key string
+		max int
+	}{{address, maxFailures}, {account, maxForAccount}} {
+		n, _, err := s.Store.Failures(ctx, limit.key, s.now().Add(-lockout))
+		if err != nil {
+			return err
+		}
+		if n >= limit.max {
+			return ErrLocked
+		}
+	}
+	return nil
+}
+
+// network is the address of a client, of IPv6 the /64 that one customer has.
+func network(from string) string {
+	a, err := netip.ParseAddr(from)
+	if err != nil || a.Unmap().Is4() {
+		return from
+	}
+	p, err := a.WithZone("").Prefix(64)
+	if err != nil {
+		return from
+	}
+	return p.String()
 }
 
 // renew replaces a hash of an older form, now that the password is known.
@@ -213,12 +239,14 @@ func (s *Service) Change(ctx context.Context, u *User, c Change) (*User, error) 
 	if err := CheckPassword(c.Password); err != nil {
 		return nil, err
 	}
-	ok, err := matches(ctx, c.Current, u.Password, s.Cost)
+	err := inTurn(ctx, func() error {
+		if !matches(c.Current, u.Password, s.Cost) {
+			return ErrPassword
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	if !ok {
-		return nil, ErrPassword
 	}
 	next := *u
 	if c.Email != "" {

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
@@ -50,14 +52,30 @@ func CheckPassword(password string) error {
 	return nil
 }
 
-// hashing bounds the hashes that are computed at once, each a quarter of a second of a core: sign-ins must not starve the rest of the server.
-var hashing = make(chan struct{}, 2)
+// hashing bounds the hashes that are computed at once, each a quarter of a second of a core: sign-ins must not starve the rest of the server. maxQueued
+// requests wait for that; more are refused, from however many addresses they come.
+var (
+	hashing = make(chan struct{}, max(1, min(2, runtime.GOMAXPROCS(0)/2)))
+	queued  atomic.Int64
+)
 
-func begin(ctx context.Context) error {
+const maxQueued = 100
+
+var errQueue = fault.New(fault.Unavailable, "Too many passwords are being checked; try again in a moment")
+
+// inTurn calls fn, which computes a hash, when its turn comes.
+func inTurn(ctx context.Context, fn func() error) error {
+	if queued.Add(1) > maxQueued {
+		queued.Add(-1)
+		return errQueue
+	}
 	select {
 	case hashing <- struct{}{}:
-		return nil
+		queued.Add(-1)
+		defer func() { <-hashing }()
+		return fn()
 	case <-ctx.Done():
+		queued.Add(-1)
 		return context.Cause(ctx)
 	}
 }
@@ -68,18 +86,17 @@ func digest(password string) []byte {
 }
 
 func hashed(ctx context.Context, password string, cost int) (string, error) {
-	if err := begin(ctx); err != nil {
-		return "", err
-	}
-	defer func() { <-hashing }()
 	if cost == 0 {
 		cost = defaultCost
 	}
-	b, err := bcrypt.GenerateFromPassword(digest(password), cost)
-	if err != nil {
-		return "", fmt.Errorf("hash a password: %w", err)
-	}
-	return prefixSecond + string(b), nil
+	var b []byte
+	err := inTurn(ctx, func() (err error) {
+		if b, err = bcrypt.GenerateFromPassword(digest(password), cost); err != nil {
+			return fmt.Errorf("hash a password: %w", err)
+		}
+		return nil
+	})
+	return prefixSecond + string(b), err
 }
 
 // noAccount is the hash that is compared when there is no account, so that the answer takes as long.
@@ -88,12 +105,8 @@ var noAccount = map[int]string{
 	bcrypt.MinCost: "$2a$04$R9h/cIPz0gi.URNNX3kh2OPST9/PgBkqquzi.Ss7KIUgO2t0jWMUW",
 }
 
-// matches reports whether a password is the one of a hash. "" matches nothing, in the same time.
-func matches(ctx context.Context, password, hash string, cost int) (bool, error) {
-	if err := begin(ctx); err != nil {
-		return false, err
-	}
-	defer func() { <-hashing }()
+// matches reports whether a password is the one of a hash. "" matches nothing, in the same time. Call it in inTurn.
+func matches(password, hash string, cost int) bool {
 	what := digest(password)
 	var h string
 	switch {
@@ -110,7 +123,7 @@ func matches(ctx context.Context, password, hash string, cost int) (bool, error)
 		what = what[:min(len(what), 72)] // as bcrypt cut it
 	}
 	// Any error, of a broken hash too, refuses the sign-in.
-	return bcrypt.CompareHashAndPassword([]byte(h), what) == nil && hash != "", nil
+	return bcrypt.CompareHashAndPassword([]byte(h), what) == nil && hash != ""
 }
 
 // current reports whether a hash has the newest form.

@@ -1,0 +1,133 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+
+	"understudy/internal/fault"
+)
+
+// memory is a Store of one account.
+type memory struct {
+	Store
+	user User
+
+	mu       sync.Mutex
+	failures map[string]int
+}
+
+func (m *memory) UserByEmail(_ context.Context, email string) (*User, error) {
+	if email != m.user.Email {
+		return nil, fault.New(fault.NotFound, "no such user")
+	}
+	u := m.user
+	return &u, nil
+}
+
+func (m *memory) Failures(_ context.Context, key string, _ time.Time) (int, time.Time, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.failures[key], time.Time{}, nil
+}
+
+func (m *memory) AddFailure(_ context.Context, key string, _, _ time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failures[key]++
+	return nil
+}
+
+func (m *memory) ForgetFailures(_ context.Context, key string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.failures, key)
+	return nil
+}
+
+func oneAccount(t *testing.T) (*Service, *memory) {
+	t.Helper()
+	hash, err := hashed(t.Context(), "a right password", bcrypt.MinCost)
+	require.NoError(t, err)
+	m := &memory{user: User{ID: "ann", Email: "ann@example.com", Password: hash}, failures: map[string]int{}}
+	return &Service{Store: m, Cost: bcrypt.MinCost}, m
+}
+
+// Guesses that are sent at once are no more than those that are sent one after the other: from one address, from addresses of one customer, and from any
+// number of addresses at one account.
+func TestGuessesAtOnce(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
+	for name, c := range map[string]struct {
+		from, email func(i int) string
+		most        int
+	}{
+		"one address":    {func(int) string { return "203.0.113.7" }, func(i int) string { return fmt.Sprintf("user%d@example.com", i) }, maxFailures},
+		"one customer":   {func(i int) string { return fmt.Sprintf("2001:db8:1:2::%x", i) }, func(i int) string { return fmt.Sprintf("user%d@example.com", i) }, maxFailures},
+		"many addresses": {func(i int) string { return fmt.Sprintf("2001:db8:1:%x::1", i) }, func(int) string { return "ann@example.com" }, maxForAccount},
+	} {
+		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
+			s, _ := oneAccount(t)
+			var guessed, locked, refused atomic.Int64
+			var all sync.WaitGroup
+			for i := range 300 {
+				all.Go(func() {
+					_, err := s.Login(t.Context(), c.email(i), "a wrong password", c.from(i))
+					switch {
+					case errors.Is(err, ErrLocked):
+						locked.Add(1)
+					case errors.Is(err, ErrCredentials):
+						guessed.Add(1)
+					case fault.Is(err, fault.Unavailable):
+						refused.Add(1)
+					default:
+						t.Errorf("%v", err)
+					}
+				})
+			}
+			all.Wait()
+			require.LessOrEqual(t, int(guessed.Load()), c.most+cap(hashing)-1)
+			require.Equal(t, 300, int(guessed.Load()+locked.Load()+refused.Load()))
+			_, err := s.Login(t.Context(), c.email(1), "a right password", c.from(1))
+			if guessed.Load() >= int64(c.most) {
+				require.ErrorIs(t, err, ErrLocked)
+			}
+		})
+	}
+}
+
+// However many sign-ins wait, their number is bounded, one that is given up makes room, and sign-ins work afterwards.
+func TestSignInsInAQueue(t *testing.T) { //nolint:paralleltest // it fills the queue of hashes
+	s, _ := oneAccount(t)
+	for range cap(hashing) {
+		hashing <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range maxQueued {
+		all.Go(func() {
+			_, err := s.Login(ctx, "ann@example.com", "a right password", "192.0.2.1")
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return queued.Load() == maxQueued }, 10*time.Second, time.Millisecond)
+	_, err := s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.2")
+	require.Equal(t, fault.Unavailable, fault.KindOf(err))
+	require.NotContains(t, err.Error(), "hash", "the text is for people")
+	cancel()
+	all.Wait()
+	require.Zero(t, queued.Load())
+	for range cap(hashing) {
+		<-hashing
+	}
+	u, err := s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.2")
+	require.NoError(t, err)
+	require.Equal(t, "ann", u.ID)
+}
