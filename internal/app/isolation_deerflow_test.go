@@ -1,13 +1,19 @@
 package app
 
 import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 )
 
 var parameter = regexp.MustCompile(`\{[a-z_]+\}|\*`)
@@ -43,4 +49,133 @@ func TestDeerFlowRoutesNeedSessions(t *testing.T) {
 	}
 	_, answer := ann.ask("GET", "/api/threads/"+thread, "")
 	require.Contains(t, answer, "SECRET of ann")
+}
+
+// gatewayBodies are those of routes that do nothing without one, by the end of their path.
+var gatewayBodies = []struct{ end, body string }{
+	{"/runs", `{"assistant_id":"g","input":{}}`},
+	{"/runs/wait", `{"assistant_id":"g","input":{}}`},
+	{"/runs/stream", `{"assistant_id":"g","input":{}}`},
+	{"/state", `{"values":{"x":"stolen"}}`},
+	{"/history", `{"limit":10}`},
+	{"/facts/{fact}", `{"content":"stolen"}`},
+	{"/agents/{name}", `{"soul":"stolen"}`},
+	{"/threads/{thread_id}", `{"metadata":{"x":"stolen"}}`},
+	{"/branches", `{"message_id":"{message_id}"}`},
+	{"/feedback", `{"rating":-1,"comment":"stolen"}`},
+	{"/fork-thread", `{"source_thread_id":"{thread_id}","event_number":1}`},
+	{"/send-message", `{"thread_id":"{thread_id}","message":"stolen","assistant_id":"g"}`},
+	{"/threads/search", `{"metadata":{"user_id":"{user}"},"limit":100}`},
+}
+
+// Whatever a user of DeerFlow's Gateway sends with ids of another user, in any mixture with their own: no answer has anything of the other, a thread of the other is
+// refused, other things are answered like those that do not exist, and what the other has stays as it is.
+func TestDeerFlowIsolationOfAnyRequest(t *testing.T) {
+	t.Parallel()
+	user, routes := serveDeerFlow(t)
+	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	type person struct {
+		*gatewayUser
+		has map[string]string // by parameter
+	}
+	settle := func(name string) *person {
+		p := &person{user(name + "@example.com"), map[string]string{"name": name + "-agent", "message_id": uuid.NewString()}}
+		p.has["thread_id"] = p.must("POST", "/api/threads", `{"metadata":{"about":"SECRET of `+name+`"}}`, "thread_id")
+		p.must("PATCH", "/threads/"+p.has["thread_id"], `{"metadata":{"more":"SECRET of `+name+`"}}`, "thread_id")
+		p.must("POST", "/threads/"+p.has["thread_id"]+"/runs/wait", `{"assistant_id":"g","input":{},"metadata":{"m":"SECRET of `+name+`"}}`, "")
+		_, runs := p.ask("GET", "/threads/"+p.has["thread_id"]+"/runs", "")
+		p.has["run_id"] = gjson.Get(runs, "0.run_id").String()
+		require.NotEmpty(t, p.has["run_id"], runs)
+		status, facts := p.ask("POST", "/api/memory/facts", `{"content":"SECRET of `+name+`"}`)
+		require.Equal(t, http.StatusOK, status, facts)
+		p.has["fact"] = gjson.Get(facts, "facts.0.id").String()
+		require.NotEmpty(t, p.has["fact"], facts)
+		_, me := p.ask("GET", "/api/v1/auth/me", "")
+		p.has["user"] = gjson.Get(me, "id").String()
+		require.NotEmpty(t, p.has["user"], me)
+		return p
+	}
+	ann, ben := settle("ann"), settle("ben")
+	view := func(p *person) (all []string) {
+		for _, path := range []string{"/api/threads/{thread_id}", "/api/threads/{thread_id}/state", "/threads/{thread_id}/runs", "/api/memory", "/api/agents", "/api/user-profile", "/api/console/runs"} {
+			status, answer := p.ask("GET", fill(path, p.has), "")
+			all = append(all, fmt.Sprint(path, " ", status, " ", answer))
+		}
+		return all
+	}
+	before := view(ann)
+	require.Contains(t, strings.Join(before, "\n"), "SECRET of ann")
+	nowhere := map[string]string{}
+	for key := range ann.has {
+		nowhere[key] = uuid.NewString()
+	}
+	nowhere["name"] = "nobodys-agent"
+	// masked leaves out what the two requests differ in.
+	masked := func(text string) string {
+		for _, has := range []map[string]string{ann.has, nowhere} {
+			for _, value := range slices.Sorted(maps.Values(has)) {
+				text = strings.ReplaceAll(text, value, "ID")
+			}
+		}
+		return text
+	}
+	sent := 0
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		method, path, _ := strings.Cut(routes[random.IntN(len(routes))], " ")
+		if !strings.HasPrefix(path, "/api/") || strings.Contains(path, "/auth/") || strings.HasSuffix(path, "/join") || strings.Contains(path, "/webhooks/") {
+			continue
+		}
+		body := "{}"
+		for _, b := range gatewayBodies {
+			if strings.HasSuffix(path, b.end) {
+				body = b.body
+			}
+		}
+		if method == http.MethodGet {
+			body = ""
+			path += []string{"", "?thread_id={thread_id}", "?run_id={run_id}&limit=100", "?user_id={user}", "?owner={user}"}[random.IntN(5)]
+		}
+		path = strings.Replace(path, "*", []string{"mnt/user-data/outputs/x", "../{thread_id}/x", "%2e%2e/{thread_id}/x"}[random.IntN(3)], 1)
+		foreign, plain := map[string]string{}, map[string]string{}
+		any := false
+		for key := range ann.has {
+			if random.IntN(4) == 0 {
+				foreign[key], plain[key] = ben.has[key], ben.has[key]
+			} else {
+				foreign[key], plain[key] = ann.has[key], nowhere[key]
+				any = any || strings.Contains(path+body, "{"+key+"}")
+			}
+		}
+		if !any {
+			continue
+		}
+		header := [][]string{nil, {"X-Deerflow-Owner-User-Id", ann.has["user"]}, {"X-User-Id", ann.has["user"]}}[random.IntN(3)]
+		send := func(has map[string]string) (int, string) {
+			to := parameter.ReplaceAllString(fill(path, has), "none")
+			status, answer := ben.ask(method, to, fill(body, has), header...)
+			require.NotContains(t, answer, "SECRET of ann", "%s %s %s", method, to, body)
+			require.NotEqual(t, http.StatusInternalServerError, status, "%s %s %s: %s", method, to, body, answer)
+			return status, answer
+		}
+		status, answer := send(foreign)
+		sent++
+		if foreign["thread_id"] == ann.has["thread_id"] && strings.Contains(path, "{thread_id}") {
+			// The Gateway's contract has other answers for threads that do not exist: its clients choose ids.
+			if before, _, _ := strings.Cut(path, "?"); strings.Contains(before, "/threads/{thread_id}") {
+				require.GreaterOrEqual(t, status, 400, "%s %s: %s", method, path, answer)
+			}
+		} else if method == http.MethodGet {
+			wantStatus, want := send(plain)
+			require.Equal(t, wantStatus, status, "%s %s: %s", method, path, answer)
+			if status >= 400 {
+				require.Equal(t, masked(want), masked(answer), "%s %s", method, path)
+			}
+		}
+		if sent%50 == 0 {
+			require.Equal(t, before, view(ann))
+		}
+	}
+	require.Equal(t, before, view(ann), "ben changed what belongs to ann")
+	require.Greater(t, sent, 20)
+	t.Logf("%d requests", sent)
 }
