@@ -172,6 +172,7 @@ func openSocket(ctx context.Context, thread string) (*http.Response, error) {
 	}
 	resp.StatusCode = http.StatusOK
 	resp.Body = &socketBody{conn: conn, Closer: resp.Body}
+	context.AfterFunc(ctx, func() { resp.Body.Close() }) // an upgraded connection no longer belongs to the request
 	return resp, nil
 }
 
