@@ -145,17 +145,21 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 	if len(there) > 0 {
 		return fmt.Errorf("%s has %s already; nothing was written: name another folder", dir, strings.Join(there, ", "))
 	}
-	for _, name := range sortedKeys(files) {
+	for i, name := range sortedKeys(files) {
 		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			return err
-		}
 		mode := fs.FileMode(0o644)
 		if name == ".env" {
 			mode = 0o600 // keys
 		}
-		if err := writeNew(at, files[name], mode); err != nil {
-			return err
+		err := os.MkdirAll(filepath.Dir(at), 0o755)
+		if err == nil {
+			err = writeNew(at, files[name], mode)
+		}
+		if err != nil {
+			for _, written := range sortedKeys(files)[:i+1] {
+				_ = os.Remove(filepath.Join(dir, written)) // as far as it is there
+			}
+			return fmt.Errorf("%w; nothing was written: make room for %d KiB, or name another folder", err, sizeOf(files)>>10+1)
 		}
 	}
 	steps, talk := strings.Split(next, "\n"), ""
@@ -171,6 +175,13 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "wrote %s into %s; serve it:\n\n    %s\n\nand talk to it from another terminal: understudy chat%s\n", what, dir, strings.Join(steps, "\n    "), talk)
 	return nil
+}
+
+func sizeOf(files map[string][]byte) (size int) {
+	for _, text := range files {
+		size += len(text)
+	}
+	return size
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

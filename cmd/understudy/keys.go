@@ -53,7 +53,7 @@ func keysCommand(cmd *cobra.Command, run func(ctx context.Context, keys moving.K
 		ctx, stop := untilSignal(cmd.Context(), log)
 		defer stop()
 		opening := waitSign(cmd.ErrOrStderr(), "opening "+place(cfg))
-		keys, err := moving.OpenKeys(ctx, cfg, log)
+		keys, err := moving.OpenKeys(ctx, cfg, cmd.Name() == "create", log)
 		opening()
 		if err != nil {
 			return err

@@ -102,3 +102,17 @@ func TestReport(t *testing.T) {
 		})
 	}
 }
+
+// What only reads or changes data that is there does not make a data folder of a misspelt name, and does not pass for an answer.
+func TestCommandsNeedData(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"audit"}, {"rebuild"}, {"rebuild", "--check"}, {"keys", "list"}, {"keys", "revoke", "0123456789abcdef"}, {"keys", "rotate", "0123456789abcdef"}, {"export", "--to", "out.sqlite"}, {"backup"},
+	} {
+		dir := filepath.Join(t.TempDir(), "dta")
+		_, err := execute(t, append(args, "--data", dir)...)
+		require.ErrorContains(t, err, dir+" has no database", args)
+		require.ErrorContains(t, err, "name the data folder", args)
+		require.NoDirExists(t, dir, args)
+	}
+}

@@ -52,7 +52,7 @@ The data folder must have no server; on Postgres servers may run. It may be inte
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		for _, name := range args {
 			if !slices.Contains(readModels(), name) {
-				return misused(cmd, "there is no read model %q, only %s", name, strings.Join(readModels(), ", "))
+				return misused(cmd, "does not know %q; the read models are %s", name, strings.Join(readModels(), ", "))
 			}
 		}
 		return nil

@@ -65,5 +65,5 @@ func TestRebuild(t *testing.T) {
 	_, err = rebuild("--check")
 	require.NoError(t, err)
 	_, err = rebuild("nonsense")
-	require.ErrorContains(t, err, "only branches, heads, messages, timeline, usage")
+	require.ErrorContains(t, err, "the read models are branches, heads, messages, timeline, usage")
 }

@@ -64,7 +64,7 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 		if cmd == root && cmd.Flags().NArg() > 0 {
 			return root.Args(cmd, cmd.Flags().Args()) // the flag was for a command that is misspelt
 		}
-		return usageError{fmt.Errorf("%s; see %s --help", ofStrconv.ReplaceAllString(err.Error(), ""), cmd.CommandPath())}
+		return usageError{fmt.Errorf("%s%s; see %s --help", ofStrconv.ReplaceAllString(err.Error(), ""), meantFlag(cmd, err.Error()), cmd.CommandPath())}
 	})
 	root.AddCommand(
 		newServer(config.Dev, &cobra.Command{
@@ -160,6 +160,48 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
 		cmd.GroupID = groupOf(cmd.Name())
 	}
 	return root
+}
+
+// elsewhere are flags of langgraph dev and langgraph up that have other names here, or none.
+var elsewhere = map[string]string{
+	"no-reload":         "here it is --reload=false",
+	"n-jobs-per-worker": "here it is --jobs-per-worker",
+	"server-log-level":  "here it is --log-level",
+	"postgres-uri":      "here it is --database-url",
+	"no-browser":        "leave it out: no browser is opened",
+	"allow-blocking":    "leave it out: blocking calls are reported, and allowed",
+	"studio-url":        "leave it out: the pages of the studio are in the server, see --studio",
+	"tunnel":            "leave it out; for a tunnel of your own see --allowed-hosts",
+	"debug-port":        "leave it out: graphs run in processes of their own, in which breakpoint() does not stop",
+	"wait-for-client":   "leave it out: graphs run in processes of their own, in which breakpoint() does not stop",
+	"watch":             "leave it out: dev reloads when files change",
+}
+
+var unknownFlag = regexp.MustCompile(`^unknown flag: --([\w-]+)`)
+
+// meantFlag says which flag may be meant by one that a command does not have, as the error of pflag names it; "" for none.
+func meantFlag(cmd *cobra.Command, message string) string {
+	m := unknownFlag.FindStringSubmatch(message)
+	if m == nil {
+		return ""
+	}
+	best, least := "", 3
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		d := levenshtein.ComputeDistance(m[1], f.Name)
+		if len(m[1]) > 2 && (strings.HasPrefix(f.Name, m[1]) || len(f.Name) > 3 && strings.HasPrefix(m[1], f.Name)) {
+			d = 1
+		}
+		if d < least && d < len(m[1]) {
+			best, least = f.Name, d
+		}
+	})
+	if best != "" {
+		return ", perhaps --" + best + " is meant"
+	}
+	if here := elsewhere[m[1]]; here != "" && cmd.Flags().Lookup("log-level") != nil {
+		return ": " + here
+	}
+	return ""
 }
 
 // ofStrconv is what pflag passes on about a number that is none, besides the reason.

@@ -100,7 +100,14 @@ func TestMistakesOfFlags(t *testing.T) {
 		`understudy completion takes no argument, but got "tcsh"`:                                                    {"completion", "tcsh"},
 		`invalid argument "x" for "-n, --limit" flag: invalid syntax; see understudy threads --help`:                 {"threads", "--limit", "x"},
 		`invalid argument "99999999999999999999" for "-n, --limit" flag: value out of range; see understudy threads`: {"threads", "-n", "99999999999999999999"},
-		`unknown flag: --prot; see understudy dev --help`:                                                            {"dev", "--prot", "3"},
+		`unknown flag: --prot, perhaps --port is meant; see understudy dev --help`:                                   {"dev", "--prot", "3"},
+		`unknown flag: --worker, perhaps --workers is meant; see understudy dev --help`:                              {"dev", "--worker", "3"},
+		`unknown flag: --datadir, perhaps --data is meant; see understudy backup --help`:                             {"backup", "--datadir", "x"},
+		`unknown flag: --limits, perhaps --limit is meant; see understudy threads --help`:                            {"threads", "--limits"},
+		`unknown flag: --no-reload: here it is --reload=false; see understudy dev --help`:                            {"dev", "--no-reload"},
+		`unknown flag: --no-browser: leave it out: no browser is opened; see understudy dev --help`:                  {"dev", "--no-browser"},
+		`unknown flag: --no-browser; see understudy threads --help`:                                                  {"threads", "--no-browser"},
+		`unknown flag: --xy; see understudy dev --help`:                                                              {"dev", "--xy"},
 	} {
 		_, err := execute(t, args...)
 		require.ErrorContains(t, err, want)

@@ -2,6 +2,7 @@ package python
 
 import (
 	"errors"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -43,6 +44,22 @@ var distributions = map[string]string{
 	"skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "PyYAML", "zmq": "pyzmq",
 }
 
+// hidden is an import of a part of a package in whose place Python finds a file of the same name; forbidden one of a file that may not be read, and absent one that is not there.
+var (
+	hidden    = regexp.MustCompile(`No module named '[\w.]+'; '([\w.]+)' is not a package`)
+	forbidden = regexp.MustCompile(`\nPermissionError: \[Errno 13\] Permission denied: '([^'\n]+)'`)
+	absent    = regexp.MustCompile(`\nFileNotFoundError: \[Errno 2\] No such file or directory: '([^'\n]+)'`)
+)
+
+// hides returns what to do about a file that hides a package; "" when text is of something else.
+func hides(text string) string {
+	if m := hidden.FindStringSubmatch(text); m != nil {
+		name := m[1][strings.LastIndexByte(m[1], '.')+1:]
+		return "rename the file " + name + ".py: it hides the package " + name
+	}
+	return ""
+}
+
 // FixFailure returns what to do about an exception of a graph, in the words of its traceback: the command that installs what is missing, or the variable to set;
 // "" when that is unknown.
 func FixFailure(python, traceback string) string {
@@ -58,6 +75,12 @@ func FixFailure(python, traceback string) string {
 	if m := circular.FindStringSubmatch(end); m != nil {
 		return m[1] + " and a module that it imports import each other: move what both need to a third one, or import inside of the function that uses it"
 	}
+	if m := forbidden.FindStringSubmatch(end); m != nil {
+		return "let the user of the server use " + m[1] + ", or start the server as its owner"
+	}
+	if m := absent.FindStringSubmatch(end); m != nil {
+		return absentFix(m[1])
+	}
 	all := lastError.FindAllString(traceback, -1)
 	if len(all) == 0 {
 		return ""
@@ -65,6 +88,9 @@ func FixFailure(python, traceback string) string {
 	text := all[len(all)-1]
 	if m := tellsHow.FindStringSubmatch(text); m != nil {
 		return pip(python) + " install " + strings.NewReplacer("`", "", "'", "", `"`, "").Replace(m[1])
+	}
+	if fix := hides(text); fix != "" {
+		return fix
 	}
 	if m := notThere.FindStringSubmatch(text); m != nil {
 		return pip(python) + " install " + distribution(m[1]) + "; if the module is yours, add its folder to dependencies in langgraph.json"
@@ -76,6 +102,14 @@ func FixFailure(python, traceback string) string {
 		return `name the module in place of its file: "package.module:graph" in graphs of langgraph.json, with the folder of the package in dependencies`
 	}
 	return ""
+}
+
+// absentFix returns what to do about a file that is not there.
+func absentFix(path string) string {
+	if filepath.IsAbs(path) {
+		return "create " + path + ", or correct the path"
+	}
+	return "create " + path + ", or correct the path: it begins in the folder of langgraph.json"
 }
 
 // FixFactory returns what to do about the error of Build, and whether each run of the graph fails.

@@ -271,7 +271,7 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	name, verdict, blameless := w.epitaph()
 	var lacks, remedy string
 	if name == "" && verdict == "" {
-		lacks, remedy = shortage(err, text)
+		lacks, remedy = shortage(err, text, w.gen.opts.Env)
 	}
 	short := lacks != ""
 	var hopeless error

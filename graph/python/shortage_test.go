@@ -93,7 +93,7 @@ func TestShortage(t *testing.T) {
 		"":             {nil, syscall.ENOENT, syscall.EACCES, syscall.ENOEXEC},
 	} {
 		for _, err := range errs {
-			why, got := python.Shortage(err, "")
+			why, got := python.Shortage(err, "", nil)
 			require.Equal(t, fix == "", why == "", "%v", err)
 			require.Contains(t, got, fix)
 		}
@@ -107,10 +107,21 @@ func TestShortage(t *testing.T) {
 		"ImportError: x.so: failed to map segment from shared object: Cannot allocate memory": "more memory",
 		"ModuleNotFoundError: No module named 'langgraph'":                                    "",
 	} {
-		why, got := python.Shortage(errors.New("exit status 1"), "Traceback\n"+line+"\n")
+		why, got := python.Shortage(errors.New("exit status 1"), "Traceback\n"+line+"\n", nil)
 		require.Equal(t, fix == "", why == "", line)
 		require.Contains(t, got, fix)
 	}
+}
+
+// Variables that the system does not pass to a program are counted, and the largest is named: without its value, which may be a key.
+func TestVariablesThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	env := []string{"A=1", "KEY=" + strings.Repeat("s", 300_000), "B=22"}
+	cmd := exec.Command("true")
+	cmd.Env = env
+	why, fix := python.Shortage(cmd.Run(), "", env)
+	require.Equal(t, "the 3 variables of a worker have 300014 bytes, KEY the most with 300000; that is more than the system passes to a program", why)
+	require.Contains(t, fix, "move large values out of env")
 }
 
 // script returns the path of a shell script that is given as --python.

@@ -78,6 +78,9 @@ func (p *Pool) slowToStart(w *worker, took time.Duration) {
 // graph.
 func Fix(python, why string) string {
 	install := "install "
+	if hidden := hides(why); hidden != "" {
+		return hidden
+	}
 	switch {
 	case strings.Contains(why, "No module named"):
 	case strings.Contains(why, "or later, and this is"):
@@ -127,9 +130,12 @@ func quoted(path string) string {
 
 // shortage returns what a worker lacked to start, and what to do about it; "" for other errors. A process that has started says it in the last line that it
 // wrote.
-func shortage(err error, wrote string) (why, fix string) {
+func shortage(err error, wrote string, env []string) (why, fix string) {
 	if why, fix := filelimit.Exhausted(err); why != "" {
 		return why, fix
+	}
+	if errors.Is(err, syscall.E2BIG) {
+		return tooLarge(env)
 	}
 	last := lastLine(wrote)
 	has := func(signs ...string) bool {
@@ -144,6 +150,19 @@ func shortage(err error, wrote string) (why, fix string) {
 		return "there is too little memory for another process", "give the machine or container more memory, or start fewer workers (--workers)"
 	}
 	return "", ""
+}
+
+// tooLarge returns why the variables of a worker cannot be passed to it, and what to do.
+func tooLarge(env []string) (why, fix string) {
+	largest, all := "", 0
+	for _, pair := range env {
+		if all += len(pair) + 1; len(pair) > len(largest) {
+			largest = pair
+		}
+	}
+	name, value, _ := strings.Cut(largest, "=")
+	return fmt.Sprintf("the %d variables of a worker have %d bytes, %s the most with %d; that is more than the system passes to a program", len(env), all, name, len(value)),
+		"move large values out of env of langgraph.json and the environment, into files that the graphs read"
 }
 
 const (

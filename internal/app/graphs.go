@@ -184,10 +184,10 @@ func (s *Server) watchGraphs(ctx context.Context) error {
 	}
 }
 
-// Times of watchStart.
+// Times of watchStart: without a word, and at most between words, of which each comes after twice the time of the one before.
 const (
-	quietStart  = 3 * time.Second  // without a word
-	repeatStart = 30 * time.Second // between words
+	quietStart  = 2 * time.Second
+	repeatStart = 30 * time.Second
 )
 
 // watchStart reports what keeps Python graphs from being loaded: that no worker starts, or that the imports take their time. It ends when one or the
@@ -211,7 +211,7 @@ func (s *Server) watchStart(ctx context.Context, names []string) {
 		}
 		if took := time.Since(began); took >= next {
 			s.log.Info("the first worker is still loading the Python graphs; understudy doctor shows how long each takes", "interpreter", s.cfg.Python, logctx.Took(took))
-			next = took + repeatStart
+			next = took + min(took, repeatStart)
 		}
 		select {
 		case <-tick.C:

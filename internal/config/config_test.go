@@ -1,12 +1,17 @@
 package config
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +134,67 @@ func TestEnvironment(t *testing.T) {
 	require.True(t, c.HTTP.CORS.AllowCredentials)
 }
 
+// A file that an editor or a copy has harmed anywhere is refused with its place and what to do, and never in silence.
+func TestHarmedFiles(t *testing.T) {
+	t.Parallel()
+	whole := `{"dependencies": ["."], "n": -1.5e2, "t": [true, false, null],
+  "graphs": {"a": "./agent.py:graph", "b\\u00e9": {"path": "./agent.py:graph"}}, "env": {"A": "b \\\\ c"}}`
+	for n := range whole {
+		_, m := parseJSON([]byte(whole[:n]))
+		require.NotNil(t, m, whole[:n])
+		want := "ends too early; "
+		if n == 0 {
+			want = "is empty; write "
+		}
+		require.Contains(t, m.Text, want, whole[:n])
+	}
+	random, next := rand.New(rand.NewPCG(15, 1)), regexp.MustCompile(`; |JSON text stands`)
+	for range 2_000 {
+		harmed := []byte(whole)
+		i := random.IntN(len(harmed))
+		char := "{}[],:\"'\\#TFNntf019.-e \n\t\x00é"[random.IntN(24)]
+		switch random.IntN(3) {
+		case 0:
+			harmed[i] = char
+		case 1:
+			harmed = slices.Delete(harmed, i, i+1)
+		case 2:
+			harmed = slices.Insert(harmed, i, char)
+		}
+		if _, m := parseJSON(harmed); m != nil {
+			require.True(t, next.MatchString(m.Text), "%s: %s", m.Text, harmed)
+			require.NotZero(t, m.Line)
+			require.LessOrEqual(t, m.At, len(harmed))
+		} else {
+			require.True(t, json.Valid(harmed), "%s", harmed)
+		}
+	}
+}
+
+// A file that is there and cannot be read is named with what to do.
+func TestUnreadableFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, _, err := Load(Source{Mode: Serve, File: dir})
+	require.EqualError(t, err, dir+" is a folder; name the file: --config "+filepath.Join(dir, "langgraph.json"))
+	file := filepath.Join(dir, "langgraph.json")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.Regexp(t, `cannot be read by user \d+ \(mode 0600\); run chmod a\+r `, unread(file, fs.ErrPermission)) // root reads everything
+	require.Contains(t, unread(filepath.Join(dir, "no", "file"), fs.ErrPermission), "let this user enter the folders above it")
+	require.Contains(t, unread(file, errors.New("input/output error")), "input/output error; name another file with --config")
+}
+
+// A graph whose file is not there comes with the one that may be meant.
+func TestMisspeltFiles(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{"./agnet.py": "perhaps agent.py is meant", "./other.py": "create it, or correct the path", "./none/agent.py": "create it, or correct the path"} {
+		_, warnings, err := Load(setup(t, `{"graphs": {"a": "`+path+`:graph"}}`, nil))
+		require.NoError(t, err)
+		require.Len(t, warnings, 1)
+		require.Contains(t, warnings[0].Text, "so runs of this graph will fail; "+want)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -140,7 +206,11 @@ func TestMistakes(t *testing.T) {
 		{name: "hash comment", json: "{\"graphs\": # x\n {}}", want: []string{"langgraph.json:1:12: is a comment"}},
 		{name: "trailing comma", json: "{\"graphs\": {\"a\": \"x.py:g\",}\n}", want: []string{"langgraph.json:1:27: has a comma"}},
 		{name: "cut off", json: `{"graphs": {`, want: []string{"langgraph.json:1:13: ends too early"}},
-		{name: "empty", json: ``, want: []string{"langgraph.json:1:1: ends too early"}},
+		{name: "empty", json: ``, want: []string{"langgraph.json:1:1: is empty; write"}},
+		{name: "cut off in a text", json: `{"graphs": {"a`, want: []string{"langgraph.json:1:15: ends too early"}},
+		{name: "Python", json: `{"graphs": None}`, want: []string{"langgraph.json:1:12: is not JSON", "true, false or null"}},
+		{name: "no comma", json: `{"a": 1 "b": 2}`, want: []string{"langgraph.json:1:9: is not JSON", "a comma is missing before it"}},
+		{name: "no quotes", json: `{graphs: {}}`, want: []string{"langgraph.json:1:2: is not JSON", "put keys in double quotes"}},
 		{name: "single quotes", json: `{'graphs': 1}`, want: []string{"langgraph.json:1:2: has single quotes"}},
 		{name: "more after the end", json: `{} {}`, want: []string{"unexpected text after the end"}},
 		{name: "a key twice", json: `{"env": {}, "env": {}}`, want: []string{`"env" twice`}},

@@ -161,10 +161,15 @@ func (p *parser) mistake(err error) *Mistake {
 	if !errors.As(err, &syntax) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return at(p.src, i, err.Error())
 	}
+	end := len(bytes.TrimRight(p.src, " \t\r\n"))
+	if syntax == nil || int(syntax.Offset) > end || i >= end { // of an end inside of a value
+		if end == 0 {
+			return at(p.src, 0, `is empty; write {"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}`)
+		}
+		return at(p.src, len(p.src), "ends too early; a bracket, brace or quote is not closed")
+	}
 	rest := p.src[i:]
 	switch {
-	case len(bytes.TrimSpace(rest)) == 0:
-		return at(p.src, len(p.src), "ends too early; a bracket or brace is not closed")
 	case bytes.HasPrefix(rest, []byte("//")), bytes.HasPrefix(rest, []byte("/*")), rest[0] == '#':
 		return at(p.src, i, "is a comment, and JSON has none; remove it")
 	case rest[0] == '}' || rest[0] == ']':
@@ -172,11 +177,31 @@ func (p *parser) mistake(err error) *Mistake {
 	case rest[0] == '\'':
 		return at(p.src, i, "has single quotes; JSON text stands in double quotes")
 	}
-	text := err.Error()
-	if syntax != nil && int(syntax.Offset) > i && int(syntax.Offset) <= len(p.src) {
+	if int(syntax.Offset) > i {
 		i = int(syntax.Offset) - 1
 	}
-	return at(p.src, i, "is not JSON: "+text)
+	return at(p.src, i, "is not JSON: "+syntax.Error()+"; "+repair(syntax.Error(), p.src[i]))
+}
+
+// repair returns what to do about a message of encoding/json about a character.
+func repair(message string, char byte) string {
+	switch {
+	case strings.Contains(message, "after object key:value pair"), strings.Contains(message, "after array element"):
+		return "a comma is missing before it, or a bracket is closed by another kind"
+	case strings.Contains(message, "after object key"):
+		return "write a colon between key and value"
+	case strings.Contains(message, "beginning of object key"), strings.HasSuffix(message, "'"): // of the first key it says no more
+		return "put keys in double quotes"
+	case strings.Contains(message, "in string literal"):
+		return `a text ends on its line: close its quote, or write \n for a line break`
+	case strings.Contains(message, "in string escape code"), strings.Contains(message, "hexadecimal character escape"):
+		return `write \\ for a backslash`
+	case strings.Contains(message, "in literal"), strings.IndexByte("TFN", char) >= 0:
+		return "write true, false or null, in small letters, and other words in double quotes"
+	case strings.Contains(message, "numeric literal"), strings.Contains(message, "decimal point"), strings.Contains(message, "exponent"):
+		return "correct the number, or put it in double quotes if it is text"
+	}
+	return "text stands in double quotes"
 }
 
 // at is a mistake at an offset of src.

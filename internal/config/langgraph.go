@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/goccy/go-yaml"
 )
 
@@ -105,11 +107,25 @@ func readFile(path string, c *Config, lookup func(string) (string, bool)) ([]War
 			`{"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}`}}
 	}
 	if err != nil {
-		return nil, Mistakes{{Text: err.Error()}}
+		return nil, Mistakes{{Text: unread(path, err)}}
 	}
 	c.File, c.Dir = path, filepath.Dir(path)
 	c.PythonPath = []string{c.Dir}
 	return parseFile(src, c, lookup)
+}
+
+// unread says why the file at path, which exists, cannot be read, and what to do.
+func unread(path string, err error) string {
+	info, statErr := os.Stat(path)
+	switch {
+	case statErr == nil && info.IsDir():
+		return path + " is a folder; name the file: --config " + filepath.Join(path, "langgraph.json")
+	case statErr == nil && errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("%s cannot be read by user %d (mode %04o); run chmod a+r %s, or start as its owner", path, os.Geteuid(), info.Mode().Perm(), path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("%s cannot be read by user %d: %v; let this user enter the folders above it, or name another file with --config", path, os.Geteuid(), err)
+	}
+	return err.Error() + "; name another file with --config"
 }
 
 func parseFile(src []byte, c *Config, lookup func(string) (string, bool)) ([]Warning, Mistakes) {
@@ -257,9 +273,24 @@ func (f *file) import_(g Graph, text string, v value, key string) (Graph, bool) 
 	}
 	g.Path = f.abs(where)
 	if _, err := os.Stat(g.Path); err != nil {
-		f.warn(key, "there is no file %s; runs of this graph will fail", g.Path)
+		f.warn(key, "there is no file %s, so runs of this graph will fail; %s", g.Path, likelyFile(g.Path))
 	}
 	return g, true
+}
+
+// likelyFile says which file may be meant by a path at which there is none.
+func likelyFile(path string) string {
+	best, least := "", 3
+	near, _ := os.ReadDir(filepath.Dir(path)) // of a folder that is not there: none
+	for _, other := range near {
+		if d := levenshtein.ComputeDistance(filepath.Base(path), other.Name()); d < least {
+			best, least = other.Name(), d
+		}
+	}
+	if best != "" {
+		return "perhaps " + best + " is meant"
+	}
+	return "create it, or correct the path"
 }
 
 // read reads a file that this one names.

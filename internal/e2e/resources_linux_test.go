@@ -321,3 +321,47 @@ func descendants(t *testing.T, pid int) (out []int) {
 	require.NotEmpty(t, out)
 	return out
 }
+
+// TestFullDiskOfCommands: each command that fills a disk ends with what to do, and leaves nothing half done behind.
+func TestFullDiskOfCommands(t *testing.T) {
+	bin, err := build()
+	require.NoError(t, err)
+	from := t.TempDir()
+	p := serve(t, from)
+	for range 4 {
+		p.call("POST", "/threads", map[string]any{"metadata": map[string]any{"padding": padding(1_000_000)}}, 200)
+	}
+	p.call("POST", "/runs/wait", map[string]any{"assistant_id": "echo", "input": map[string]any{"n": 1}}, 200)
+	p.kill()
+	d := newDisk(t, "1m")
+	within := filepath.Join(d.dir, "new")
+	backup := filepath.Join(t.TempDir(), "backup")
+	run := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), bin, args...)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err, "%s", out)
+		return string(out)
+	}
+	out, err := exec.CommandContext(t.Context(), bin, "backup", backup, "--data", from).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"is full; free disk space, or name another folder", []string{"backup", within, "--data", from}},
+		{"is full; free disk space, or name another folder", []string{"restore", backup, "--data", within}},
+		{"the disk is full", []string{"import", "--from", from, "--data", within}},
+	} {
+		require.Contains(t, run(c.args...), c.want, c.args)
+		require.NoError(t, os.RemoveAll(within))
+	}
+	// To the last byte.
+	require.ErrorIs(t, os.WriteFile(filepath.Join(d.dir, "rest"), make([]byte, 2<<20), 0o600), syscall.ENOSPC)
+	require.NoError(t, os.Mkdir(within, 0o700))
+	require.Contains(t, run("init", within), "nothing was written: make room for ")
+	left, err := os.ReadDir(within)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.Contains(t, run("export", "--data", from, "--to", filepath.Join(within, "out.sqlite")), "full")
+}

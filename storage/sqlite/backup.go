@@ -293,7 +293,7 @@ func readManifest(from string) (*Manifest, error) {
 		return nil, fmt.Errorf("%s does not exist; name the folder of a backup, which has a %s", from, manifestName)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is no backup: it has no %s, which is written last", from, manifestName)
+		return nil, fmt.Errorf("%[1]s is no backup: it has no %[2]s, which is written last; name a folder that has one, or make another backup", from, manifestName)
 	}
 	if err != nil {
 		return nil, err
@@ -331,7 +331,7 @@ func restoreFile(ctx context.Context, from, to string, want ManifestFile, report
 		return err
 	}
 	if n != want.Bytes || sum != want.SHA256 {
-		return fmt.Errorf("the file is not the one that was backed up: %d bytes with SHA-256 %s, not %d with %s", n, sum, want.Bytes, want.SHA256)
+		return fmt.Errorf("the file is not the one that was backed up: %d bytes with SHA-256 %s, not %d with %s; this copy is damaged: use another one", n, sum, want.Bytes, want.SHA256)
 	}
 	_, err = checkDatabase(ctx, to)
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -32,6 +33,12 @@ type Folder struct {
 	*transfer.Storage
 	store *Store
 	path  string
+}
+
+// HasDatabase reports whether a data folder has a database, as far as that can be seen.
+func HasDatabase(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, fileName))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // ErrNoFolder: the path has no database of this program.

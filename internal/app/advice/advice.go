@@ -37,6 +37,7 @@ func Port(cfg *config.Config, err error) *Problem {
 		port = cfg.Where("health-port")
 	}
 	var listen *net.OpError
+	var unknown *net.DNSError
 	switch {
 	case !errors.As(err, &listen) || listen.Op != "listen":
 	case errors.Is(err, sockerr.InUse):
@@ -46,6 +47,8 @@ func Port(cfg *config.Config, err error) *Problem {
 		}
 	case errors.Is(err, sockerr.Denied) && cfg.Port > 0 && cfg.Port < 1024:
 		return &Problem{fmt.Sprintf("port %d needs privileges", cfg.Port), fmt.Sprintf("choose one above 1023 with %s", port), err}
+	case errors.As(err, &unknown):
+		return &Problem{"no network interface here has the name " + unknown.Name, fmt.Sprintf("write an address of this machine, such as 127.0.0.1 or 0.0.0.0, in %s", cfg.Where("host")), err}
 	case errors.Is(err, sockerr.NotAvailable):
 		return &Problem{"no network interface here has the address " + cfg.Host, fmt.Sprintf("write 127.0.0.1 or 0.0.0.0 in %s", cfg.Where("host")), err}
 	}

@@ -19,8 +19,13 @@ type Keys interface {
 	io.Closer
 }
 
-// OpenKeys opens the API keys of the data folder or database of cfg, also while a server works on it.
-func OpenKeys(ctx context.Context, cfg *config.Config, log *slog.Logger) (Keys, error) {
+// OpenKeys opens the API keys of the data folder or database of cfg, also while a server works on it. Without create it is an error that there is none.
+func OpenKeys(ctx context.Context, cfg *config.Config, create bool, log *slog.Logger) (Keys, error) {
+	if !create {
+		if err := isThere(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.DatabaseURL == "" {
 		if cfg.Data == sqlite.InMemory {
 			return nil, ErrNotFolder

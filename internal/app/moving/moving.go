@@ -144,6 +144,27 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 	return folder, readable(ctx, cfg, folder)
 }
 
+// isThere returns an error when nothing has been stored in the data folder or database: to make it would hide that another one is meant.
+func isThere(ctx context.Context, cfg *config.Config) error {
+	if cfg.DatabaseURL != "" {
+		rows, err := postgres.OpenDatabase(ctx, postgres.Options{URL: cfg.DatabaseURL, Keys: cfg.Keys})
+		if errors.Is(err, postgres.ErrNotOurs) {
+			return errors.New("the database has nothing of this program: name another with --database-url, or a data folder with --data")
+		}
+		if err != nil {
+			return unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
+		}
+		return rows.Close()
+	}
+	if cfg.Data == sqlite.InMemory {
+		return ErrNotFolder
+	}
+	if !sqlite.HasDatabase(cfg.Data) {
+		return fmt.Errorf("%s has no database: name the data folder with --data, or a database with --database-url", cfg.Data)
+	}
+	return nil
+}
+
 // sealedSource is a source whose content handlers of encryption.path may have encrypted.
 type sealedSource interface {
 	transfer.Source
