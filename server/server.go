@@ -209,17 +209,7 @@ type pattern struct {
 
 func patternOf(method, path string) pattern { return pattern{method, strings.Split(path, "/")} }
 
-func (p *pattern) matches(segments []string) bool {
-	if len(p.segments) != len(segments) {
-		return false
-	}
-	for i, own := range p.segments {
-		if own != segments[i] && (!strings.HasPrefix(own, "{") || segments[i] == "") {
-			return false
-		}
-	}
-	return true
-}
+func (p *pattern) matches(segments []string) bool { return web.MatchesPath(p.segments, segments) }
 
 // known reports whether a route matches the path.
 func (s *Server) known(path string) bool {

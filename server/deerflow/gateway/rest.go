@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+
+	"understudy/server/internal/web"
 )
 
 // known are the paths of the Gateway's API, with their methods.
@@ -31,23 +33,11 @@ func (k *known) add(method, pattern string, who audience) {
 func (k *known) find(at string) *path {
 	segments := strings.Split(at, "/")
 	for i := range k.paths {
-		if k.paths[i].matches(segments) {
+		if web.MatchesPath(k.paths[i].segments, segments) {
 			return &k.paths[i]
 		}
 	}
 	return nil
-}
-
-func (p *path) matches(segments []string) bool {
-	for i, want := range p.segments {
-		switch {
-		case want == "*":
-			return len(segments) > i
-		case i >= len(segments) || want != segments[i] && (!strings.HasPrefix(want, "{") || segments[i] == ""):
-			return false
-		}
-	}
-	return len(segments) == len(p.segments)
 }
 
 // rest answers what no route takes: another method of a path, a slash behind it, or nothing that exists. Callers without a session learn of public paths alone.
