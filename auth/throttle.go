@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"understudy/access"
+	"understudy/internal/address"
 	"understudy/internal/jsonobj"
 )
 
@@ -29,7 +30,7 @@ type throttle struct {
 	of map[netip.Addr]*rate.Limiter
 }
 
-// source is the network of a peer: an address, of IPv6 the /64 that one customer has. It is not valid for peers that are not counted.
+// source is the network of a peer: an address, as address.Customer has it. It is not valid for peers that are not counted.
 func source(client string) netip.Addr {
 	host, _, err := net.SplitHostPort(client)
 	if err != nil {
@@ -39,15 +40,10 @@ func source(client string) netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
-	if a = a.Unmap().WithZone(""); a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() {
+	if a = a.Unmap(); a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() {
 		return netip.Addr{}
 	}
-	if a.Is6() {
-		if p, err := a.Prefix(64); err == nil {
-			return p.Addr()
-		}
-	}
-	return a
+	return address.Customer(a)
 }
 
 // refuse returns how long a source has to wait; 0 when its credentials are looked at.

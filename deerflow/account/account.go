@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"understudy/internal/address"
 	"understudy/internal/fault"
 )
 
@@ -199,17 +200,13 @@ func (s *Service) locked(ctx context.Context, address, account string) error {
 	return nil
 }
 
-// network is the address of a client, of IPv6 the /64 that one customer has.
+// network is what failures of a client are counted by.
 func network(from string) string {
 	a, err := netip.ParseAddr(from)
-	if err != nil || a.Unmap().Is4() {
-		return from
-	}
-	p, err := a.WithZone("").Prefix(64)
 	if err != nil {
 		return from
 	}
-	return p.String()
+	return address.Customer(a).String()
 }
 
 // renew replaces a hash of an older form, now that the password is known.

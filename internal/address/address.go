@@ -57,6 +57,15 @@ func In(networks []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
+// Customer returns the network that one customer has, as an address: of IPv6 the /64, else the address itself. What is counted by address is counted by it.
+func Customer(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap().WithZone("")
+	if p, err := ip.Prefix(64); err == nil && ip.Is6() {
+		return p.Addr()
+	}
+	return ip
+}
+
 // Dialer dials allowed addresses only. It looks at what a name resolved to, at the moment of the dial, so that a name cannot change its mind in between.
 func (r Rules) Dialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{Timeout: timeout, Control: func(_, address string, _ syscall.RawConn) error {
