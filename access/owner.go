@@ -45,8 +45,7 @@ func (o Owner) Decide(_ context.Context, actor *Actor, questions ...Question) ([
 var writes = []string{"create", "update", "create_run"}
 
 func (o Owner) owned(actor *Actor, q Question) (d Decision, err error) {
-	d.Filter = make(json.RawMessage, 0, len(o.Key)+len(actor.Identity)+len(`{"":""}`))
-	d.Filter = append(jsonobj.AppendText(append(jsonobj.AppendText(append(d.Filter, '{'), o.Key), ':'), actor.Identity), '}')
+	d.Filter = jsonobj.Single(o.Key, actor.Identity)
 	if q.Resource == Assistants && (q.Action == "read" || q.Action == "search") {
 		d.Filter = json.RawMessage(`{"$or":[` + string(d.Filter) + `,{"created_by":"system"}]}`)
 	}

@@ -177,6 +177,13 @@ func Quote(s string) json.RawMessage { return AppendText(make([]byte, 0, len(s)+
 
 const hexDigits = "0123456789abcdef"
 
+// Single is an object with one member, a text.
+func Single(key, text string) json.RawMessage {
+	b := append(make(json.RawMessage, 0, len(key)+len(text)+len(`{"":""}`)), '{')
+	b = append(AppendText(b, key), ':')
+	return append(AppendText(b, text), '}')
+}
+
 // AppendText appends a string as JSON that escapes no more than it must. Each byte that is no UTF-8 becomes U+FFFD.
 func AppendText(b []byte, text string) []byte {
 	b = append(b, '"')

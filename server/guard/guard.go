@@ -119,9 +119,7 @@ func (g *Guard) denied(ctx context.Context, actor *access.Actor, resource, actio
 
 // on asks about one resource, named by its id. Most requests ask nothing else.
 func (g *Guard) on(ctx context.Context, resource, action, key, id string) (context.Context, error) {
-	value := make([]byte, 0, len(key)+len(id)+len(`{"":""}`))
-	value = append(jsonobj.AppendText(append(jsonobj.AppendText(append(value, '{'), key), ':'), id), '}')
-	ctx, _, err := g.decide(ctx, resource, action, value)
+	ctx, _, err := g.decide(ctx, resource, action, jsonobj.Single(key, id))
 	return ctx, err
 }
 
