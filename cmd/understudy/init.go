@@ -145,7 +145,8 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 	if len(there) > 0 {
 		return fmt.Errorf("%s has %s already; nothing was written: name another folder", dir, strings.Join(there, ", "))
 	}
-	for i, name := range sortedKeys(files) {
+	names := sortedKeys(files)
+	for i, name := range names {
 		at := filepath.Join(dir, name)
 		mode := fs.FileMode(0o644)
 		if name == ".env" {
@@ -156,7 +157,10 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 			err = writeNew(at, files[name], mode)
 		}
 		if err != nil {
-			for _, written := range sortedKeys(files)[:i+1] {
+			if !errors.Is(err, fs.ErrExist) { // it was written by another program
+				i++
+			}
+			for _, written := range names[:i] {
 				_ = os.Remove(filepath.Join(dir, written)) // as far as it is there
 			}
 			return fmt.Errorf("%w; nothing was written: make room for %d KiB, or name another folder", err, sizeOf(files)>>10+1)
