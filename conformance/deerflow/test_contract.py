@@ -213,7 +213,7 @@ def test_turns_and_checkpoints_that_do_not_exist(alice, bob, thread):
                     (alice.post(f"{t}/runs/{rid}/stream", params={"action": "rollback"}), (409, f"Run {rid} is not cancellable (status: success)"))):
         assert (r.status_code, r.json()["detail"]) == want
     assert problems(alice.post(f"{t}/runs/{rid}/stream", params={"action": "", "wait": "x"})) == [("literal_error", ["query", "action"]), ("int_parsing", ["query", "wait"])]
-    # A run of somebody else is one that does not exist.
+    # Another user's run looks like one that does not exist.
     other = new_thread(bob)
     assert bob.put(f"/api/threads/{other}/runs/{rid}/feedback", json={"rating": 1}).json() == {"detail": f"Run {rid} not found"}
 
