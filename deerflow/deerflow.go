@@ -118,7 +118,7 @@ func Open(o Options) (*DeerFlow, error) {
 		d.Internal = hex.EncodeToString(b[:])
 	}
 	d.Origins, d.Commands = origins(env("GATEWAY_CORS_ORIGINS")), list(env("DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST"))
-	d.Memory = &memory.Book{File: d.memoryFile, Now: o.Now}
+	d.Memory = &memory.Book{File: d.memoryFile, Facts: d.memoryFacts, Now: o.Now}
 	d.Agents = &agent.Folder{Dir: func(user string) string { return filepath.Join(d.Home.UserDir(user), "agents") }}
 	d.Skills = &skill.Library{
 		Root: d.skillsRoot, User: func(user string) string { return filepath.Join(d.Home.UserDir(user), "skills", "custom") },
@@ -189,6 +189,15 @@ func (d *DeerFlow) memoryFile(subject string) string {
 		return filepath.Join(d.Home.UserDir(user), "memory.json")
 	}
 	return filepath.Join(d.Agents.Dir(user), name, "memory.json")
+}
+
+// memoryFacts returns the folder in which newer releases of DeerFlow keep the facts of a memory.
+func (d *DeerFlow) memoryFacts(subject string) string {
+	user, name := memory.Of(subject)
+	if name == "" {
+		name = "__default__"
+	}
+	return filepath.Join(d.Agents.Dir(user), name, "facts")
 }
 
 // EnabledSkills returns the skills of a user that are switched on.

@@ -362,15 +362,7 @@ func (l *Learner) apply(m *Memory, got *learned, thread string) {
 			ID: newID(), Content: content, Category: cmp.Or(strings.TrimSpace(f.Category), "context"), Confidence: f.Confidence, CreatedAt: stamp, Source: thread, SourceError: f.SourceError,
 		})
 	}
-	if over := len(m.Facts) - limits.MaxFacts; limits.MaxFacts > 0 && over > 0 {
-		weakest := slices.Clone(m.Facts)
-		slices.SortStableFunc(weakest, func(a, b Fact) int { return cmp.Compare(a.Confidence, b.Confidence) })
-		gone := map[string]bool{}
-		for _, f := range weakest[:over] {
-			gone[f.ID] = true
-		}
-		m.Facts = slices.DeleteFunc(m.Facts, func(f Fact) bool { return gone[f.ID] })
-	}
+	m.trim(limits.MaxFacts)
 }
 
 // Block returns what an agent is shown of a memory, within a number of tokens; "": there is nothing.

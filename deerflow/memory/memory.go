@@ -2,6 +2,7 @@
 package memory
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"understudy/internal/fault"
 	"understudy/internal/wholefile"
@@ -28,13 +30,15 @@ type Memory struct {
 	History     map[string]Section `json:"history"` // recentMonths, earlierContext, longTermBackground
 	Facts       []Fact             `json:"facts"`
 
-	learned string // the last conversation that was learned from
+	learned  string // the last conversation that was learned from
+	imported bool   // facts that newer releases of DeerFlow keep in files of their own are among Facts
 }
 
 // file is a memory as its file has it, with what is of no interest to people.
 type file struct {
 	Memory
-	Learned string `json:"learned,omitempty"`
+	Learned  string `json:"learned,omitempty"`
+	Imported bool   `json:"importedFacts,omitempty"`
 }
 
 // Section is one summary.
@@ -121,13 +125,29 @@ func sections(have map[string]Section, names []string) map[string]Section {
 type Book struct {
 	// File returns the path of a user's memory.
 	File func(user string) string
-	Now  func() time.Time
+	// Facts returns the folder in which newer releases of DeerFlow keep a user's facts, a Markdown file each. They are read until the memory is changed here first, which
+	// puts them into its file. nil: there are none.
+	Facts func(user string) string
+	Now   func() time.Time
 
 	mu sync.Mutex
 }
 
 // Read returns the memory of a user.
 func (b *Book) Read(user string) (*Memory, error) {
+	m, err := b.read(user)
+	if err != nil {
+		return nil, err
+	}
+	if b.Facts != nil && !m.imported {
+		if err := m.join(b.Facts(user)); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (b *Book) read(user string) (*Memory, error) {
 	at := b.File(user)
 	info, err := os.Stat(at)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +167,7 @@ func (b *Book) Read(user string) (*Memory, error) {
 		return nil, fmt.Errorf("read a memory: %s: %w", at, err)
 	}
 	m := stored.Memory
-	m.learned = stored.Learned
+	m.learned, m.imported = stored.Learned, stored.Imported
 	m.complete()
 	return &m, nil
 }
@@ -164,13 +184,14 @@ func (b *Book) Change(user string, change func(*Memory) error) (*Memory, error) 
 		return nil, err
 	}
 	m.complete()
+	m.imported, m.Version = m.imported || b.Facts != nil, version // version 2.0 has no facts
 	m.Revision++
 	m.LastUpdated = Stamp(b.Now())
 	return m, b.write(user, m)
 }
 
 func (b *Book) write(user string, m *Memory) error {
-	text, err := json.MarshalIndent(file{*m, m.learned}, "", "  ")
+	text, err := json.MarshalIndent(file{*m, m.learned, m.imported}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write a memory: %w", err)
 	}
@@ -238,6 +259,89 @@ func (b *Book) Add(user string, e Edit) (*Memory, error) {
 		m.Facts = append(m.Facts, f)
 		return nil
 	})
+}
+
+// errFull is the error for a fact that is the least certain of too many.
+var errFull = fault.New(fault.Unprocessable, "The fact was not kept: there are as many as memory.max_facts allows, and all are more certain.")
+
+// Keep adds a fact that an agent learned in a thread, and returns its ID. Above most facts those of least confidence go; 0: no limit.
+func (b *Book) Keep(user string, e Edit, thread string, most int) (fact string, err error) {
+	_, err = b.Change(user, func(m *Memory) error {
+		f := Fact{ID: newID(), Confidence: 0.5, CreatedAt: Stamp(b.Now()), Source: thread}
+		if err := e.apply(m, &f); err != nil {
+			return err
+		}
+		m.Facts = append(m.Facts, f)
+		if m.trim(most); m.find(f.ID) < 0 {
+			return errFull
+		}
+		fact = f.ID
+		return nil
+	})
+	return fact, err
+}
+
+// trim removes the facts of least confidence above a number; 0: none.
+func (m *Memory) trim(most int) {
+	over := len(m.Facts) - cmp.Or(max(most, 0), maxFacts)
+	if over <= 0 {
+		return
+	}
+	weakest := slices.Clone(m.Facts)
+	slices.SortStableFunc(weakest, func(a, b Fact) int { return cmp.Compare(a.Confidence, b.Confidence) })
+	gone := map[string]bool{}
+	for _, f := range weakest[:over] {
+		gone[f.ID] = true
+	}
+	m.Facts = slices.DeleteFunc(m.Facts, func(f Fact) bool { return gone[f.ID] })
+}
+
+// Search returns facts that have words of a query, of a category ("": all). Those with more of the words are first, then those of more confidence. A query without
+// words finds all.
+func (m *Memory) Search(query, category string, most int) []Fact {
+	words := terms(strings.ToLower(query))
+	type hit struct {
+		Fact
+		words int
+	}
+	var hits []hit
+	for _, f := range m.Facts {
+		if category != "" && f.Category != category {
+			continue
+		}
+		n, text := 0, strings.ToLower(f.Content)
+		for _, w := range words {
+			if strings.Contains(text, w) {
+				n++
+			}
+		}
+		if n > 0 || len(words) == 0 {
+			hits = append(hits, hit{f, n})
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b hit) int {
+		return cmp.Or(cmp.Compare(b.words, a.words), cmp.Compare(b.Confidence, a.Confidence))
+	})
+	found := []Fact{}
+	for _, h := range hits[:min(len(hits), most)] {
+		found = append(found, h.Fact)
+	}
+	return found
+}
+
+// terms returns the words of a query. Where words have no spaces between them, each pair of characters is one.
+func terms(query string) (list []string) {
+	for _, word := range strings.Fields(query) {
+		runes := []rune(word)
+		if len(runes) < 3 || !slices.ContainsFunc(runes, func(r rune) bool { return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai) }) {
+			list = append(list, word)
+			continue
+		}
+		for i := range len(runes) - 1 {
+			list = append(list, string(runes[i:i+2]))
+		}
+	}
+	return list
 }
 
 // Edit changes a fact.

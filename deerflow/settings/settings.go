@@ -129,17 +129,55 @@ type Uploads struct {
 
 // Memory is what is remembered of users.
 type Memory struct {
-	Enabled    bool           `yaml:"enabled"`
-	Mode       string         `yaml:"mode"`
-	Path       string         `yaml:"storage_path"`
-	Injection  bool           `yaml:"injection_enabled"`
-	Debounce   int            `yaml:"debounce_seconds"`
-	MaxFacts   int            `yaml:"max_facts"`
-	Confidence float64        `yaml:"fact_confidence_threshold"`
-	MaxTokens  int            `yaml:"max_injection_tokens"`
-	Flush      float64        `yaml:"shutdown_flush_timeout_seconds"`
-	Manager    string         `yaml:"manager_class"`
-	Backend    map[string]any `yaml:"backend_config"`
+	Enabled    bool    `yaml:"enabled"`
+	Mode       string  `yaml:"mode"`
+	Path       string  `yaml:"storage_path"`
+	Injection  bool    `yaml:"injection_enabled"`
+	Debounce   int     `yaml:"debounce_seconds"`
+	MaxFacts   int     `yaml:"max_facts"`
+	Confidence float64 `yaml:"fact_confidence_threshold"`
+	MaxTokens  int     `yaml:"max_injection_tokens"`
+	Flush      float64 `yaml:"shutdown_flush_timeout_seconds"`
+	Manager    string  `yaml:"manager_class"`
+	// Backend are values of newer releases, in place of those above.
+	Backend struct {
+		Debounce   *int     `yaml:"debounce_seconds"`
+		MaxFacts   *int     `yaml:"max_facts"`
+		Confidence *float64 `yaml:"fact_confidence_threshold"`
+		MaxTokens  *int     `yaml:"max_injection_tokens"`
+		Path       string   `yaml:"storage_path"`
+	} `yaml:"backend_config"`
+}
+
+// check puts the values of newer releases in their places. What is not known here is reported by warn.
+func (m *Memory) check(warn func(text string)) {
+	b := m.Backend
+	if b.Debounce != nil {
+		m.Debounce = *b.Debounce
+	}
+	if b.MaxFacts != nil {
+		m.MaxFacts = *b.MaxFacts
+	}
+	if b.Confidence != nil {
+		m.Confidence = *b.Confidence
+	}
+	if b.MaxTokens != nil {
+		m.MaxTokens = *b.MaxTokens
+	}
+	if b.Path != "" {
+		warn("memory.backend_config.storage_path is not used here: memories are in DEER_FLOW_HOME")
+	}
+	switch m.Manager {
+	case "", "deermem":
+	case "noop":
+		m.Enabled = false
+	default:
+		warn(fmt.Sprintf("memory.manager_class %q is not known here: memories are files in DEER_FLOW_HOME", m.Manager))
+	}
+	if m.Mode != "" && m.Mode != "middleware" && m.Mode != "tool" {
+		warn(fmt.Sprintf("memory.mode %q is not known; middleware is used", m.Mode))
+		m.Mode = "middleware"
+	}
 }
 
 // Suggestions are follow-up questions.
@@ -452,6 +490,7 @@ func (s *Settings) check() error {
 	if err := s.Auth.OIDC.check(func(text string) { s.Warnings = append(s.Warnings, text) }); err != nil {
 		return err
 	}
+	s.Memory.check(func(text string) { s.Warnings = append(s.Warnings, text) })
 	u, def := &s.Uploads, defaults().Uploads
 	if u.MaxFileCount > 0 && u.MaxFiles == def.MaxFiles {
 		u.MaxFiles = u.MaxFileCount
