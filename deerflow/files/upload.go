@@ -111,10 +111,15 @@ func Clean(name string) string {
 	if name == "" || strings.HasSuffix(name, "/") || base == "." || base == ".." || base == "/" || len(base) > maxName || strings.ContainsFunc(base, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return ""
 	}
-	if strings.HasPrefix(base, staging) && strings.HasSuffix(base, partial) {
+	if IsStaging(base) {
 		return ""
 	}
 	return base
+}
+
+// IsStaging reports whether a name is that of a file which is still being written.
+func IsStaging(name string) bool {
+	return strings.HasPrefix(name, staging) && strings.HasSuffix(name, partial)
 }
 
 func (u *taking) stage(ctx context.Context, name string, content io.Reader) error {
@@ -300,7 +305,7 @@ func (t *Thread) List() ([]Upload, error) {
 	}
 	var list []Upload
 	for _, e := range entries {
-		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), staging) && strings.HasSuffix(e.Name(), partial) {
+		if !e.Type().IsRegular() || IsStaging(e.Name()) {
 			continue
 		}
 		info, err := e.Info()

@@ -30,7 +30,7 @@ type subagentType struct {
 const bashType = "bash"
 
 // notDelegated are tools that no subagent has: they belong to the conversation, or would start further subagents.
-var notDelegated = []string{"task", "write_todos", "setup_agent", "update_agent"}
+var notDelegated = append([]string{"task", "write_todos", "setup_agent", "update_agent", "list_uploaded_files"}, memoryTools...)
 
 // talking are tools that only a type has that says so.
 var talking = []string{"ask_clarification", "present_files"}

@@ -213,7 +213,10 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if s.Title.Enabled {
 		chain = append(chain, g.title(s.Title, models))
 	}
-	chain = append(chain, g.remember(s.Memory), images())
+	if g.memorizing(s.Memory) == nil { // else the agent itself keeps what it wants to know
+		chain = append(chain, g.remember(s.Memory))
+	}
+	chain = append(chain, images())
 	if s.ToolSearch.Enabled {
 		chain = append(chain, middleware.ToolSearch())
 	}

@@ -19,6 +19,8 @@ type Memory struct {
 	Read func(user, agent string) (*memory.Memory, error)
 	// Learn queues a conversation.
 	Learn func(user, agent, thread string, turns []memory.Turn) error
+	// Book is what the agent changes itself, when memory.mode is tool; nil: it cannot.
+	Book *memory.Book
 }
 
 // about returns what is known of the run's user, for the model; "": nothing.
@@ -67,7 +69,7 @@ func (g *Graph) rescue(set settings.Memory) func(context.Context, []message.Mess
 // learn queues messages for the memory. part is added to the name of the thread, in whose place later messages come.
 func (g *Graph) learn(ctx context.Context, set settings.Memory, part string, list []message.Message) {
 	info, ok := pregel.Info(ctx)
-	if g.o.Memory.Learn == nil || !set.Enabled || !ok {
+	if g.o.Memory.Learn == nil || !set.Enabled || set.Mode == toolMode || !ok {
 		return
 	}
 	if err := g.o.Memory.Learn(userOf(ctx), g.remembers(ctx), string(info.Thread)+part, turns(list)); err != nil {

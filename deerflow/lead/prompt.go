@@ -44,6 +44,11 @@ const evolutionPart = `<skill_evolution>
 When you found out how to do something that will be needed again, or a skill misled you, offer to keep what you learned with skill_manage. Read a skill before you change it; prefer patch to edit.
 </skill_evolution>`
 
+const memoryPart = `<memory_tools>
+What you know of the user is kept with memory_search, memory_add, memory_update and memory_delete. Search before you decide what the user may have decided before; what is not shown to you may still be known.
+Add what stays true beyond this conversation, above all when the user says so or corrects you. Update or delete what is wrong. Keep no secrets, and nothing that is only about this task.
+</memory_tools>`
+
 const clarificationPart = `<clarification>
 Ask with ask_clarification before you begin, not in the middle of the work, when
 - something that you need is missing (missing_info),
@@ -55,7 +60,7 @@ Ask one question at a time, and wait for the answer. Do not ask for what you can
 </clarification>`
 
 const foldersPart = `<folders>
-- /mnt/user-data/uploads: files of the user
+- /mnt/user-data/uploads: files of the user. Those of earlier messages you find with list_uploaded_files.
 - /mnt/user-data/workspace: your own work
 - /mnt/user-data/outputs: results. Show them to the user with present_files.
 Name files by absolute paths. Results that the user should have belong into outputs, and are presented.
@@ -86,6 +91,9 @@ func (g *Graph) prompt(ctx context.Context, s *settings.Settings, c Character, s
 	}
 	if len(skills) > 0 {
 		parts = append(parts, skillsPart(s.Skills, skills))
+	}
+	if g.o.Tools.Sandbox != nil && g.memorizing(s.Memory) != nil {
+		parts = append(parts, memoryPart)
 	}
 	if g.o.Tools.Sandbox != nil && g.o.Library != nil && s.SkillEvolution.Enabled {
 		parts = append(parts, evolutionPart)

@@ -109,6 +109,9 @@ func (s *subagents) tool() agent.Tool {
 	}
 	return agent.MustTool("task", b.String(), func(ctx context.Context, a args) (any, error) {
 		kind := s.agents[a.Type]
+		if kind == nil && a.Type == bashType {
+			return "Error: The subagent bash is switched off, because commands would run on the server itself. Do the task without commands. They need a container sandbox, or sandbox.allow_host_bash.", nil
+		}
 		if kind == nil {
 			return fmt.Sprintf("Error: Unknown subagent type '%s'. Available: %s", a.Type, strings.Join(names, ", ")), nil
 		}

@@ -171,7 +171,8 @@ func (t *toolbox) all(g *Graph) []agent.Tool {
 	for _, one := range []agent.Tool{tool.PresentFiles(o), tool.AskClarification(), tool.ViewImage(o)} {
 		add(one)
 	}
-	for _, one := range g.managing(t.set) {
+	add(listUploads(t.Dir))
+	for _, one := range append(g.managing(t.set), g.memorizing(t.set.Memory)...) {
 		add(one)
 	}
 	return list
@@ -193,7 +194,9 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 	}
 	_, community, found := strings.Cut(module, "community.")
 	community, _, _ = strings.Cut(community, ".")
-	provider := map[string]string{"tavily": "tavily", "jina_ai": "jina", "firecrawl": "firecrawl", "serper": "serper"}[community]
+	provider := map[string]string{
+		"tavily": "tavily", "jina_ai": "jina", "firecrawl": "firecrawl", "serper": "serper", "exa": "exa", "brave": "brave", "searxng": "searxng", "ddg_search": "duckduckgo",
+	}[community]
 	if found && community == "image_search" {
 		return agent.Tool{}, errors.New("DuckDuckGo has no interface for images; use deerflow.community.serper.tools:image_search_tool, with a key of serper.dev")
 	}
@@ -204,13 +207,14 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 		Provider: provider, Key: c.APIKey, URL: c.BaseURL, Results: c.MaxResults, Timeout: time.Duration(c.Timeout * float64(time.Second)),
 		Rules: address.Rules{RefusePrivate: true},
 	}
-	if w.Key == "" && t.Lookup != nil {
-		w.Key, _ = t.Lookup(strings.ToUpper(provider) + "_API_KEY")
+	variable = keyNames[provider]
+	if w.Key == "" && variable != "" && t.Lookup != nil {
+		w.Key, _ = t.Lookup(variable)
 	}
 	switch {
-	case name == "web_search" && provider != "jina":
-		if w.Key == "" && w.URL == "" {
-			return agent.Tool{}, fmt.Errorf("it has no key; set %s_API_KEY", strings.ToUpper(provider))
+	case name == "web_search" && tool.Searches(provider):
+		if w.Key == "" && w.URL == "" && !tool.Keyless(provider) {
+			return agent.Tool{}, fmt.Errorf("it has no key; set %s", variable)
 		}
 		return tool.WebSearch(w), nil
 	case name == "image_search" && provider == "serper":
@@ -218,13 +222,18 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 			return agent.Tool{}, errors.New("it has no key; set SERPER_API_KEY")
 		}
 		return tool.ImageSearch(w), nil
-	case name == "web_fetch" && provider != "serper":
+	case name == "web_fetch" && slices.Contains([]string{"tavily", "jina", "firecrawl", "exa"}, provider):
 		if w.Key == "" && w.URL == "" {
 			w.Provider = "" // pages are read from here
 		}
 		return tool.WebFetch(w), nil
 	}
 	return agent.Tool{}, errors.New("it is not known here")
+}
+
+// keyNames are the variables with the keys of services.
+var keyNames = map[string]string{
+	"tavily": "TAVILY_API_KEY", "jina": "JINA_API_KEY", "firecrawl": "FIRECRAWL_API_KEY", "serper": "SERPER_API_KEY", "exa": "EXA_API_KEY", "brave": "BRAVE_SEARCH_API_KEY",
 }
 
 // offered reports whether a tool is there in a run. Those of other middleware are.

@@ -206,14 +206,14 @@ func TestWhatIsOffered(t *testing.T) {
 	w := setup(t, config)
 	for _, tt := range []struct{ call, context, want string }{
 		{`bash {"command":"echo hi"}`, `{}`, "hi\n"},
-		{`bash {"command":"echo hi"}`, `{"agent_name":"Cook"}`, "Error: bash is not a valid tool, try one of [ls, read_file, present_files, ask_clarification]."},
+		{`bash {"command":"echo hi"}`, `{"agent_name":"Cook"}`, "Error: bash is not a valid tool, try one of [ls, read_file, present_files, ask_clarification, list_uploaded_files]."},
 		{`ls {"path":"/mnt/user-data/workspace"}`, `{"agent_name":"cook"}`, "(empty)"},
 		{`bash {"command":"echo hi"}`, `{"agent_name":"unknown"}`, "hi\n"},
-		{`write_todos {"todos":[]}`, `{}`, "Error: write_todos is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification]."},
+		{`write_todos {"todos":[]}`, `{}`, "Error: write_todos is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification, list_uploaded_files]."},
 		{`write_todos {"todos":[]}`, `{"is_plan_mode":true}`, "Updated todo list to []"},
 		{`view_image {"image_path":"/mnt/user-data/uploads/none.png"}`, `{"model_name":"seeing"}`, "Error: Image file not found: /mnt/user-data/uploads/none.png"},
-		{`view_image {"image_path":"/mnt/user-data/uploads/none.png"}`, `{}`, "Error: view_image is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification]."},
-		{`odd {}`, `{}`, "Error: odd is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification]."},
+		{`view_image {"image_path":"/mnt/user-data/uploads/none.png"}`, `{}`, "Error: view_image is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification, list_uploaded_files]."},
+		{`odd {}`, `{}`, "Error: odd is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification, list_uploaded_files]."},
 	} {
 		_, got := w.say(t, tt.call, tt.context, nil)
 		require.Equal(t, tt.want, got, "%s %s", tt.call, tt.context)
@@ -222,7 +222,7 @@ func TestWhatIsOffered(t *testing.T) {
 	require.JSONEq(t, `[{"content":"a","status":"pending"}]`, v.Get("todos").Raw)
 	// Commands run on the server only if its owner said so.
 	_, got := setup(t, "models: [{name: plain, use: x, model: x}]\ntools: [{name: bash, group: b, use: \"deerflow.sandbox.tools:bash_tool\"}]").say(t, `bash {"command":"echo hi"}`, `{}`, nil)
-	require.Equal(t, "Error: bash is not a valid tool, try one of [present_files, ask_clarification].", got)
+	require.Equal(t, "Error: bash is not a valid tool, try one of [present_files, ask_clarification, list_uploaded_files].", got)
 }
 
 // anyTool is a scripted model that calls tools whether they are offered or not.
@@ -256,7 +256,7 @@ func (m anyTool) StreamChunks(ctx context.Context, messages []llms.MessageConten
 }
 
 var everything = func() (list []llms.Tool) {
-	for _, name := range []string{"bash", "ls", "read_file", "write_file", "str_replace", "write_todos", "view_image", "odd", "present_files", "ask_clarification", "task", "setup_agent", "update_agent", "skill_manage"} {
+	for _, name := range []string{"bash", "ls", "read_file", "write_file", "str_replace", "write_todos", "view_image", "odd", "present_files", "ask_clarification", "task", "setup_agent", "update_agent", "skill_manage", "list_uploaded_files", "memory_search", "memory_add", "memory_update", "memory_delete", "web_search"} {
 		list = append(list, llms.Tool{Type: "function", Function: &llms.FunctionDefinition{Name: name}})
 	}
 	return list

@@ -22,6 +22,9 @@ import (
 	"understudy/internal/regular"
 )
 
+// uploadedKey is the key of the state with the files that came with the run's message.
+const uploadedKey = "uploaded_files"
+
 // What an agent is shown of an uploaded document before it reads it.
 const (
 	maxHeadings  = 50
@@ -35,24 +38,20 @@ func uploads(dir func(user, thread string) string) agent.Middleware {
 	return agent.Middleware{
 		Name: "UploadsMiddleware",
 		BeforeAgent: agent.Hook{Run: func(ctx context.Context, state pregel.Values) (any, error) {
-			list := agent.Messages(state)
-			if len(list) == 0 || list[len(list)-1].Type != message.TypeHuman {
-				return nil, nil
+			shown := []map[string]any{} // also takes the place of those of the run before
+			if list := agent.Messages(state); len(list) > 0 {
+				root, err := openUploads(ctx, dir)
+				if err != nil {
+					return nil, err
+				}
+				if root != nil {
+					defer root.Close()
+					for _, f := range sent(root, list[len(list)-1]) {
+						shown = append(shown, f.entry())
+					}
+				}
 			}
-			root, err := openUploads(ctx, dir)
-			if root == nil || err != nil {
-				return nil, err
-			}
-			defer root.Close()
-			files := sent(root, list[len(list)-1])
-			if len(files) == 0 {
-				return nil, nil
-			}
-			shown := make([]map[string]any, len(files))
-			for i, f := range files {
-				shown[i] = map[string]any{"filename": f.name, "size": f.size, "path": f.path(), "extension": filepath.Ext(f.name)}
-			}
-			return map[string]any{"uploaded_files": shown}, nil
+			return map[string]any{uploadedKey: shown}, nil
 		}},
 		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
 			if !slices.ContainsFunc(r.Messages, hasFiles) {
@@ -102,6 +101,11 @@ type upload struct {
 
 func (u upload) path() string { return "/mnt/user-data/uploads/" + u.name }
 
+// entry is the file in the state, and in lists of files.
+func (u upload) entry() map[string]any {
+	return map[string]any{"filename": u.name, "size": u.size, "path": u.path(), "extension": filepath.Ext(u.name)}
+}
+
 // sent returns the files of a message that exist. Names with a folder, and links, are left out.
 func sent(root *os.Root, m message.Message) (files []upload) {
 	if m.Type != message.TypeHuman {
@@ -137,42 +141,71 @@ func sizeText(bytes int64) string {
 	return fmt.Sprintf("%.1f MB", float64(bytes)/1024/1024)
 }
 
-// outline returns the headings of a document that was converted to Markdown, with their lines; of one without headings, its first lines.
-func outline(root *os.Root, f upload) string {
+// heading is one of a document, with its line.
+type heading struct {
+	Title string `json:"title"`
+	Line  int    `json:"line"`
+}
+
+// outlined is what is shown of a document that was converted to Markdown: its headings; of one without headings, its first lines.
+type outlined struct {
+	file     string // of the Markdown; "": there is none
+	headings []heading
+	first    []string
+}
+
+// outlineOf reads the beginning of a document.
+func outlineOf(root *os.Root, f upload) (o outlined) {
 	name := strings.TrimSuffix(f.name, filepath.Ext(f.name)) + ".md"
 	if name == f.name {
 		name = f.name
 	} else if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() {
-		return ""
+		return o
 	}
 	file, _, err := regular.Open(root, name)
 	if err != nil {
-		return ""
+		return o
 	}
 	defer file.Close()
-	var headings, first []string
+	o.file = name
 	lines := bufio.NewScanner(io.LimitReader(file, maxOutline))
 	lines.Buffer(nil, maxOutline)
-	for n := 1; lines.Scan() && len(headings) < maxHeadings; n++ {
+	for n := 1; lines.Scan() && len(o.headings) < maxHeadings; n++ {
 		line := strings.ToValidUTF8(lines.Text(), "")
 		if len(line) > maxLine {
 			line = strings.ToValidUTF8(line[:maxLine], "") + "…"
 		}
 		switch {
 		case strings.HasPrefix(line, "#"):
-			headings = append(headings, fmt.Sprintf("    L%d: %s\n", n, strings.TrimSpace(strings.TrimLeft(line, "#"))))
-		case len(first) < previewLines && strings.TrimSpace(line) != "":
-			first = append(first, "    > "+line+"\n")
+			o.headings = append(o.headings, heading{strings.TrimSpace(strings.TrimLeft(line, "#")), n})
+		case len(o.first) < previewLines && strings.TrimSpace(line) != "":
+			o.first = append(o.first, line)
 		}
 	}
-	where := "  Markdown: /mnt/user-data/uploads/" + name + "\n"
-	switch {
-	case len(headings) > 0:
-		return where + "  Headings with their lines:\n" + strings.Join(headings, "")
-	case len(first) > 0:
-		return where + "  It begins with:\n" + strings.Join(first, "")
+	return o
+}
+
+// outline returns what is shown of a document, as text.
+func outline(root *os.Root, f upload) string {
+	o := outlineOf(root, f)
+	if o.file == "" {
+		return ""
 	}
-	return where
+	var b strings.Builder
+	b.WriteString("  Markdown: /mnt/user-data/uploads/" + o.file + "\n")
+	switch {
+	case len(o.headings) > 0:
+		b.WriteString("  Headings with their lines:\n")
+		for _, h := range o.headings {
+			fmt.Fprintf(&b, "    L%d: %s\n", h.Line, h.Title)
+		}
+	case len(o.first) > 0:
+		b.WriteString("  It begins with:\n")
+		for _, line := range o.first {
+			b.WriteString("    > " + line + "\n")
+		}
+	}
+	return b.String()
 }
 
 // inFront puts a text in front of the content of a message.

@@ -47,6 +47,10 @@ func TestUploadsAreShown(t *testing.T) {
 	update, err := m.BeforeAgent.Run(t.Context(), pregel.Values{"messages": []message.Message{sent}})
 	require.NoError(t, err)
 	require.Len(t, update.(map[string]any)["uploaded_files"], 3)
+	// The next message has none: those of this one are earlier files then.
+	update, err = m.BeforeAgent.Run(t.Context(), pregel.Values{"messages": []message.Message{sent, message.Human("thanks")}})
+	require.NoError(t, err)
+	require.Equal(t, []map[string]any{}, update.(map[string]any)["uploaded_files"])
 
 	list := []message.Message{message.Human("before"), sent, message.AI("ok"), withFiles("ghosts", "ghost.txt")}
 	var seen []message.Message

@@ -28,7 +28,8 @@ import (
 
 // Web is how tools reach the web.
 type Web struct {
-	Provider string // tavily, jina, firecrawl, serper; "": pages are fetched from here, and there is no search
+	// Provider is tavily, jina, firecrawl, serper, exa, brave, searxng or duckduckgo; "": pages are fetched from here, and there is no search.
+	Provider string
 	Key      string
 	URL      string // of the provider; "": its public one
 	Results  int    // of a search; 0: 5
@@ -48,7 +49,14 @@ const (
 	maxURLBytes = 4096
 )
 
-var providers = map[string]string{"tavily": "https://api.tavily.com", "jina": "https://r.jina.ai", "firecrawl": "https://api.firecrawl.dev", "serper": "https://google.serper.dev"}
+// providers are the public addresses of services. SearXNG has none: people run their own.
+var providers = map[string]string{
+	"tavily": "https://api.tavily.com", "jina": "https://r.jina.ai", "firecrawl": "https://api.firecrawl.dev", "serper": "https://google.serper.dev", "exa": "https://api.exa.ai",
+	"brave": "https://api.search.brave.com", "searxng": "http://localhost:8088", "duckduckgo": "https://html.duckduckgo.com",
+}
+
+// keyHeaders are where services expect their key; the others: Authorization, as a bearer token.
+var keyHeaders = map[string]string{"serper": "X-API-KEY", "exa": "x-api-key", "brave": "X-Subscription-Token"}
 
 func (w Web) client() *http.Client {
 	rules := w.Rules
@@ -71,39 +79,64 @@ func (w Web) client() *http.Client {
 	}
 }
 
+// base returns the address of the provider.
+func (w Web) base() string { return strings.TrimSuffix(cmp.Or(w.URL, providers[w.Provider]), "/") }
+
 // post sends JSON to the provider and decodes its answer.
 func (w Web) post(ctx context.Context, path string, body, into any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(cmp.Or(w.URL, providers[w.Provider]), "/")+path, bytes.NewReader(raw))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base()+path, bytes.NewReader(raw))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
+	return w.decode(r, into)
+}
+
+// get asks the provider and decodes its answer.
+func (w Web) get(ctx context.Context, path string, query url.Values, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base()+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	return w.decode(r, into)
+}
+
+func (w Web) decode(r *http.Request, into any) error {
 	r.Header.Set("Accept", "application/json")
-	if w.Key != "" && w.Provider == "serper" {
-		r.Header.Set("X-API-KEY", w.Key)
+	if name := keyHeaders[w.Provider]; w.Key != "" && name != "" {
+		r.Header.Set(name, w.Key)
 	} else if w.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+w.Key)
 	}
-	resp, err := w.client().Do(r)
+	content, err := w.send(r)
 	if err != nil {
 		return err
-	}
-	defer resp.Body.Close()
-	content, err := io.ReadAll(io.LimitReader(resp.Body, maxPage))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %d: %s", w.Provider, resp.StatusCode, sandbox.Head(string(content), 200))
 	}
 	if err := json.Unmarshal(content, into); err != nil {
 		return fmt.Errorf("answer of %s: %w", w.Provider, err)
 	}
 	return nil
+}
+
+// send returns the body of the provider's answer.
+func (w Web) send(r *http.Request) ([]byte, error) {
+	resp, err := w.client().Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxPage))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %d: %s", w.Provider, resp.StatusCode, sandbox.Head(string(content), 200))
+	}
+	return content, nil
 }
 
 // failed returns the result for an error of the web.
@@ -113,71 +146,6 @@ func failed(ctx context.Context, what string, err error) (any, error) {
 	}
 	pregel.LogOf(ctx).Info("web tool failed", "error", err)
 	return "Error: " + what + ": " + sandbox.Head(sandbox.Clean(err.Error()), 500), nil
-}
-
-// hit is a result of a search.
-type hit struct {
-	Title   string `json:"title"`
-	URL     string `json:"url"`
-	Snippet string `json:"snippet"`
-}
-
-// WebSearch returns the tool web_search, of Tavily, Firecrawl or Serper.
-func WebSearch(w Web) agent.Tool {
-	type args struct {
-		Query string `json:"query"`
-	}
-	return agent.Tool{
-		Name: "web_search", Description: "Searches the web.", Schema: schema(arg{"query", text, "Words to search for.", false}),
-		Run: noSandbox(func(ctx context.Context, a args) (any, error) {
-			list, err := w.search(ctx, a.Query)
-			if err != nil {
-				return failed(ctx, "Search failed", err)
-			}
-			raw, err := json.MarshalIndent(list, "", "  ")
-			return sandbox.Clean(string(raw)), err
-		}),
-	}
-}
-
-func (w Web) search(ctx context.Context, query string) ([]hit, error) {
-	list := []hit{}
-	limit := orInt(w.Results, webResults)
-	switch w.Provider {
-	case "tavily":
-		var got struct {
-			Results []struct{ Title, URL, Content string } `json:"results"`
-		}
-		if err := w.post(ctx, "/search", map[string]any{"query": query, "max_results": limit}, &got); err != nil {
-			return nil, err
-		}
-		for _, r := range got.Results {
-			list = append(list, hit{r.Title, r.URL, r.Content})
-		}
-	case "firecrawl":
-		var got struct {
-			Data []struct{ Title, URL, Description string } `json:"data"`
-		}
-		if err := w.post(ctx, "/v1/search", map[string]any{"query": query, "limit": limit}, &got); err != nil {
-			return nil, err
-		}
-		for _, r := range got.Data {
-			list = append(list, hit{r.Title, r.URL, r.Description})
-		}
-	case "serper":
-		var got struct {
-			Organic []struct{ Title, Link, Snippet string } `json:"organic"`
-		}
-		if err := w.post(ctx, "/search", map[string]any{"q": query, "num": limit}, &got); err != nil {
-			return nil, err
-		}
-		for _, r := range got.Organic {
-			list = append(list, hit{r.Title, r.Link, r.Snippet})
-		}
-	default:
-		return nil, errors.New("no service for searches is configured")
-	}
-	return list[:min(len(list), limit)], nil
 }
 
 // WebFetch returns the tool web_fetch, which reads a page as Markdown.
@@ -245,6 +213,18 @@ func (w Web) fetch(ctx context.Context, u *url.URL) (title, body string, err err
 		}
 		err := w.post(ctx, "/", map[string]any{"url": u.String()}, &got)
 		return got.Data.Title, got.Data.Content, err
+	case "exa":
+		var got struct {
+			Results []struct{ Title, Text string } `json:"results"`
+		}
+		body := map[string]any{"urls": []string{u.String()}, "text": map[string]any{"maxCharacters": orInt(w.Limit, webLimit)}}
+		if err := w.post(ctx, "/contents", body, &got); err != nil {
+			return "", "", err
+		}
+		if len(got.Results) == 0 {
+			return "", "", errors.New("no results")
+		}
+		return got.Results[0].Title, got.Results[0].Text, nil
 	case "firecrawl":
 		var got struct {
 			Data struct {

@@ -135,6 +135,7 @@ func (s *Server) leadMemory(d *deerflow.DeerFlow) lead.Memory {
 		},
 	}
 	return lead.Memory{
+		Book: d.Memory,
 		Read: func(user, agent string) (*memory.Memory, error) { return d.Memory.Read(memory.Subject(user, agent)) },
 		Learn: func(user, agent, thread string, turns []memory.Turn) error {
 			return s.learner.Add(memory.Subject(user, agent), thread, turns)
