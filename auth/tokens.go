@@ -7,19 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
-	"github.com/MicahParks/jwkset"
-	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
-	"golang.org/x/time/rate"
 
 	"understudy/access"
 	"understudy/internal/cache"
@@ -48,8 +43,7 @@ type Tokens struct {
 	o      TokenOptions
 	parser *jwt.Parser
 
-	mu     sync.Mutex
-	keys   keyfunc.Keyfunc // nil: not fetched yet
+	issuer *issuer // nil: tokens are signed with the secret
 	cached *cache.Cache[[sha256.Size]byte, cachedToken]
 }
 
@@ -59,14 +53,9 @@ type cachedToken struct {
 }
 
 const (
-	leeway      = 30 * time.Second // between clocks
-	tokenFresh  = time.Minute      // how long a checked token is not checked again: as long it outlives a key that the issuer withdrew
-	maxToken    = 16 << 10         // bytes
-	keysEvery   = time.Hour
-	refetch     = 30 * time.Second // at most, for keys that are not known
-	refetchTime = 5 * time.Second  // of the request for an unknown key, and its turn
-	retryKeys   = 5 * time.Second
-	maxDocument = 1 << 20 // bytes of an OpenID configuration, or of keys
+	leeway     = 30 * time.Second // between clocks
+	tokenFresh = time.Minute      // how long a checked token is not checked again: as long it outlives a key that the issuer withdrew
+	maxToken   = 16 << 10         // bytes
 )
 
 var (
@@ -111,101 +100,24 @@ func NewTokens(o TokenOptions) (*Tokens, error) {
 	if len(o.Audience) > 0 {
 		rules = append(rules, jwt.WithAudience(o.Audience...))
 	}
-	return &Tokens{o: o, parser: jwt.NewParser(rules...), cached: cache.New[[sha256.Size]byte, cachedToken](maxCached)}, nil
+	t := &Tokens{o: o, parser: jwt.NewParser(rules...), cached: cache.New[[sha256.Size]byte, cachedToken](maxCached)}
+	if o.Secret == nil {
+		var err error
+		if t.issuer, err = newIssuer(&t.o); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
 }
 
 // Run fetches the keys of the issuer, and again each hour, until the context ends. Keys that were fetched are used while the issuer cannot be reached.
 func (t *Tokens) Run(ctx context.Context) error {
-	if t.o.Secret != nil {
+	if t.issuer == nil {
 		<-ctx.Done()
 		return nil
 	}
-	for failed := false; ; failed = true {
-		keys, err := t.fetch(ctx)
-		if err == nil {
-			t.mu.Lock()
-			t.keys = keys
-			t.mu.Unlock()
-			if failed {
-				t.o.Log.InfoContext(ctx, "keys of the issuer of tokens fetched", "issuer", t.o.Issuer)
-			}
-			<-ctx.Done() // the keys renew themselves until then
-			return nil
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !failed {
-			t.o.Log.ErrorContext(ctx, "keys of the issuer of tokens cannot be fetched; requests with tokens are answered with 503 until they are; check auth.jwt in langgraph.json, and the network",
-				"issuer", t.o.Issuer, "error", err, "again_every", retryKeys.String())
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(retryKeys):
-		}
-	}
+	return t.issuer.run(ctx)
 }
-
-// fetch finds the keys of the issuer and reads them once.
-func (t *Tokens) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
-	address := t.o.KeysURL
-	if address == "" {
-		var err error
-		if address, err = t.discover(ctx); err != nil {
-			return nil, err
-		}
-	}
-	storage, err := jwkset.NewStorageFromHTTP(address, jwkset.HTTPClientStorageOptions{
-		Client: t.o.Client, Ctx: ctx, HTTPTimeout: 10 * time.Second, RefreshInterval: keysEvery,
-		RefreshErrorHandler: func(ctx context.Context, err error) {
-			t.o.Log.WarnContext(ctx, "keys of the issuer of tokens not renewed; those from before are used", "address", address, "error", err)
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("fetch %s: %w", address, err)
-	}
-	client, err := jwkset.NewHTTPClient(jwkset.HTTPClientOptions{
-		HTTPURLs: map[string]jwkset.Storage{address: storage}, RefreshUnknownKID: rate.NewLimiter(rate.Every(refetch), 1), RateLimitWaitMax: refetchTime,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("fetch %s: %w", address, err)
-	}
-	return keyfunc.New(keyfunc.Options{Ctx: ctx, Storage: client, UseWhitelist: []jwkset.USE{jwkset.UseSig, ""}})
-}
-
-// discover asks the OpenID configuration of the issuer where its keys are.
-func (t *Tokens) discover(ctx context.Context) (string, error) {
-	address := strings.TrimSuffix(t.o.Issuer, "/") + "/.well-known/openid-configuration"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := t.o.Client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answers with %s", address, resp.Status)
-	}
-	var doc struct {
-		Issuer string `json:"issuer"`
-		Keys   string `json:"jwks_uri"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&doc); err != nil {
-		return "", fmt.Errorf("%s: %w", address, err)
-	}
-	switch {
-	case doc.Issuer != t.o.Issuer:
-		return "", fmt.Errorf("%s is of issuer %q; write that one in auth.jwt.issuer", address, doc.Issuer)
-	case doc.Keys == "":
-		return "", fmt.Errorf("%s has no jwks_uri; write it in auth.jwt.jwks_url", address)
-	}
-	return doc.Keys, nil
-}
-
-var errKeys = &access.Refusal{Status: http.StatusServiceUnavailable, Detail: json.RawMessage(`"The keys of the issuer of tokens are not there yet"`), Header: http.Header{"Retry-After": {"5"}}}
 
 // known implements checker.
 func (t *Tokens) known(text string) bool {
@@ -217,7 +129,7 @@ func (t *Tokens) known(text string) bool {
 }
 
 // Authenticate returns who acts with a token. The error is an *access.Refusal.
-func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, error) {
+func (t *Tokens) Authenticate(ctx context.Context, text string) (*access.Actor, error) {
 	if len(text) > maxToken {
 		return nil, refused("The token is too long")
 	}
@@ -225,24 +137,12 @@ func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, er
 	if have, ok := t.cached.Get(sum); ok && now.Before(have.until) {
 		return have.actor, nil
 	}
-	t.mu.Lock()
-	keys := t.keys
-	t.mu.Unlock()
-	key := func(*jwt.Token) (any, error) { return t.o.Secret, nil }
-	if t.o.Secret == nil {
-		if keys == nil {
-			return nil, errKeys
-		}
-		key = keys.Keyfunc
-	}
 	claims := jwt.MapClaims{}
-	known := func(token *jwt.Token) (any, error) {
-		if _, has := token.Header["crit"]; has { // RFC 7515: a token with extensions that must be understood is refused by who does not
-			return nil, errCritical
+	if err := t.parse(ctx, text, claims); err != nil {
+		var refusal *access.Refusal
+		if errors.As(err, &refusal) {
+			return nil, refusal
 		}
-		return key(token)
-	}
-	if _, err := t.parser.ParseWithClaims(text, claims, known); err != nil {
 		text := reason(err)
 		return nil, about(refused(text), text)
 	}
@@ -256,6 +156,24 @@ func (t *Tokens) Authenticate(_ context.Context, text string) (*access.Actor, er
 	}
 	t.cached.Put(sum, cachedToken{who, until}, 1)
 	return who, nil
+}
+
+func (t *Tokens) parse(ctx context.Context, text string, claims jwt.MapClaims) error {
+	if t.issuer != nil {
+		return t.issuer.parse(ctx, t.parser, text, claims)
+	}
+	_, err := t.parser.ParseWithClaims(text, claims, understood(func(*jwt.Token) (any, error) { return t.o.Secret, nil }))
+	return err
+}
+
+// understood returns the keys of tokens without critical extensions: RFC 7515 says that who does not understand them refuses the token.
+func understood(key jwt.Keyfunc) jwt.Keyfunc {
+	return func(token *jwt.Token) (any, error) {
+		if _, has := token.Header["crit"]; has {
+			return nil, errCritical
+		}
+		return key(token)
+	}
 }
 
 var errCritical = errors.New("the token has critical extensions")

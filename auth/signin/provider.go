@@ -135,9 +135,16 @@ func (p *Provider) ask(ctx context.Context) (*known, error) {
 	var doc struct {
 		Methods    []string `json:"token_endpoint_auth_methods_supported"`
 		Challenges []string `json:"code_challenge_methods_supported"`
+		Keys       string   `json:"jwks_uri"`
 	}
 	if err := found.Claims(&doc); err != nil {
 		return nil, errDown(fmt.Errorf("OpenID configuration of %s: %w", p.o.Issuer, err))
+	}
+	endpoint := found.Endpoint()
+	for _, a := range [][2]string{{p.o.AuthURL, endpoint.AuthURL}, {p.o.TokenURL, endpoint.TokenURL}, {p.o.UserInfoURL, found.UserInfoEndpoint()}, {p.o.KeysURL, doc.Keys}} {
+		if err := auth.Downgrade(p.o.Issuer, a[1]); err != nil && a[0] == "" {
+			return nil, errDown(fmt.Errorf("OpenID configuration of %s: %w", p.o.Issuer, err))
+		}
 	}
 	if found, err = p.overridden(ctx, found); err != nil {
 		return nil, errDown(err)

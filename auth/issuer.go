@@ -1,0 +1,360 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/MicahParks/jwkset"
+	"github.com/MicahParks/keyfunc/v3"
+	"github.com/golang-jwt/jwt/v5"
+
+	"understudy/access"
+	"understudy/internal/loop"
+)
+
+const (
+	keysEvery   = time.Hour
+	staleEvery  = time.Minute      // keysEvery while the issuer does not answer
+	refetch     = 30 * time.Second // at least, between two fetches because tokens need keys that are not known
+	retryKeys   = 5 * time.Second  // at least, after a fetch that failed; until there are keys, as often
+	fetchTime   = 10 * time.Second // of all requests of one fetch
+	lookTime    = 5 * time.Second  // how long a token waits for a fetch
+	maxLooking  = 1000             // tokens that wait for one; others are refused with 503
+	maxDocument = 1 << 20          // bytes of an OpenID configuration, or of keys
+)
+
+// issuer has the keys of an issuer of tokens. One goroutine, run, fetches them; tokens whose key is not known wait for it, so that many of them are one
+// question. What it does not answer, or answers with something that has no keys, changes nothing.
+type issuer struct {
+	o   *TokenOptions
+	set *jwkset.MemoryJWKSet
+	of  keyfunc.Keyfunc // by keys of the set
+	due chan struct{}   // wakes run
+
+	mu      sync.Mutex
+	version int           // of the set; 0: there are no keys yet
+	err     error         // of the last fetch
+	asked   time.Time     // when a token last needed a fetch
+	tried   time.Time     // when the last fetch ended
+	flight  chan struct{} // closed when the fetch that runs, or is due, ends; nil: there is none
+	looking int           // tokens that wait for it
+	stopped bool
+
+	// Used by run.
+	address string // of the keys; "": not discovered yet
+	ignored string // why keys were left out, as the log has it
+}
+
+func newIssuer(o *TokenOptions) (*issuer, error) {
+	i := &issuer{o: o, set: jwkset.NewMemoryStorage(), due: make(chan struct{}, 1), address: o.KeysURL}
+	var err error
+	i.of, err = keyfunc.New(keyfunc.Options{Storage: i.set})
+	return i, err
+}
+
+// run fetches keys, and again each hour and when tokens need others, until the context ends.
+func (i *issuer) run(ctx context.Context) error {
+	defer i.stop()
+	for failed := false; ; {
+		i.begin()
+		err := i.fetch(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		version := i.end(err)
+		wait := keysEvery
+		switch {
+		case err == nil:
+			if failed {
+				i.o.Log.InfoContext(ctx, "keys of the issuer of tokens fetched", "issuer", i.o.Issuer)
+			}
+		case version > 0:
+			wait = staleEvery
+			if !failed {
+				i.o.Log.WarnContext(ctx, "keys of the issuer of tokens not renewed; those from before are used", "issuer", i.o.Issuer, "error", err, "again_every", wait.String())
+			}
+		default:
+			wait = retryKeys
+			if !failed {
+				i.o.Log.ErrorContext(ctx, "keys of the issuer of tokens cannot be fetched; requests with tokens are answered with 503 until they are; check auth.jwt in langgraph.json, and the network",
+					"issuer", i.o.Issuer, "error", err, "again_every", wait.String())
+			}
+		}
+		failed = err != nil
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-i.due:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// begin notes that a fetch begins.
+func (i *issuer) begin() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.flight == nil {
+		i.flight = make(chan struct{})
+	}
+}
+
+// end notes how a fetch ended, lets those that wait for it continue, and returns the version of the keys.
+func (i *issuer) end(err error) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.err, i.tried = err, i.o.Now()
+	if err == nil {
+		i.version++
+	}
+	close(i.flight)
+	i.flight = nil
+	select { // it was for this one
+	case <-i.due:
+	default:
+	}
+	return i.version
+}
+
+func (i *issuer) stop() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.stopped = true
+	if i.flight != nil {
+		close(i.flight)
+		i.flight = nil
+	}
+}
+
+// look waits until the keys were fetched again, if that may bring what a token needs that was checked with a version of them. The error is an *access.Refusal
+// when the issuer could not be asked, nil when it was, or does not have to be.
+func (i *issuer) look(ctx context.Context, version int) error {
+	i.mu.Lock()
+	if i.version != version || i.stopped {
+		i.mu.Unlock()
+		return nil
+	}
+	if i.flight == nil {
+		now := i.o.Now()
+		if i.err == nil && now.Sub(i.asked) < refetch || i.err != nil && now.Sub(i.tried) < retryKeys {
+			defer i.mu.Unlock()
+			return i.unanswered()
+		}
+		i.asked, i.flight = now, make(chan struct{})
+		loop.Poke(i.due)
+	}
+	if i.looking >= maxLooking {
+		i.mu.Unlock()
+		return errAsking
+	}
+	i.looking++
+	flight := i.flight
+	i.mu.Unlock()
+	timer := time.NewTimer(lookTime)
+	defer timer.Stop()
+	late := false
+	select {
+	case <-flight:
+	case <-timer.C:
+		late = true
+	case <-ctx.Done():
+		late = true
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.looking--
+	if late {
+		return errAsking
+	}
+	return i.unanswered()
+}
+
+// unanswered is the error for a token whose key is not known after the last fetch. The caller holds mu.
+func (i *issuer) unanswered() error {
+	if i.err != nil {
+		return errAsking
+	}
+	return nil
+}
+
+// current returns the version of the keys; 0: there are none yet.
+func (i *issuer) current() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.version
+}
+
+// parse checks a token, with keys that are fetched anew if none of those that are known made it.
+func (i *issuer) parse(ctx context.Context, parser *jwt.Parser, text string, claims jwt.MapClaims) error {
+	version := i.current()
+	if version == 0 {
+		return errKeys
+	}
+	err := i.check(ctx, parser, text, claims)
+	unknown := errors.Is(err, jwkset.ErrKeyNotFound)
+	if !unknown && !errors.Is(err, jwt.ErrTokenSignatureInvalid) {
+		return err
+	}
+	down := i.look(ctx, version)
+	if i.current() != version {
+		clear(claims)
+		return i.check(ctx, parser, text, claims)
+	}
+	if unknown && down != nil { // it may be good; a wrong signature of a key that is known is wrong
+		return down
+	}
+	return err
+}
+
+func (i *issuer) check(ctx context.Context, parser *jwt.Parser, text string, claims jwt.MapClaims) error {
+	_, err := parser.ParseWithClaims(text, claims, understood(i.of.KeyfuncCtx(ctx)))
+	return err
+}
+
+// fetch finds where the keys are, and reads them.
+func (i *issuer) fetch(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	if i.o.KeysURL == "" {
+		address, err := i.discover(ctx)
+		if err != nil && i.address == "" {
+			return err
+		}
+		if err == nil {
+			i.address = address
+		}
+	}
+	var doc struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := i.read(ctx, i.address, &doc); err != nil {
+		return err
+	}
+	var set []jwkset.JWK
+	var ignored error
+	for _, raw := range doc.Keys {
+		key, err := signing(raw)
+		switch {
+		case err != nil: // RFC 7517, section 5: keys that are not understood are left out
+			ignored = err
+		case key != nil:
+			set = append(set, *key)
+		}
+	}
+	if len(set) == 0 {
+		return fmt.Errorf("%s has no key that tokens can be checked with%s", i.address, because(ignored))
+	}
+	if text := because(ignored); text != i.ignored {
+		i.ignored = text
+		if ignored != nil {
+			i.o.Log.WarnContext(ctx, "some keys of the issuer of tokens are ignored", "address", i.address, "error", ignored)
+		}
+	}
+	return i.set.KeyReplaceAll(ctx, set)
+}
+
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+// signing reads a key for signatures; nil for one that is for something else.
+func signing(raw json.RawMessage) (*jwkset.JWK, error) {
+	var m jwkset.JWKMarshal
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return nil, err
+	}
+	if m.USE != "" && m.USE != jwkset.UseSig {
+		return nil, nil //nolint:nilnil // it is for something else
+	}
+	key, err := jwkset.NewJWKFromMarshal(m, jwkset.JWKMarshalOptions{Private: true}, jwkset.JWKValidateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("key %q: %w", m.KID, err)
+	}
+	switch key.Key().(type) {
+	case *rsa.PublicKey, *rsa.PrivateKey, *ecdsa.PublicKey, *ecdsa.PrivateKey, ed25519.PublicKey, ed25519.PrivateKey:
+		return &key, nil
+	}
+	return nil, nil //nolint:nilnil // a secret that is published is none
+}
+
+// discover asks the OpenID configuration of the issuer where its keys are.
+func (i *issuer) discover(ctx context.Context) (string, error) {
+	address := strings.TrimSuffix(i.o.Issuer, "/") + "/.well-known/openid-configuration"
+	var doc struct {
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
+	}
+	if err := i.read(ctx, address, &doc); err != nil {
+		return "", err
+	}
+	switch {
+	case doc.Issuer != i.o.Issuer:
+		return "", fmt.Errorf("%s is of issuer %q; write that one in auth.jwt.issuer", address, doc.Issuer)
+	case doc.Keys == "":
+		return "", fmt.Errorf("%s has no jwks_uri; write it in auth.jwt.jwks_url", address)
+	}
+	if err := Downgrade(i.o.Issuer, doc.Keys); err != nil {
+		return "", fmt.Errorf("jwks_uri of %s: %w", address, err)
+	}
+	return doc.Keys, nil
+}
+
+// Downgrade is the error for an address without TLS of an issuer that has TLS: who is on the network between could answer in its place.
+func Downgrade(issuer string, addresses ...string) error {
+	if !strings.HasPrefix(strings.ToLower(issuer), "https://") {
+		return nil
+	}
+	for _, address := range addresses {
+		if address != "" && !strings.HasPrefix(strings.ToLower(address), "https://") {
+			return fmt.Errorf("%s does not begin with https://, as the issuer does", address)
+		}
+	}
+	return nil
+}
+
+func (i *issuer) read(ctx context.Context, address string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := i.o.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers with %s", address, resp.Status)
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxDocument)).Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", address, err)
+	}
+	return nil
+}
+
+var (
+	errKeys   = unavailable("The keys of the issuer of tokens are not there yet")
+	errAsking = unavailable("The issuer of tokens does not answer whether it has the key of this token")
+)
+
+// unavailable is a 503 with a text.
+func unavailable(text string) *access.Refusal {
+	r := *refused(text)
+	r.Status, r.Header = http.StatusServiceUnavailable, http.Header{"Retry-After": {"5"}}
+	return &r
+}
