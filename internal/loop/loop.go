@@ -18,8 +18,8 @@ type Loop struct {
 }
 
 // Run calls step at the start, whenever something arrives on poked, and at the time that step returned (zero: the next poke is early enough). An error of
-// step is logged, once a minute while it is the same, and step is called again after a second: the storage may come back, and what waits there is not lost meanwhile. Run returns nil when ctx
-// ends.
+// step is logged, once a minute while it is the same, and step is called again after a second: the storage may come back, and what waits there is not
+// lost meanwhile. The first step that succeeds after one is logged too. Run returns nil when ctx ends.
 func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.Context) (next time.Time, err error)) error {
 	var told failures
 	timer := time.NewTimer(0)
@@ -38,6 +38,8 @@ func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.
 			}
 			told.tell(ctx, l, err)
 			next = l.Now().Add(time.Second)
+		} else {
+			told.over(ctx, l)
 		}
 		timer.Stop()
 		if !next.IsZero() {
@@ -56,8 +58,12 @@ func (l Loop) Every(ctx context.Context, interval time.Duration, step func(conte
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := step(ctx); err != nil && ctx.Err() == nil {
+			switch err := step(ctx); {
+			case ctx.Err() != nil:
+			case err != nil:
 				told.tell(ctx, l, err)
+			default:
+				told.over(ctx, l)
 			}
 		}
 	}
@@ -65,8 +71,8 @@ func (l Loop) Every(ctx context.Context, interval time.Duration, step func(conte
 
 // failures are the last error of a loop that was logged.
 type failures struct {
-	text string
-	told time.Time
+	text        string
+	told, since time.Time // since: of the first failure after a success; zero after a success
 }
 
 // failedEvery is the interval between log lines for the same error.
@@ -74,10 +80,22 @@ const failedEvery = time.Minute
 
 func (f *failures) tell(ctx context.Context, l Loop, err error) {
 	now := time.Now()
+	if f.since.IsZero() {
+		f.since = now
+	}
 	if text := err.Error(); text != f.text || now.Sub(f.told) >= failedEvery {
 		f.text, f.told = text, now
 		l.Log.ErrorContext(ctx, "background task failed; retrying", "part", l.Name, "error", err)
 	}
+}
+
+// over logs that a step succeeded after others that failed.
+func (f *failures) over(ctx context.Context, l Loop) {
+	if f.since.IsZero() {
+		return
+	}
+	l.Log.InfoContext(ctx, "background task succeeds again", "part", l.Name, "after", time.Since(f.since).Round(time.Millisecond).String())
+	*f = failures{}
 }
 
 // Poke wakes a loop by its channel, which has a capacity of one: several pokes before the next step count as one.

@@ -72,6 +72,39 @@ func TestErrorsThatStay(t *testing.T) {
 	})
 }
 
+// The end of an outage is logged too, once, with its length.
+func TestErrorsThatEnd(t *testing.T) {
+	for name, start := range map[string]func(l loop.Loop, ctx context.Context, step func() error) error{
+		"Run": func(l loop.Loop, ctx context.Context, step func() error) error {
+			return l.Run(ctx, nil, func(context.Context) (time.Time, error) { return time.Now().Add(time.Second), step() })
+		},
+		"Every": func(l loop.Loop, ctx context.Context, step func() error) error {
+			return l.Every(ctx, time.Second, func(context.Context) error { return step() })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var log bytes.Buffer
+				l := loop.Loop{Name: "test", Log: slog.New(slog.NewTextHandler(&log, nil)), Now: time.Now}
+				steps := 0
+				require.NoError(t, start(l, ctx, func() error {
+					switch steps++; {
+					case steps > 20:
+						cancel()
+						return nil
+					case steps%10 == 3 || steps%10 == 4:
+						return errors.New("away")
+					}
+					return nil
+				}))
+				require.Equal(t, 2, strings.Count(log.String(), "error=away"), log.String())
+				require.Equal(t, 2, strings.Count(log.String(), "succeeds again\" part=test after=2s"), log.String())
+			})
+		})
+	}
+}
+
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

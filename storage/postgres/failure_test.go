@@ -31,6 +31,7 @@ import (
 	"understudy/internal/logtest"
 	"understudy/internal/metricstest"
 	"understudy/internal/postgrestest"
+	"understudy/run"
 	"understudy/thread"
 )
 
@@ -76,6 +77,55 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	list, err := s.Threads().Threads(t.Context(), thread.Query{})
 	require.NoError(t, err)
 	require.Len(t, list, 3)
+}
+
+// lines passes on what is logged, line by line.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// next returns the next line with one of the texts.
+func (l lines) next(t testing.TB, texts ...string) string {
+	t.Helper()
+	for {
+		select {
+		case line := <-l:
+			for _, text := range texts {
+				if strings.Contains(line, text) {
+					return line
+				}
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("the log has no %q", texts)
+		}
+	}
+}
+
+// An outage is one line that says what ends it, however often connecting fails, and its end is another. A connection that is lost and made again at
+// once is no outage.
+func TestOutageIsLogged(t *testing.T) {
+	t.Parallel()
+	pg := postgrestest.Start(t)
+	log := make(lines, 1000)
+	s := open(t, Options{URL: pg.Address("postgres"), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	ctx, cancel := context.WithCancel(t.Context())
+	heard, ended := make(chan run.Signal, 100), make(chan error, 1)
+	go func() { ended <- s.Listen(ctx, func(sig run.Signal) { heard <- sig }) }()
+	<-heard
+	execAll(t, connect(t, pg.Address("postgres")), killOthers)
+	log.next(t, "notifications of other servers not received")
+	require.Contains(t, log.next(t, "accept", "received again"), "received again")
+	<-heard
+	pg.Stop(t)
+	require.Contains(t, log.next(t, "level=ERROR"), "fix=\"start Postgres, or look at the network; this server continues by itself\"")
+	pg.Restart(t)
+	require.Contains(t, log.next(t, "level=ERROR", "accepts connections again"), "after=")
+	<-heard
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
 // TestNoRoom: a full disk is reported, the transaction has no effect, reads work, and writes work

@@ -102,19 +102,21 @@ func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err e
 // quiet is how long a listening connection may be silent before it is tested.
 const quiet = 30 * time.Second
 
-// Listen implements run.Shared, on its own connection. It reconnects until ctx ends.
+// Listen implements run.Shared, on its own connection. It reconnects until ctx ends, and logs when the database is lost and when it is back.
 func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 5*time.Second
+	out := outage{log: s.log}
 	for {
 		err := s.listen(ctx, func(sig run.Signal) {
+			out.over(ctx)
 			pause.Reset()
 			heard(sig)
 		})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		s.log.WarnContext(ctx, "notifications of other servers not received; retrying", "error", classify(err))
+		out.failed(ctx, err)
 		select {
 		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():

@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// outageAgain is the interval between log lines of one outage.
+const outageAgain = time.Minute
+
+// outage logs that the connection which listens has failed, with what ends that, and that it works again. Not safe for concurrent use.
+type outage struct {
+	log         *slog.Logger
+	since, told time.Time // since: zero if it works
+	connecting  bool      // a new connection has failed too, and the log has that
+	text        string    // the error in the log
+}
+
+// failed records that the connection was lost, or could not be made. A lost one is made again at once, so only the second failure says that the
+// database is away.
+func (o *outage) failed(ctx context.Context, err error) {
+	now := time.Now()
+	err = classify(err)
+	first := o.since.IsZero()
+	if first {
+		o.since = now
+	}
+	connecting := errors.As(err, new(*pgconn.ConnectError))
+	if text := err.Error(); first || connecting && !o.connecting || now.Sub(o.told) >= outageAgain || !connecting && text != o.text {
+		o.text, o.told = text, now
+	} else {
+		return
+	}
+	if !connecting {
+		o.log.WarnContext(ctx, "notifications of other servers not received; retrying", "error", err)
+		return
+	}
+	o.connecting = true
+	what := "the database does not accept connections: requests get 503, and runs wait to save"
+	if !lost(err) {
+		what = "the database refuses a connection; retrying"
+	}
+	o.log.ErrorContext(ctx, what, "error", err, "fix", remedy(err))
+}
+
+// over records that the connection works.
+func (o *outage) over(ctx context.Context) {
+	if o.since.IsZero() {
+		return
+	}
+	what := "notifications of other servers received again"
+	if o.connecting {
+		what = "the database accepts connections again"
+	}
+	o.log.InfoContext(ctx, what, "after", time.Since(o.since).Round(time.Millisecond).String())
+	*o = outage{log: o.log}
+}
+
+// remedy returns what ends an outage. Nothing has to be done here when the database is back.
+func remedy(err error) string {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return "start Postgres, or look at the network; this server continues by itself"
+	}
+	switch pg.Code {
+	case "57P03":
+		return "wait until Postgres has started; its log says what it does"
+	case "28P01", "28000":
+		return "let Postgres accept the user and password of --database-url again, or correct them there and restart this server"
+	case "3D000":
+		return "create the database again or restore its backup, or correct --database-url and restart this server"
+	case "53300":
+		return "raise max_connections of Postgres, or lower --database-connections of each server"
+	}
+	return "look at the log of Postgres; this server continues by itself"
+}
