@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/joho/godotenv"
 	"github.com/stretchr/testify/require"
@@ -59,5 +60,34 @@ func TestParseEnvFindsTheLine(t *testing.T) {
 		require.NotNil(t, m, text)
 		require.Equal(t, strings.Count(before, "\n")+1, m.Line, text)
 		require.NotContains(t, m.Text, "s3cret")
+	}
+}
+
+// Reading a file takes time that grows with it, and so does finding its bad line: a file of twice the size takes no four times as long.
+func TestParseEnvIsLinear(t *testing.T) {
+	took := func(lines int, last string) time.Duration {
+		var text strings.Builder
+		for n := range lines {
+			fmt.Fprintf(&text, "A%d=\"value\nof %d\"\nB%d=1\n", n, n, n)
+		}
+		text.WriteString(last)
+		for n := range lines {
+			fmt.Fprintf(&text, "C%d=1 # it's\n", n)
+		}
+		least := time.Hour
+		for range 5 {
+			began := time.Now()
+			_, m := parseEnv([]byte(text.String()))
+			least = min(least, time.Since(began))
+			require.Equal(t, last != "", m != nil)
+			if m != nil {
+				require.Equal(t, 3*lines+1, m.Line)
+			}
+		}
+		return least
+	}
+	for _, last := range []string{"", "nonsense\n", "X=\"s3cret\n", "=s3cret\n"} {
+		one, four := took(500, last), took(2000, last)
+		require.Less(t, four, 9*one, "%q: %s for 500 lines, %s for 2000", last, one, four)
 	}
 }
