@@ -31,14 +31,13 @@ first. Equal refusals within a second are one entry with a count. Entries hold n
   understudy audit --follow --json | jq -c 'select(.count > 10)'`,
 		Args: noArgs,
 	}
-	keysCommand(cmd, func(ctx context.Context, log moving.Keys, _ []string) error {
+	keysCommand(cmd, func(now time.Time) error {
 		switch {
 		case q.Event != "" && !slices.Contains(audit.Events, q.Event):
 			return misused(cmd, "--event %q is none; write one of %s", q.Event, strings.Join(audit.Events, ", "))
 		case q.Limit < 1 || q.Limit > maxAudit:
 			return misused(cmd, "--limit is 1 to %d", maxAudit)
 		}
-		now := time.Now()
 		if since != "" {
 			end, err := endOf(since, now)
 			if err != nil {
@@ -46,6 +45,8 @@ first. Equal refusals within a second are one entry with a count. Entries hold n
 			}
 			q.Since = now.Add(now.Sub(end))
 		}
+		return nil
+	}, func(ctx context.Context, log moving.Keys, _ []string) error {
 		return showAudit(ctx, cmd.OutOrStdout(), log, q, follow, asJSON)
 	})
 	cmd.Flags().StringVar(&q.Event, "event", "", "`EVENT`: "+strings.Join(audit.Events, ", "))

@@ -40,11 +40,16 @@ admin (everything of everyone).`,
 	return cmd
 }
 
-// keysCommand is a command on the keys of a server's data.
-func keysCommand(cmd *cobra.Command, run func(ctx context.Context, keys moving.Keys, args []string) error) *cobra.Command {
+// keysCommand is a command on the keys of a server's data. Flags are checked (nil: nothing is to check) before the data is opened, which may make it.
+func keysCommand(cmd *cobra.Command, check func(now time.Time) error, run func(ctx context.Context, keys moving.Keys, args []string) error) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	load := dataFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if check != nil {
+			if err := check(time.Now()); err != nil {
+				return err
+			}
+		}
 		cfg, _, err := load()
 		if err != nil {
 			return err
@@ -90,25 +95,25 @@ Clients send it as x-api-key, which is what api_key of LangGraph's SDKs does, or
   UNDERSTUDY_API_KEY=$(understudy keys create --name me --scope admin) understudy threads`,
 		Args: noArgs,
 	}
-	keysCommand(cmd, func(ctx context.Context, keys moving.Keys, _ []string) error {
-		granted, ok := scopes[scope]
+	var end time.Time
+	keysCommand(cmd, func(now time.Time) (err error) {
 		switch {
 		case strings.TrimSpace(name) == "":
 			return misused(cmd, "needs --name, such as the client that gets the key")
-		case !ok:
+		case scopes[scope] == "":
 			return misused(cmd, "does not know --scope %q; the scopes are read, write and admin", scope)
 		case len(name) > maxName || len(identity) > maxName:
 			return misused(cmd, "--name and --identity have at most %d bytes", maxName)
 		}
+		if end, err = endOf(expires, now); err != nil {
+			return misused(cmd, "--expires %q is no time from now; write one such as 12h or 90d", expires)
+		}
+		return nil
+	}, func(ctx context.Context, keys moving.Keys, _ []string) error {
 		if identity == "" {
 			identity = name
 		}
-		now := time.Now()
-		end, err := endOf(expires, now)
-		if err != nil {
-			return misused(cmd, "--expires %q is no time from now; write one such as 12h or 90d", expires)
-		}
-		k, text := auth.New(name, identity, []string{granted}, now, end)
+		k, text := auth.New(name, identity, []string{scopes[scope]}, time.Now(), end)
 		if err := keys.InsertKey(ctx, k); err != nil {
 			return err
 		}
@@ -153,7 +158,7 @@ func newKeysList() *cobra.Command {
 		Short: "List all keys, without their secrets",
 		Args:  noArgs,
 	}
-	keysCommand(cmd, func(ctx context.Context, keys moving.Keys, _ []string) error {
+	keysCommand(cmd, nil, func(ctx context.Context, keys moving.Keys, _ []string) error {
 		list, err := keys.Keys(ctx)
 		if err != nil {
 			return err
@@ -246,12 +251,14 @@ change over.`,
 		Example: `  understudy keys rotate 4f5d3c2b1a098765 --overlap 24h`,
 		Args:    oneKey,
 	}
-	keysCommand(cmd, func(ctx context.Context, keys moving.Keys, args []string) error {
-		now := time.Now()
-		end, err := endOf(expires, now)
-		if err != nil || overlap < 0 {
+	var end time.Time
+	keysCommand(cmd, func(now time.Time) (err error) {
+		if end, err = endOf(expires, now); err != nil || overlap < 0 {
 			return misused(cmd, "--expires and --overlap are times from now, such as 12h")
 		}
+		return nil
+	}, func(ctx context.Context, keys moving.Keys, args []string) error {
+		now := time.Now()
 		found, err := keys.KeysOf(ctx, args)
 		if err == nil && len(found) == 0 {
 			err = fault.New(fault.NotFound, "API key not found")
@@ -287,7 +294,7 @@ func newKeysRevoke() *cobra.Command {
 		Example: `  understudy keys revoke 4f5d3c2b1a098765`,
 		Args:    oneKey,
 	}
-	return keysCommand(cmd, func(ctx context.Context, keys moving.Keys, args []string) error {
+	return keysCommand(cmd, nil, func(ctx context.Context, keys moving.Keys, args []string) error {
 		if err := keys.RevokeKey(ctx, args[0], time.Now()); err != nil {
 			return unknownKey(err, args[0])
 		}

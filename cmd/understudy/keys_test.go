@@ -137,3 +137,29 @@ func TestKeys(t *testing.T) {
 		require.ErrorContains(t, err, problem)
 	}
 }
+
+// A command that is refused for its flags has not made a database.
+func TestRefusedKeysMakeNoDatabase(t *testing.T) {
+	t.Parallel()
+	for problem, args := range map[string][]string{
+		"needs --name":                         {"keys", "create"},
+		"the scopes are read, write and admin": {"keys", "create", "--name", "x", "--scope", "root"},
+		"12h or 90d":                           {"keys", "create", "--name", "x", "--expires", "tomorrow"},
+		"at most 200":                          {"keys", "create", "--name", strings.Repeat("x", 201)},
+		"times from now":                       {"keys", "rotate", "0123456789abcdef", "--overlap", "-1h"},
+		"ID of one key":                        {"keys", "revoke"},
+		"--limit is 1":                         {"audit", "--limit", "0"},
+		"is none":                              {"audit", "--event", "tea"},
+		"no duration":                          {"audit", "--since", "tea"},
+		"needs --from":                         {"import"},
+		"needs --to":                           {"export"},
+		"does not know":                        {"rebuild", "tea"},
+		"needs two keys":                       {"encrypt", "--rotate"},
+	} {
+		data := filepath.Join(t.TempDir(), "data")
+		root := newRoot(io.Discard, io.Discard)
+		root.SetArgs(append(args, "--data", data))
+		require.ErrorContains(t, root.ExecuteContext(t.Context()), problem, "%q", args)
+		require.NoDirExists(t, data, "%q", args)
+	}
+}
