@@ -44,7 +44,7 @@ type problem struct {
 func (p *problem) explain(o *Options) *StartError {
 	e := &StartError{Interpreter: o.Python, Reason: strings.TrimSpace(p.Type + ": " + firstLine(p.Message)), Place: placeIn(p.Trace, o.Dir), Trace: p.Trace}
 	e.Part, e.Spec = o.part(p.Part)
-	e.Fix = python.FixFailure(o.Python, p.Trace)
+	e.Fix = python.FixFailure(o.Python, p.Trace, append([]string{o.Dir}, o.Paths...)...)
 	if e.Fix == "" && (p.Type == "TypeError" || p.Type == "ValueError") && e.Place == "" {
 		// Raised by the gate itself: the sentence says what to write.
 		if reason, fix, ok := strings.Cut(firstLine(p.Message), "; "); ok {

@@ -2,6 +2,7 @@ package python
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -10,13 +11,16 @@ import (
 )
 
 var (
-	notThere  = regexp.MustCompile(`ModuleNotFoundError: No module named '([\w.]+)'`)
-	noName    = regexp.MustCompile(`ImportError: cannot import name '\w+' from '([\w.]+)' \(.*(?:site|dist)-packages`)
-	tellsHow  = regexp.MustCompile("pip install ((?:-U |--upgrade )?[`'\"]?[\\w.-]+(?:\\[[\\w,.-]+\\])?)")
-	noPackage = "ImportError: attempted relative import with no known parent package"
-	unsetName = regexp.MustCompile(`File "[^"]*\bos(?:\.py|>)", line \d+, in __getitem__\n(?: .*\n)*KeyError: '(\w+)'`)
-	wantsKey  = regexp.MustCompile(`(?s)\n\S.*[Ee]nvironment variable.*\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET))\b|\n\S.*\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET))\b.*[Ee]nvironment variable`)
-	lastError = regexp.MustCompile(`(?m)^(?:[\w.]+\.)?(ModuleNotFoundError|ImportError): .*`)
+	notThere = regexp.MustCompile(`ModuleNotFoundError: No module named '([\w.]+)'`)
+	noName   = regexp.MustCompile(`ImportError: cannot import name '\w+' from '([\w.]+)' \(.*(?:site|dist)-packages`)
+	tellsHow = regexp.MustCompile("pip install ((?:-U |--upgrade )?[`'\"]?[\\w.-]+(?:\\[[\\w,.-]+\\])?)")
+	// A name that a module lacks, wherever Python found the module.
+	fromProject = regexp.MustCompile(`ImportError: cannot import name '\w+' from '([\w.]+)'`)
+	noAttribute = regexp.MustCompile(`AttributeError: module '([\w.]+)' has no attribute '\w+'`)
+	noPackage   = "ImportError: attempted relative import with no known parent package"
+	unsetName   = regexp.MustCompile(`File "[^"]*\bos(?:\.py|>)", line \d+, in __getitem__\n(?: .*\n)*KeyError: '(\w+)'`)
+	wantsKey    = regexp.MustCompile(`(?s)\n\S.*[Ee]nvironment variable.*\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET))\b|\n\S.*\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET))\b.*[Ee]nvironment variable`)
+	lastError   = regexp.MustCompile(`(?m)^(?:[\w.]+\.)?(ModuleNotFoundError|ImportError): .*`)
 )
 
 // mistakes are errors that LangGraph raises for a graph in which no frame is the graph's own, by how the last exception begins.
@@ -51,18 +55,66 @@ var (
 	absent    = regexp.MustCompile(`\nFileNotFoundError: \[Errno 2\] No such file or directory: '([^'\n]+)'`)
 )
 
-// hides returns what to do about a file that hides a package; "" when text is of something else.
-func hides(text string) string {
+// hides returns what to do about a file or folder of the project, in one of dirs, that hides a package; "" when text is of something else.
+func hides(python, text string, dirs []string) string {
 	if m := hidden.FindStringSubmatch(text); m != nil {
 		name := m[1][strings.LastIndexByte(m[1], '.')+1:]
 		return "rename the file " + name + ".py: it hides the package " + name
 	}
+	name, part := "", ""
+	for _, pattern := range []*regexp.Regexp{notThere, fromProject, noAttribute} {
+		if m := pattern.FindStringSubmatch(text); m != nil {
+			name, part, _ = strings.Cut(m[1], ".")
+			break
+		}
+	}
+	if name == "" || part == "" && notThere.MatchString(text) {
+		return ""
+	}
+	at, what := inProject(name, dirs)
+	switch {
+	case at == "":
+	case installed(python, name) || library(name):
+		return "rename the " + what + " " + at + ": it hides the package " + name
+	case notThere.MatchString(text):
+		return "create " + name + "." + part + ", or correct the import; if it is in an installed package, rename the " + what + " " + at + ", which hides it"
+	}
 	return ""
 }
 
-// FixFailure returns what to do about an exception of a graph, in the words of its traceback: the command that installs what is missing, or the variable to set;
-// "" when that is unknown.
-func FixFailure(python, traceback string) string {
+// inProject returns the folder or file of a top-level module that Python finds in dirs; "" when there is none.
+func inProject(name string, dirs []string) (at, what string) {
+	for _, dir := range dirs {
+		for _, m := range []struct{ file, at, what string }{{name + "/__init__.py", name, "folder"}, {name + ".py", name + ".py", "file"}} {
+			if _, err := os.Stat(filepath.Join(dir, m.file)); err == nil {
+				return filepath.Join(dir, m.at), m.what
+			}
+		}
+	}
+	return "", ""
+}
+
+// installed reports whether a virtual environment, or the folder of an interpreter, has a package of that name.
+func installed(python, name string) bool {
+	prefix := filepath.Dir(filepath.Dir(python))
+	for _, file := range []string{name, name + ".py"} {
+		for _, site := range []string{"lib*/python*/site-packages", "lib*/python*/dist-packages", "Lib/site-packages"} {
+			if found, _ := filepath.Glob(filepath.Join(prefix, site, file)); len(found) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// library reports whether a module is one that workers import.
+func library(name string) bool {
+	return strings.HasPrefix(name, "langgraph") || strings.HasPrefix(name, "langchain") || name == "ormsgpack" || name == "orjson"
+}
+
+// FixFailure returns what to do about an exception of a graph, in the words of its traceback: the command that installs what is missing, the variable to set,
+// or the file or folder of the project to rename, whose modules Python finds in dirs; "" when that is unknown.
+func FixFailure(python, traceback string, dirs ...string) string {
 	if name := variable(traceback); name != "" {
 		return "set " + name + " in the file that env of langgraph.json names, such as .env, or in the environment of the server"
 	}
@@ -81,16 +133,19 @@ func FixFailure(python, traceback string) string {
 	if m := absent.FindStringSubmatch(end); m != nil {
 		return absentFix(m[1])
 	}
+	if m := noAttribute.FindString(end); m != "" {
+		return hides(python, m, dirs)
+	}
 	all := lastError.FindAllString(traceback, -1)
 	if len(all) == 0 {
 		return ""
 	}
 	text := all[len(all)-1]
+	if fix := hides(python, text, dirs); fix != "" {
+		return fix
+	}
 	if m := tellsHow.FindStringSubmatch(text); m != nil {
 		return pip(python) + " install " + strings.NewReplacer("`", "", "'", "", `"`, "").Replace(m[1])
-	}
-	if fix := hides(text); fix != "" {
-		return fix
 	}
 	if m := notThere.FindStringSubmatch(text); m != nil {
 		return pip(python) + " install " + distribution(m[1]) + "; if the module is yours, add its folder to dependencies in langgraph.json"
@@ -154,5 +209,5 @@ func distribution(module string) string {
 
 // failureOf returns the failure that a worker reports, with advice when an import failed.
 func (w *worker) failureOf(kind, text, detail string) *graph.Failure {
-	return &graph.Failure{Type: kind, Message: text, Detail: detail, Fix: FixFailure(w.gen.opts.Python, detail)}
+	return &graph.Failure{Type: kind, Message: text, Detail: detail, Fix: FixFailure(w.gen.opts.Python, detail, w.gen.opts.dirs()...)}
 }

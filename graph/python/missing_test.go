@@ -1,11 +1,15 @@
 package python_test
 
 import (
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"understudy/graph/python"
+	"understudy/internal/logtest"
 )
 
 func TestFixFailure(t *testing.T) {
@@ -46,4 +50,54 @@ func TestFixFailure(t *testing.T) {
 	} {
 		require.Equal(t, want, python.FixFailure(py, traceback), traceback)
 	}
+}
+
+// A file or folder of the project that has the name of a package hides it: installing that would not help.
+func TestFixOfWhatHidesAPackage(t *testing.T) {
+	t.Parallel()
+	dir, other, venv := t.TempDir(), t.TempDir(), t.TempDir()
+	py := filepath.Join(venv, "bin", "python")
+	for _, file := range []string{
+		filepath.Join(dir, "langgraph", "__init__.py"), filepath.Join(dir, "openai", "__init__.py"), filepath.Join(other, "redis.py"), filepath.Join(dir, "mine", "__init__.py"),
+		filepath.Join(dir, "parts", "one.py"), // a folder without __init__.py hides nothing
+		filepath.Join(venv, "lib", "python3.12", "site-packages", "openai", "__init__.py"), filepath.Join(venv, "lib", "python3.12", "site-packages", "redis", "__init__.py"),
+		filepath.Join(venv, "lib", "python3.12", "site-packages", "parts", "__init__.py"),
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+	}
+	const frame = "Traceback (most recent call last):\n  File \"/app/agent.py\", line 3, in <module>\n    import x\n"
+	openai := "rename the folder " + filepath.Join(dir, "openai") + ": it hides the package openai"
+	redis := "rename the file " + filepath.Join(other, "redis.py") + ": it hides the package redis"
+	yours := "; if the module is yours, add its folder to dependencies in langgraph.json"
+	for text, want := range map[string]string{
+		"ModuleNotFoundError: No module named 'openai.types'":                                                                openai,
+		"ImportError: cannot import name 'OpenAI' from 'openai' (" + filepath.Join(dir, "openai", "__init__.py") + ")":       openai,
+		"AttributeError: module 'openai' has no attribute 'OpenAI'":                                                          openai,
+		"ImportError: cannot import name 'Redis' from 'redis' (" + filepath.Join(other, "redis.py") + ")":                    redis,
+		"AttributeError: module 'redis' has no attribute 'Redis'":                                                            redis,
+		"ModuleNotFoundError: No module named 'mine.tools'":                                                                  "create mine.tools, or correct the import; if it is in an installed package, rename the folder " + filepath.Join(dir, "mine") + ", which hides it",
+		"AttributeError: module 'mine' has no attribute 'Tool'":                                                              "",
+		"ImportError: cannot import name 'Tool' from 'mine' (" + filepath.Join(dir, "mine", "__init__.py") + ")":             "",
+		"ModuleNotFoundError: No module named 'parts.two'":                                                                   py + " -m pip install parts" + yours,
+		"ModuleNotFoundError: No module named 'openai'\n\nDuring handling of it\n\nModuleNotFoundError: No module named 'y'": py + " -m pip install y" + yours,
+	} {
+		require.Equal(t, want, python.FixFailure(py, frame+text, dir, other), text)
+	}
+	require.Equal(t, "rename the folder "+filepath.Join(dir, "langgraph")+": it hides the package langgraph", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", dir, other))
+	require.Equal(t, py+" -m pip install langgraph", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", other))
+}
+
+// A worker that finds a folder of the project in place of langgraph says so when it ends.
+func TestWorkersBelowAFolderThatHidesLanggraph(t *testing.T) {
+	t.Parallel()
+	o, log := options(t), &logtest.Buffer{}
+	o.Dir = t.TempDir()
+	folder := filepath.Join(o.Dir, "langgraph")
+	require.NoError(t, os.MkdirAll(folder, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "__init__.py"), nil, 0o600))
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	require.ErrorContains(t, run(t, o).Ready(t.Context()), "No module named")
+	await(t, "the log", func() bool { return log.String() != "" })
+	require.Contains(t, log.String(), "rename the folder "+folder+": it hides the package langgraph")
 }

@@ -46,6 +46,9 @@ type Options struct {
 	Registry prometheus.Registerer
 }
 
+// dirs returns the folders that Python looks into first for modules.
+func (o *Options) dirs() []string { return append([]string{o.Dir}, o.Paths...) }
+
 // Spec is one entry of `graphs` in a langgraph.json.
 type Spec struct {
 	Path string // "./graphs.py:graph" or "package.module:graph"

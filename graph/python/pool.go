@@ -335,7 +335,7 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	case name != "":
 		p.cause.Fix = alone
 	case !late:
-		p.cause.Fix = Fix(p.cause.Interpreter, p.cause.Reason)
+		p.cause.Fix = Fix(p.cause.Interpreter, p.cause.Reason, w.gen.opts.dirs()...)
 	}
 	p.tellFailure(p.cause)
 	p.begun()

@@ -75,10 +75,10 @@ func (p *Pool) slowToStart(w *worker, took time.Duration) {
 }
 
 // Fix returns the command that most likely repairs an interpreter in which the worker fails with why before it imports a
-// graph.
-func Fix(python, why string) string {
+// graph, with the folders that it looks into first.
+func Fix(python, why string, dirs ...string) string {
 	install := "install "
-	if hidden := hides(why); hidden != "" {
+	if hidden := hides(python, why, dirs); hidden != "" {
 		return hidden
 	}
 	switch {
