@@ -15,6 +15,7 @@ import (
 
 	"understudy/internal/postgrestest"
 	"understudy/storage/internal/relational"
+	"understudy/storage/storagetest"
 	"understudy/thread"
 )
 
@@ -142,6 +143,27 @@ func TestPlans(t *testing.T) {
 				}))
 			}
 		}
+	}
+	for from := 0; from < 4000; from += 1000 { // more than few have the common terms
+		require.NoError(t, s.Threads().Write(ctx, func(tx thread.Tx) error {
+			for n := from; n < from+1000; n++ {
+				if err := tx.InsertThread(storagetest.FilteredThread(n)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	for _, of := range storagetest.FilteredSearches(t) {
+		if !of.Rare {
+			continue
+		}
+		require.NoError(t, s.snapshot(ctx, func(q *reader) error {
+			scan, err := relational.PlanThreads(q, of.Query, of.Filter, nil)
+			require.Contains(t, scan.Text.Postgres, "thread_metadata", of.Name)
+			sorted = append(sorted, scan.Text.Postgres)
+			return err
+		}))
 	}
 	for i, text := range append(slices.Clone(sorted), ordered...) {
 		if i == len(sorted) {

@@ -13,6 +13,7 @@ import (
 	"understudy/id"
 	"understudy/internal/contain"
 	"understudy/storage/internal/relational"
+	"understudy/storage/storagetest"
 	"understudy/thread"
 )
 
@@ -182,5 +183,36 @@ func TestPlansOfThreadSearches(t *testing.T) {
 				}))
 			}
 		}
+	}
+}
+
+// The few threads that a filter of access control selects are found by the index of metadata, however many others there are, whatever else is asked, and in every
+// order.
+func TestPlansOfFilteredSearches(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	require.NoError(t, s.write(context.Background(), func(tx *Tx) error {
+		for n := range 12_000 { // more than few have the common terms
+			if err := tx.InsertThread(storagetest.FilteredThread(n)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	for _, of := range storagetest.FilteredSearches(t) {
+		if !of.Rare {
+			continue
+		}
+		require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
+			p, err := relational.PlanThreads(querier{c}, of.Query, of.Filter, nil)
+			require.NoError(t, err)
+			if p.Terms != nil { // see Seeks in TestPlans
+				return nil
+			}
+			steps := strings.Join(plan(t, c, p.Text.SQLite), "\n")
+			require.Regexp(t, `SEARCH (m0|thread_metadata) USING PRIMARY KEY \(key=\? AND value=\?`, steps, "%s: %s", of.Name, p.Text.SQLite)
+			require.NotRegexp(t, `SCAN t\b|SCAN threads`, steps, "%s: %s", of.Name, p.Text.SQLite)
+			return nil
+		}))
 	}
 }

@@ -127,6 +127,22 @@ var threadsOfAny = func() (list [2][maxAny + 1]Statement) {
 	return list
 }()
 
+// sortedOfAny reads the threads that have one of some terms, each once, and sorts them.
+var sortedOfAny = func() (list [maxAny + 1]orders) {
+	for n := 2; n <= maxAny; n++ {
+		text := "SELECT t." + strings.ReplaceAll(ThreadColumns, ", ", ", t.") + " FROM ("
+		for j := range n {
+			if j > 0 {
+				text += " UNION "
+			}
+			text += fmt.Sprintf("SELECT thread_id FROM thread_metadata WHERE key = $%d AND value = $%d", 2*j+1, 2*j+2)
+		}
+		text += ") m %sJOIN threads t ON t.thread_id = m.thread_id"
+		list[n] = inOrder(differing(fmt.Sprintf(text, ""), fmt.Sprintf(text, "CROSS ")), "t.thread_id", "t.thread_id", "t.status", "t.created_at", "t.state_updated_at")
+	}
+	return list
+}()
+
 // maxAny bounds the alternatives that use the index.
 const maxAny = 8
 

@@ -199,6 +199,11 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contai
 		return read(threadsOfIDs, of.IDs)
 	}
 	terms := termsOf(match, reach, hidden)
+	if len(terms.any) > 0 && (by != "updated_at" || len(terms.all) > 0) {
+		if better, err := anyIsBetter(q, &terms); err != nil || better {
+			return plan.ofAny(q, by, &terms), err
+		}
+	}
 	found := func(all bool) { // whether the index has found what has all terms
 		if all && terms.matched {
 			plan.match = nil
@@ -210,16 +215,16 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contai
 	if _, sorts := allThreads[by]; sorts && len(terms.all) > 0 {
 		terms := terms.all
 		_, nests := q.(Nesting)
-		if by == "updated_at" && len(terms) > 1 && nests {
-			plan.Terms = terms
-			found(true)
-			return plan, nil
-		}
 		best, few := 0, false
 		if by != "updated_at" || len(terms) > 1 {
 			if best, few, err = rarest(q, terms); err != nil {
 				return plan, err
 			}
+		}
+		if by == "updated_at" && len(terms) > 1 && nests && !few {
+			plan.Terms = terms
+			found(true)
+			return plan, nil
 		}
 		if by == "updated_at" || few {
 			terms[0], terms[best] = terms[best], terms[0]
@@ -228,18 +233,8 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contai
 			return read(threadsOfTerms[len(terms)-1], termArgs(terms)...)
 		}
 	}
-	if n := len(terms.any); by == "updated_at" && n > 0 {
-		found(true)
-		plan.any = true
-		if _, nests := q.(Nesting); nests {
-			plan.Terms = terms.any
-			return plan, nil
-		}
-		plan.Text, plan.args = threadsOfAny[0][n], termArgs(terms.any)
-		if of.Ascending {
-			plan.Text = threadsOfAny[1][n]
-		}
-		return plan, nil
+	if by == "updated_at" && len(terms.any) > 0 {
+		return plan.ofAny(q, by, &terms), nil
 	}
 	if of.Status != "" && (by == "updated_at" || by == "status") {
 		plan.status = ""
@@ -248,12 +243,62 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contai
 	return read(allThreads)
 }
 
+// ofAny is a plan that reads the threads with one of some terms: in their order of updated_at, or all of them, sorted.
+func (p ThreadSearch) ofAny(q Querier, by string, terms *searchTerms) ThreadSearch {
+	if terms.matched && len(terms.all) == 0 {
+		p.match = nil
+	}
+	if terms.anyReached {
+		p.reach = nil
+	}
+	direction := 1
+	if p.ascending {
+		direction = 0
+	}
+	n := len(terms.any)
+	if by != "updated_at" {
+		p.Text, p.args = sortedOfAny[n][by][direction], termArgs(terms.any)
+		return p
+	}
+	p.any = true
+	if _, nests := q.(Nesting); nests {
+		p.Terms = terms.any
+		return p
+	}
+	p.Text, p.args = threadsOfAny[1-direction][n], termArgs(terms.any)
+	return p
+}
+
+// anyIsBetter reports whether few threads have one of the terms of which each has one, and many have the others.
+func anyIsBetter(q Querier, terms *searchTerms) (bool, error) {
+	sum := 0
+	for _, bound := range []int{100, fewThreads + 1} { // mostly they are so few that the others need not be counted
+		counts, err := countTerms(q, terms.any, bound)
+		if err != nil {
+			return false, err
+		}
+		sum = 0
+		for _, n := range counts {
+			sum += n
+		}
+		if sum < bound {
+			break
+		}
+	}
+	if sum < 100 || sum > fewThreads || len(terms.all) == 0 {
+		return sum <= fewThreads, nil
+	}
+	_, few, err := rarest(q, terms.all)
+	return !few, err
+}
+
 // searchTerms are the terms by which the index finds the threads of a search.
 type searchTerms struct {
 	all     []contain.Term // that each has
-	any     []contain.Term // of which each has one, if all is empty
+	any     []contain.Term // of which each has one
 	matched bool           // all says everything that the client asks
-	reached bool           // all, or any, says everything that the reach of the client does
+
+	reached, anyReached bool // all, or any, says everything that the reach of the client does
 }
 
 // termsOf returns the terms of a search, except those with keys that are not in the index.
@@ -274,11 +319,11 @@ func termsOf(match *contain.Matcher, reach *access.Filter, hidden contain.Hidden
 				out.all = append(out.all, term)
 			}
 		}
-	case len(out.all) == 0 && len(alternatives) > 1 && len(alternatives) <= maxAny:
-		out.reached = exact
+	case len(alternatives) > 1 && len(alternatives) <= maxAny:
+		out.anyReached = exact
 		for _, a := range alternatives {
 			out.any = append(out.any, a[0])
-			out.reached = out.reached && len(a) == 1
+			out.anyReached = out.anyReached && len(a) == 1
 		}
 	}
 	return out
@@ -299,7 +344,7 @@ func indexedOf(alternatives [][]contain.Term, exact bool, hidden contain.Hidden)
 
 // scans reports whether a search may read any number of threads to find a page.
 func (t *searchTerms) scans(of thread.Query) bool {
-	return rows.ScansThreads(of, max(len(t.all), min(len(t.any), 1)), t.matched && t.reached)
+	return rows.ScansThreads(of, max(len(t.all), min(len(t.any), 1)), t.matched && (t.reached || len(t.all) == 0 && t.anyReached))
 }
 
 func termArgs(terms []contain.Term) []any {
@@ -313,20 +358,13 @@ func termArgs(terms []contain.Term) []any {
 // rarest returns the term that the fewest threads have, and whether they are few. It does not
 // count far beyond fewThreads.
 func rarest(q Querier, terms []contain.Term) (best int, few bool, err error) {
-	bound := fewThreads + 1
+	bound, step := 100, fewThreads/100+1
 	if _, nests := q.(Nesting); nests { // a question costs little: first those that take no time
-		bound = 32
+		bound, step = 32, 8
 	}
-	for counts := make([]int, len(terms)); ; bound *= 8 {
-		for i, term := range terms {
-			if err := q.Ask(CountTerm, func(r Row) error {
-				counts[i] = int(r.Int(0))
-				return nil
-			}, term.Key, term.Value, bound); err != nil {
-				return 0, false, err
-			}
-		}
-		if err := q.Send(); err != nil {
+	for ; ; bound *= step {
+		counts, err := countTerms(q, terms, bound)
+		if err != nil {
 			return 0, false, err
 		}
 		best = 0
@@ -339,6 +377,20 @@ func rarest(q Querier, terms []contain.Term) (best int, few bool, err error) {
 			return best, counts[best] <= fewThreads, nil
 		}
 	}
+}
+
+// countTerms counts the threads with each term, up to a bound.
+func countTerms(q Querier, terms []contain.Term, bound int) ([]int, error) {
+	counts := make([]int, len(terms))
+	for i, term := range terms {
+		if err := q.Ask(CountTerm, func(r Row) error {
+			counts[i] = int(r.Int(0))
+			return nil
+		}, term.Key, term.Value, bound); err != nil {
+			return nil, err
+		}
+	}
+	return counts, q.Send()
 }
 
 // SearchThreads implements the search of thread.Store.
