@@ -1,10 +1,10 @@
 package server
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"html/template"
+	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -189,9 +189,10 @@ func (s *Server) endCookie(c *fiber.Ctx, name string) {
 	s.cookie(c, fiber.Cookie{Name: name, MaxAge: -1, Expires: time.Unix(1, 0), HTTPOnly: name != auth.CSRFCookie, SameSite: fiber.CookieSameSiteLaxMode})
 }
 
-var failedPage = template.Must(template.New("").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Sign-in failed</title></head>
-<body><main><h1>Sign-in failed</h1><p>{{.Text}}.</p><p><a href="{{.Again}}">Try again</a> or go <a href="{{.Home}}">back</a>.</p></main></body></html>
-`))
+// failedPage is what a browser shows: a text and two addresses of this server.
+const failedPage = `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Sign-in failed</title></head>
+<body><main><h1>Sign-in failed</h1><p>%s.</p><p><a href="%s">Try again</a> or go <a href="%s">back</a>.</p></main></body></html>
+`
 
 // signInFailed shows why a sign-in failed, as a page. Details are in the log and the audit log only.
 func (s *Server) signInFailed(c *fiber.Ctx, err error) error {
@@ -205,16 +206,13 @@ func (s *Server) signInFailed(c *fiber.Ctx, err error) error {
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		s.Audit.Add(audit.Entry{Event: audit.SignInFailed, Source: host(s.client(c)), Resource: "GET " + SignInPath + "/callback", Outcome: strconv.Itoa(status), Detail: text})
 	}
-	var page bytes.Buffer
-	if err := failedPage.Execute(&page, struct{ Text, Again, Home string }{text, s.opts.MountPrefix + SignInPath + "/login", s.afterSignIn()}); err != nil {
-		return err
-	}
+	page := fmt.Appendf(nil, failedPage, html.EscapeString(text), html.EscapeString(s.opts.MountPrefix+SignInPath+"/login"), html.EscapeString(s.afterSignIn()))
 	pageHeaders(c, "text/html; charset=utf-8", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	if status == http.StatusServiceUnavailable {
 		c.Set(fiber.HeaderRetryAfter, "3")
 	}
-	return c.Status(status).Send(page.Bytes())
+	return c.Status(status).Send(page)
 }
 
 // addressed is how the client addresses the server: with what a trusted proxy says, if there is one.

@@ -20,6 +20,11 @@ import (
 // usageError is a mistake in the command line itself.
 type usageError struct{ error }
 
+func printVersion(cmd *cobra.Command) error {
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), "understudy", version())
+	return err
+}
+
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "understudy",
@@ -36,9 +41,9 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
   understudy proxy --upstream URL           in front of a LangGraph Server that stays
   understudy version`,
 		SilenceUsage: true, SilenceErrors: true,
-		Version: version(),
 	}
-	root.SetVersionTemplate("understudy {{.Version}}\n")
+	// Not cobra's Version: what it prints is a template, and those make the program twice as large (see internal/site).
+	showVersion := root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetUsageFunc(usage)
 	root.SetHelpFunc(help)
 	for _, g := range commandGroups {
@@ -56,7 +61,12 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 		}
 		return usageError{fmt.Errorf("unknown command %q%s; see %s --help", args[0], meant, cmd.CommandPath())}
 	}
-	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *showVersion {
+			return printVersion(cmd)
+		}
+		return cmd.Help()
+	}
 	root.SuggestionsMinimumDistance, root.DisableFlagsInUseLine = 2, true
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -148,7 +158,7 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
 		newDoctor(), newHealth(),
 		&cobra.Command{
 			Use: "version", Short: "Print the version", Args: noArgs,
-			Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "understudy", version()) },
+			RunE: func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) },
 		},
 	)
 	root.InitDefaultHelpCmd()

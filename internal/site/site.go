@@ -8,7 +8,6 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"io"
 	"io/fs"
 	"mime"
@@ -18,7 +17,7 @@ import (
 	"strings"
 )
 
-//go:embed assets/*.gz assets/LICENSES assets/page.html assets/api.html assets/site.js assets/style.css
+//go:embed assets/*.gz assets/LICENSES assets/site.js assets/style.css
 var assets embed.FS
 
 // Options describe a site.
@@ -42,10 +41,6 @@ type Site map[string]File
 
 // Build makes a site.
 func Build(o Options) (Site, error) {
-	page, err := template.ParseFS(assets, "assets/page.html", "assets/api.html")
-	if err != nil {
-		return nil, err
-	}
 	s := Site{}
 	if err := s.addAssets(); err != nil {
 		return nil, err
@@ -62,15 +57,14 @@ func Build(o Options) (Site, error) {
 	var index []entry
 	for _, d := range docs {
 		index = append(index, d.entries...)
-		if err := s.render(page, "page.html", d.Target(), view{Document: d, Nav: nav, Version: o.Version, Live: o.Live}); err != nil {
-			return nil, err
-		}
+		p := page{target: d.Target(), nav: nav, version: o.Version}
+		p.document(d)
+		s.add(p.target, p.Bytes())
 	}
-	api := view{Document: &document{name: "api.md", Title: "API reference"}, Nav: nav, Version: o.Version, Live: o.Live}
-	if err := s.render(page, "api.html", "api.html", api); err != nil {
-		return nil, err
-	}
-	if !o.Live { // a server has it at /openapi.json; pages opened from a disk load scripts only
+	p := page{target: "api.html", nav: nav, version: o.Version}
+	p.reference(o.Live)
+	s.add(p.target, p.Bytes())
+	if !o.Live {
 		s.add("openapi.js", fmt.Appendf(nil, "window.openapi = %s;\n", o.OpenAPI))
 	}
 	text, err := json.Marshal(index)
@@ -81,32 +75,13 @@ func Build(o Options) (Site, error) {
 	return s, nil
 }
 
-// view is what a page shows.
-type view struct {
-	Document *document
-	Nav      []group
-	Version  string
-	Live     bool
-}
-
-func (v view) Current(target string) bool { return v.Document.Target() == target }
-
-func (s Site) render(t *template.Template, name, target string, v view) error {
-	var b bytes.Buffer
-	if err := t.ExecuteTemplate(&b, name, v); err != nil {
-		return err
-	}
-	s.add(target, b.Bytes())
-	return nil
-}
-
 func (s Site) add(name string, body []byte) {
 	s[name] = File{Type: mime.TypeByExtension(path.Ext(name)), Body: body}
 }
 
 func (s Site) addAssets() error {
 	return fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || path.Ext(name) == ".html" {
+		if err != nil || d.IsDir() {
 			return err
 		}
 		body, err := fs.ReadFile(assets, name)
