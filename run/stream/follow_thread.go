@@ -126,7 +126,8 @@ func (tf *threadFollower) isNew(rec *bridge.Record) bool {
 	return true
 }
 
-// read returns what is next: of the stream, or what is known of a run that has ended on another server.
+// read returns what is next: of the stream, or what is known of a run that has ended on another server. It waits for most of a stream's life: what
+// needs room on the stack is elsewhere (see TestIdleStreamsAreSmall).
 func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
 	if tf.replaying {
 		records, err := tf.src.kept(ctx)
@@ -136,9 +137,14 @@ func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
 		tf.replaying = false
 		return nil, errReplayed
 	}
-	if len(tf.far) == 0 {
-		return tf.src.next(ctx)
+	if len(tf.far) > 0 {
+		return tf.endedElsewhere(ctx)
 	}
+	return tf.src.next(ctx)
+}
+
+// endedElsewhere returns what is known of the next run that has ended on another server.
+func (tf *threadFollower) endedElsewhere(ctx context.Context) ([]*bridge.Record, error) {
 	records, err := tf.f.facts(ctx, tf.thread, tf.far[0], tf.seen)
 	if err != nil {
 		return nil, err

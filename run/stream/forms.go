@@ -75,67 +75,80 @@ func (f *forms) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Look
 	if f.overlay == nil {
 		return next
 	}
-	var look *overlay.Look
-	var read []*bridge.Record // records that could not be shown before the context of an earlier call ended
-	return func(ctx context.Context) ([]*bridge.Record, error) {
+	o := &overlaid{forms: f, thread: t, lookOf: lookOf}
+	return func(ctx context.Context) ([]*bridge.Record, error) { // it waits for most of a stream's life: what needs room on the stack is in show
 		for {
-			records := read
-			read = nil
+			records := o.read
+			o.read = nil
 			if len(records) == 0 {
 				var err error
 				if records, err = next(ctx); err != nil {
 					return records, err
 				}
 			}
-			if !slices.ContainsFunc(records, func(r *bridge.Record) bool { return overlays(r) || r.Summarizer }) {
-				return records, nil
-			}
-			if look == nil {
-				l, err := lookOf(ctx)
-				if err != nil && ctx.Err() != nil {
-					read = slices.Clone(records)
-					return nil, context.Cause(ctx)
-				}
-				if err != nil {
-					f.log.WarnContext(ctx, "records are shown without overlay", "thread_id", t, "error", err)
-					return records, nil
-				}
-				look = &l
-			}
-			if !look.On {
-				return records, nil
-			}
-			var out []*bridge.Record // nil while it would be the same
-			for i, rec := range records {
-				now := rec
-				if overlays(rec) {
-					var err error
-					if now, err = f.shown(ctx, t, rec, *look); err != nil {
-						read = slices.Clone(records[i:])
-						if out == nil {
-							out = records[:i]
-						}
-						if len(out) > 0 {
-							return out, nil
-						}
-						return nil, err
-					}
-				}
-				if out == nil && (now != rec || rec.Summarizer) {
-					out = append(make([]*bridge.Record, 0, len(records)), records[:i]...)
-				}
-				if out != nil && !rec.Summarizer {
-					out = append(out, now)
-				}
-			}
-			switch {
-			case out == nil:
-				return records, nil
-			case len(out) > 0:
-				return out, nil
+			if out, err := o.show(ctx, records); err != nil || len(out) > 0 {
+				return out, err
 			}
 		}
 	}
+}
+
+// overlaid shows records as a look has them.
+type overlaid struct {
+	forms  *forms
+	thread id.Thread
+	lookOf func(context.Context) (overlay.Look, error)
+	look   *overlay.Look
+	read   []*bridge.Record // that could not be shown before the context of an earlier call ended
+}
+
+// show returns what a client sees of records; nothing when all of them are hidden.
+func (o *overlaid) show(ctx context.Context, records []*bridge.Record) ([]*bridge.Record, error) {
+	if !slices.ContainsFunc(records, func(r *bridge.Record) bool { return overlays(r) || r.Summarizer }) {
+		return records, nil
+	}
+	if o.look == nil {
+		l, err := o.lookOf(ctx)
+		if err != nil && ctx.Err() != nil {
+			o.read = slices.Clone(records)
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			o.forms.log.WarnContext(ctx, "records are shown without overlay", "thread_id", o.thread, "error", err)
+			return records, nil
+		}
+		o.look = &l
+	}
+	if !o.look.On {
+		return records, nil
+	}
+	var out []*bridge.Record // nil while it would be the same
+	for i, rec := range records {
+		now := rec
+		if overlays(rec) {
+			var err error
+			if now, err = o.forms.shown(ctx, o.thread, rec, *o.look); err != nil {
+				o.read = slices.Clone(records[i:])
+				if out == nil {
+					out = records[:i]
+				}
+				if len(out) > 0 {
+					return out, nil
+				}
+				return nil, err
+			}
+		}
+		if out == nil && (now != rec || rec.Summarizer) {
+			out = append(make([]*bridge.Record, 0, len(records)), records[:i]...)
+		}
+		if out != nil && !rec.Summarizer {
+			out = append(out, now)
+		}
+	}
+	if out == nil {
+		return records, nil
+	}
+	return out, nil
 }
 
 // overlays reports whether a record has root values that are recorded, or will be: with Ahead and no checkpoint as the first of their thread;
