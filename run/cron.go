@@ -22,10 +22,15 @@ type Cron struct {
 	Enabled        bool
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
+
+	// Account is whose scheduled task it is, and Task what it has in addition; "" and nil for crons.
+	Account string
+	Task    *Task
 }
 
-// CronQuery selects crons. Zero fields do not restrict.
+// CronQuery selects crons. Zero fields do not restrict, but without an account scheduled tasks are left out.
 type CronQuery struct {
+	Account   string // whose scheduled tasks are selected, and nothing else
 	Assistant id.Assistant
 	Thread    id.Thread
 	Enabled   *bool

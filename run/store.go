@@ -63,8 +63,10 @@ type CronReader interface {
 	Cron(ctx context.Context, c id.Cron) (*Cron, error)
 	Crons(ctx context.Context, q CronQuery) ([]*Cron, error)
 	CountCrons(ctx context.Context, q CronQuery) (int, error)
-	// NextCron is when the next enabled cron is due; zero when there is none.
-	NextCron(ctx context.Context) (time.Time, error)
+	// NextCron is when the next enabled cron is due; zero when there is none. Scheduled tasks count with tasks only.
+	NextCron(ctx context.Context, tasks bool) (time.Time, error)
+	// Occurrences returns what came of the times at which a scheduled task was due, newest first.
+	Occurrences(ctx context.Context, c id.Cron, limit, offset int) ([]*Occurrence, error)
 }
 
 // RecordStore keeps stream records of resumable runs.
@@ -168,7 +170,12 @@ type CronTx interface {
 	UpdateCron(c *Cron) error
 	DeleteCron(c id.Cron) error
 	// DueCrons returns enabled crons due by now, those due longest first. On a Shared store it leaves out those that another instance is firing.
-	DueCrons(now time.Time, limit int) ([]*Cron, error)
+	// Scheduled tasks are among them with tasks only.
+	DueCrons(now time.Time, limit int, tasks bool) ([]*Cron, error)
+	InsertOccurrence(o *Occurrence) error
+	// ActiveOccurrences counts the pending and running runs of scheduled tasks.
+	ActiveOccurrences() (int, error)
+	Run(t id.Thread, r id.Run) (*Run, error)
 }
 
 // DeliveryTx is the part of a Tx for the outbox of webhooks.

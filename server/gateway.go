@@ -11,7 +11,7 @@ func (s *Server) gatewayRoutes() {
 	commands := &commandHandlers{s.Transport, s.Completer, s.opts.Threads, s.opts.Runs, s.opts.Assistants}
 	gateway.Routes(gateway.Options{
 		Transport: s.Transport, Completer: s.Completer, DeerFlow: s.opts.DeerFlow,
-		Threads: s.opts.Threads, Runs: s.opts.Runs, Events: s.opts.Events,
+		Threads: s.opts.Threads, Runs: s.opts.Runs, Events: s.opts.Events, Tasks: s.opts.Tasks,
 		Route: s.routeUnder, Rest: func(prefix string, h fiber.Handler) { s.app.All(prefix+"/*", h) },
 		Send: commands.send, Client: func(c *fiber.Ctx) string { return host(s.client(c)) }, Addressed: s.addressed,
 	})

@@ -28,6 +28,7 @@ type Options struct {
 	Events     Events // nil: no routes
 	Runs       Runs
 	Crons      Crons
+	Tasks      gateway.Tasks // nil: DeerFlow has to be nil, too
 	Items      Items
 	Changes    Changes    // nil: no route
 	Search     Search     // nil: no route

@@ -240,6 +240,9 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 // delegating reports whether a run has subagents.
 func delegating(ctx context.Context) bool { return wish(ctx, "subagent_enabled").Bool() }
 
+// unattended reports whether questions would stay without an answer: a scheduled task made the run.
+func unattended(ctx context.Context) bool { return wish(ctx, "non_interactive").Bool() }
+
 // planning reports whether a run has a plan.
 func planning(ctx context.Context) bool { return wish(ctx, "is_plan_mode").Bool() }
 

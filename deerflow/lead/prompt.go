@@ -86,7 +86,7 @@ func (g *Graph) prompt(ctx context.Context, s *settings.Settings, c Character, s
 		parts = append(parts, selfPart)
 	}
 	parts = append(parts, thinkingPart)
-	if g.o.Tools.Sandbox != nil {
+	if g.o.Tools.Sandbox != nil && !unattended(ctx) {
 		parts = append(parts, clarificationPart)
 	}
 	if len(skills) > 0 {

@@ -247,6 +247,8 @@ func (t *toolbox) offered(ctx context.Context, name string, allowed []string) bo
 		return wish(ctx, "is_bootstrap").Bool()
 	case "update_agent":
 		return agentOf(ctx) != "" && !wish(ctx, "is_bootstrap").Bool()
+	case "ask_clarification":
+		return !unattended(ctx)
 	case "view_image":
 		m := t.set.Model(wish(ctx, "model_name").String())
 		if m == nil {

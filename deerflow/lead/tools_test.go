@@ -213,6 +213,7 @@ func TestWhatIsOffered(t *testing.T) {
 		{`write_todos {"todos":[]}`, `{"is_plan_mode":true}`, "Updated todo list to []"},
 		{`view_image {"image_path":"/mnt/user-data/uploads/none.png"}`, `{"model_name":"seeing"}`, "Error: Image file not found: /mnt/user-data/uploads/none.png"},
 		{`view_image {"image_path":"/mnt/user-data/uploads/none.png"}`, `{}`, "Error: view_image is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification, list_uploaded_files]."},
+		{`ask_clarification {"question":"Which?","clarification_type":"missing_info"}`, `{"non_interactive":true}`, "Error: ask_clarification is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, list_uploaded_files]."},
 		{`odd {}`, `{}`, "Error: odd is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification, list_uploaded_files]."},
 	} {
 		_, got := w.say(t, tt.call, tt.context, nil)

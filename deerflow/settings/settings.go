@@ -34,6 +34,7 @@ type Settings struct {
 	AgentsAPI      Switch        `yaml:"agents_api"`
 	SkillEvolution Evolution     `yaml:"skill_evolution"`
 	Title          Title         `yaml:"title"`
+	Scheduler      Scheduler     `yaml:"scheduler"`
 	Summarization  Summarization `yaml:"summarization"`
 	LoopDetection  LoopDetection `yaml:"loop_detection"`
 	Guardrails     Guardrails    `yaml:"guardrails"`
@@ -198,6 +199,13 @@ type InputPolish struct {
 type Evolution struct {
 	Enabled bool   `yaml:"enabled"`
 	Model   string `yaml:"moderation_model_name"`
+}
+
+// Scheduler says whether scheduled tasks are due by themselves.
+type Scheduler struct {
+	Enabled  bool `yaml:"enabled"`
+	MaxRuns  int  `yaml:"max_concurrent_runs"`
+	MinDelay int  `yaml:"min_once_delay_seconds"` // how far ahead a single time has to be
 }
 
 // Title is how threads are named.
@@ -384,6 +392,7 @@ func defaults() Settings {
 	s.Memory = Memory{Enabled: true, Mode: "middleware", Injection: true, Debounce: 30, MaxFacts: 100, Confidence: 0.7, MaxTokens: 2000, Flush: 30, Manager: "deermem"}
 	s.Suggestions = Suggestions{Enabled: true, Max: 3}
 	s.InputPolish = InputPolish{Enabled: true, MaxChars: 4000}
+	s.Scheduler = Scheduler{MaxRuns: 3, MinDelay: 60}
 	s.Title = Title{Enabled: true, MaxWords: 6, MaxChars: 60}
 	s.LoopDetection = LoopDetection{Enabled: true, Warn: 3, Hard: 5, FreqWarn: 30, FreqHard: 50}
 	s.Guardrails.FailClosed = true
@@ -506,6 +515,11 @@ func (s *Settings) check() error {
 	}
 	if u.MaxTotalSize <= 0 {
 		u.MaxTotalSize = def.MaxTotalSize
+	}
+	if c := &s.Scheduler; c.MaxRuns < 1 || c.MaxRuns > 32 {
+		return fmt.Errorf("scheduler.max_concurrent_runs is %d; it has to be from 1 to 32", c.MaxRuns)
+	} else if c.MinDelay < 1 || c.MinDelay > 86400 {
+		return fmt.Errorf("scheduler.min_once_delay_seconds is %d; it has to be from 1 to 86400", c.MinDelay)
 	}
 	for name, a := range s.Subagents.Custom {
 		if strings.TrimSpace(name) == "" || a.Description == "" || a.Prompt == "" {

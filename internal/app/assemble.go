@@ -113,7 +113,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 		},
 		Local: cfg.DatabaseURL != "" && cfg.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.GraphConcurrency, PerIdentity: cfg.ConcurrentRuns, Lease: cfg.Lease, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
 		ThreadTTL: retention.Default,
-		Inside:    s.inside, Admit: s.admitCron(),
+		Inside:    s.inside, Admit: s.admitCron(), Tasks: s.taskRules(),
 		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
 		Spans: spans.Policy{Level: cfg.Traces, Bytes: int(cfg.TraceBytes), Keep: cfg.TraceAge},
 	})
@@ -150,7 +150,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		}
 	}
 	o := server.Options{
-		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search, ReadModels: &readmodel.Service{Store: s.rows}, Usage: s.usage, Fleet: s.fleet,
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Tasks: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search, ReadModels: &readmodel.Service{Store: s.rows}, Usage: s.usage, Fleet: s.fleet,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Grace: cfg.Grace, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/tmc/langchaingo/llms"
 
@@ -20,6 +21,7 @@ import (
 	"understudy/id"
 	"understudy/internal/address"
 	"understudy/internal/config"
+	"understudy/run/cron"
 	"understudy/server/deerflow/gateway"
 )
 
@@ -62,6 +64,21 @@ func (s *Server) openDeerFlow(program string) (*gateway.Installation, error) {
 		}
 	}
 	return out, nil
+}
+
+// taskRules returns how scheduled tasks are run; nil without an installation. A change of config.yaml counts at once; while it cannot be read, nothing is due.
+func (s *Server) taskRules() func() cron.TaskRules {
+	if s.deerflow == nil {
+		return nil
+	}
+	return func() cron.TaskRules {
+		set, err := s.deerflow.Settings()
+		if err != nil {
+			return cron.TaskRules{}
+		}
+		c := set.Scheduler
+		return cron.TaskRules{Scheduled: c.Enabled, MaxRuns: c.MaxRuns, MinDelay: time.Duration(c.MinDelay) * time.Second}
+	}
 }
 
 // condense condenses conversations with the model and the amounts of config.yaml, also those of DeerFlow's own agent in Python.

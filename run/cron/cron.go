@@ -72,7 +72,7 @@ type Runs interface {
 }
 
 // Add makes a run on a thread in a transaction. The thread of a stateless one is made for it.
-type Add func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error
+type Add func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) (*run.Run, error)
 
 // Options are what crons are made of.
 type Options struct {
@@ -84,6 +84,8 @@ type Options struct {
 	// Admit asks whether a cron may make a run, and lets the run act as who created the cron. Its error refuses the run. It may take its time. nil:
 	// every run may be made.
 	Admit func(ctx context.Context, c *run.Cron, req *run.Request) error
+	// Tasks returns how scheduled tasks are run; nil: not here, as on servers without a DeerFlow installation.
+	Tasks func() TaskRules
 	Log   *slog.Logger
 }
 
@@ -91,6 +93,7 @@ type Options struct {
 type Store interface {
 	Write(ctx context.Context, fn func(run.Tx) error) error
 	run.CronReader
+	Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 }
 
 // Crons keeps schedules and makes the runs that are due by them.
@@ -185,7 +188,7 @@ func withCronID(payload *jsonobj.Object, c id.Cron, in encryption.Context) json.
 // Get returns a cron.
 func (s *Crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
 	row, err := s.Store.Cron(ctx, c)
-	if fault.Is(err, fault.NotFound) {
+	if fault.Is(err, fault.NotFound) || err == nil && row.Account != "" {
 		return nil, errNoCron
 	}
 	return row, err
@@ -199,7 +202,7 @@ func (s *Crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cr
 	var row *run.Cron
 	err := s.Store.Write(ctx, func(tx run.Tx) error {
 		var err error
-		if row, err = tx.Cron(c); err != nil {
+		if row, err = cronIn(tx, c); err != nil {
 			return err
 		}
 		now := s.Clock.Now()
@@ -249,6 +252,15 @@ func (s *Crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cr
 	return row, nil
 }
 
+// cronIn returns a cron that is no scheduled task.
+func cronIn(tx run.CronTx, c id.Cron) (*run.Cron, error) {
+	row, err := tx.Cron(c)
+	if err == nil && row.Account != "" {
+		err = errNoCron
+	}
+	return row, err
+}
+
 // checkPatch refuses what no cron can be changed to.
 func (s *Crons) checkPatch(p run.CronPatch) error {
 	if err := s.Webhooks.Check(gjson.ParseBytes(p.Payload["webhook"]).String()); err != nil {
@@ -264,7 +276,7 @@ func (s *Crons) checkPatch(p run.CronPatch) error {
 // Delete removes a cron. Runs that it made are not affected.
 func (s *Crons) Delete(ctx context.Context, c id.Cron) error {
 	err := s.Store.Write(ctx, func(tx run.Tx) error {
-		if _, err := tx.Cron(c); err != nil {
+		if _, err := cronIn(tx, c); err != nil {
 			return err
 		}
 		return tx.DeleteCron(c)
@@ -315,7 +327,7 @@ func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 		if fired == 0 {
-			next, err := s.Store.NextCron(ctx)
+			next, err := s.Store.NextCron(ctx, s.rules().Scheduled)
 			if now := s.Clock.Now(); err == nil && !next.IsZero() && !next.After(now) {
 				next = now.Add(100 * time.Millisecond) // another instance is about to fire it
 			}
@@ -327,21 +339,28 @@ func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 // fireBatch fires those that are due longest by a time, and returns how many.
 func (s *Crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 	var due []*run.Cron
+	rules := s.rules()
 	admitted, err := s.admit(ctx, now)
 	if err != nil {
 		return 0, err
 	}
 	err = s.Runs.CreateIn(ctx, func(tx run.CronTx, add Add) error {
 		var err error
-		if due, err = tx.DueCrons(now, cronBatch); err != nil {
+		if due, err = tx.DueCrons(now, cronBatch, rules.Scheduled); err != nil {
 			return err
 		}
 		if admitted != nil { // what was not asked about is left for the next batch
-			due = slices.DeleteFunc(due, func(c *run.Cron) bool { return admitted[c.ID].of(c) == nil })
+			due = slices.DeleteFunc(due, func(c *run.Cron) bool { return c.Account == "" && admitted[c.ID].of(c) == nil })
 		}
 		// In the same order everywhere: a storage that locks threads one by one must not find two transactions that wait for each other.
 		slices.SortStableFunc(due, func(a, b *run.Cron) int { return strings.Compare(string(a.Thread), string(b.Thread)) })
 		for _, c := range due {
+			if c.Account != "" {
+				if _, err := s.fireTask(tx, add, c, now, rules, false); err != nil {
+					return err
+				}
+				continue
+			}
 			if c.Next, err = nextTime(c, now); err != nil {
 				s.Log.ErrorContext(ctx, "cron has no valid schedule any more; it is switched off", "cron_id", c.ID, "error", err)
 				c.Next, c.Enabled = nil, false
@@ -442,5 +461,6 @@ func (s *Crons) fire(add Add, c *run.Cron, admitted *admission) error {
 	if t == "" {
 		t = id.NewThread()
 	}
-	return add(t, c.Assistant, c.Thread == "", req)
+	_, err = add(t, c.Assistant, c.Thread == "", req)
+	return err
 }

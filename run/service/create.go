@@ -145,10 +145,13 @@ func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.
 	written := false
 	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		made = made[:0]
-		err := fn(tx, func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error {
+		err := fn(tx, func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) (*run.Run, error) {
 			c, err := s.insert(tx, read, t, a, stateless, req, false, false)
+			if err != nil {
+				return nil, err
+			}
 			made = append(made, c)
-			return err
+			return c.run, nil
 		})
 		written = err == nil && len(made) > 0
 		return err

@@ -49,7 +49,7 @@ func TestManyCronsDueAtOnce(t *testing.T) {
 	offset.Store(int64(366 * 24 * time.Hour))
 	w.start()
 	require.Eventually(t, func() bool {
-		next, err := w.rows.Runs().NextCron(t.Context())
+		next, err := w.rows.Runs().NextCron(t.Context(), true)
 		require.NoError(t, err)
 		return next.After(*first.Next)
 	}, time.Minute, 50*time.Millisecond)

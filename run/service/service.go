@@ -69,6 +69,8 @@ type Options struct {
 	Inside *access.Inside
 	// Admit asks whether a cron may make a run; nil: each may. See cron.Options.
 	Admit func(ctx context.Context, c *run.Cron, req *run.Request) error
+	// Tasks returns how scheduled tasks are run; nil: not here. See cron.Options.
+	Tasks func() cron.TaskRules
 
 	// Local: other instances work on the Store, but the Bridge carries only what this one executes. Servers then notify each other of ends of runs by signals, and what
 	// a run left is read from the Store.
@@ -170,7 +172,7 @@ func New(o Options) *Service {
 			s.webhooks.Poke()
 		},
 	})
-	s.crons = cron.New(cron.Options{Store: o.Store, Runs: s, Clock: s.clock, Wire: o.Wire, Webhooks: s.Webhooks, Admit: o.Admit, Log: s.log})
+	s.crons = cron.New(cron.Options{Store: o.Store, Runs: s, Clock: s.clock, Wire: o.Wire, Webhooks: s.Webhooks, Admit: o.Admit, Tasks: o.Tasks, Log: s.log})
 	return s
 }
 

@@ -412,6 +412,15 @@ func (f *Form) Dict(key string) json.RawMessage {
 	return f.Object(key)
 }
 
+// RequiredDict is Dict for a field that must be there.
+func (f *Form) RequiredDict(key string) json.RawMessage {
+	if !f.Has(key) {
+		f.Fail(key, "missing", "Field required")
+		return nil
+	}
+	return f.Dict(key)
+}
+
 // Object returns an object; nil when it is not there or null.
 func (f *Form) Object(key string) json.RawMessage {
 	v := f.get(key)

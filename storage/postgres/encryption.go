@@ -256,7 +256,7 @@ func (s *Store) hideNames(ctx context.Context) error {
 
 // secretTables are the tables with content.
 var secretTables = strings.Fields(`checkpoints checkpoint_blobs checkpoint_writes snapshots shapes answers list_parts assistants assistant_versions threads runs run_kwargs
-	run_completions crons outbox stream_records store_items event_bodies events transcript_nodes upstream_deleted update_queue model_calls run_spans sessions usage_ended usage_runs servers server_logs`)
+	run_completions crons cron_occurrences outbox stream_records store_items event_bodies events transcript_nodes upstream_deleted update_queue model_calls run_spans sessions usage_ended usage_runs servers server_logs`)
 
 // secret is a column with bytes, or JSON, in a table with a primary key of columns Key.
 type secret struct {

@@ -57,6 +57,7 @@ func fill(t testing.TB, conn *pgx.Conn, threads int) {
 		`INSERT INTO read_models SELECT m, 't' || lpad(n::text, 8, '0'), CASE m WHEN 'messages' THEN 'm' || s ELSE 'completed' END, s, n * 10 + s, '', '', 0
 			FROM generate_series(1, %d) n, generate_series(1, 5) s, unnest(ARRAY['heads', 'messages', 'timeline']) m WHERE m <> 'heads' OR s = 5`,
 		`INSERT INTO crons (cron_id, assistant_id, schedule, enabled, created_at, updated_at, next_run_date) SELECT 'c' || n, 'a', '', true, n, n, n FROM generate_series(1, %d) n`,
+		`INSERT INTO cron_occurrences (occurrence_id, cron_id, thread_id, run_id, manual, created_at) SELECT 'o' || n, 'c' || n / 5, 't' || lpad(n::text, 8, '0'), 'r' || n, true, n FROM generate_series(1, %d) n`,
 		`INSERT INTO audit_log (at, event, identity, source, resource, outcome, detail, count) SELECT n, 'access.denied', '', '', '', '', '', 1 FROM generate_series(1, %d) n`,
 		`INSERT INTO runs_of SELECT 'i' || n / 5, 'r' || n FROM generate_series(1, %d) n`,
 		`INSERT INTO outbox (thread_id, run_id, url, origin, due) SELECT 't', 'r', '', 'http://' || n %% 50, n FROM generate_series(1, %d) n`,
@@ -117,7 +118,7 @@ func TestPlans(t *testing.T) {
 	}
 	// ordered: those that stop early read an index in its order.
 	ordered := []string{
-		relational.RunsOfThread.Postgres, relational.NextDue.Postgres, relational.NextDelivery.Postgres, relational.NextCron.Postgres,
+		relational.RunsOfThread.Postgres, relational.NextDue.Postgres, relational.NextDelivery.Postgres, relational.NextCron.Postgres, relational.SelectOccurrences.Postgres,
 		relational.SeqsOfThread[0].Postgres, relational.SeqsOfThread[1].Postgres, relational.SeqsOfType[0].Postgres, relational.SeqsOfType[1].Postgres,
 		relational.SeqsOfRun[0].Postgres, relational.SeqsOfRun[1].Postgres,
 		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentWindow.Postgres, relational.RecentChosen.Postgres, relational.RecentRuns.Postgres, relational.EndedUsage.Postgres, relational.KeptUsage.Postgres, relational.DeletedUsage.Postgres, relational.UsageOfDays.Postgres, relational.UsageOfNames.Postgres, relational.SweepSpans.Postgres,

@@ -125,6 +125,8 @@ var (
 	deletesOfRow = []string{
 		"DELETE FROM threads WHERE thread_id = $1",
 		"DELETE FROM run_heads WHERE thread_id = $1",
+		"DELETE FROM cron_occurrences WHERE thread_id = $1",
+		"DELETE FROM cron_occurrences WHERE cron_id IN (SELECT cron_id FROM crons WHERE thread_id = $1)",
 		"DELETE FROM crons WHERE thread_id = $1",
 		"DELETE FROM feedback WHERE thread_id = $1",
 	}

@@ -59,6 +59,7 @@ func TestPlans(t *testing.T) {
 		"delete runs":            "DELETE FROM runs WHERE thread_id = ?",
 		"kwargs of a thread":     "DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?)",
 		"due crons":              relational.DueCrons.SQLite,
+		"occurrences":            relational.SelectOccurrences.SQLite,
 		"next delivery":          relational.NextDelivery.SQLite,
 		"records":                relational.SelectRecords.SQLite,
 		"records of a run":       relational.RecordsOfRun.SQLite,

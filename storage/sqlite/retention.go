@@ -63,12 +63,7 @@ func (tx *Tx) RemoveThread(t id.Thread) error {
 	if err := tx.deleteRow(t); err != nil {
 		return err
 	}
-	for _, text := range []string{
-		"DELETE FROM run_heads WHERE thread_id = ?",
-		"DELETE FROM crons WHERE thread_id = ?",
-		"DELETE FROM feedback WHERE thread_id = ?",
-		relational.AddRemains.SQLite,
-	} {
+	for _, text := range append([]string{relational.AddRemains.SQLite}, deletesOfRare...) {
 		if err := tx.exec(text, t); err != nil {
 			return fmt.Errorf("remove thread %s: %w", t, err)
 		}

@@ -122,8 +122,8 @@ func (tx *Tx) DeleteThread(t id.Thread) error {
 		return fmt.Errorf("delete thread %s: %w", t, err)
 	}
 	if rest {
-		for _, table := range []string{"run_heads", "crons", "stream_records", "stream_runs"} {
-			if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = ?", t); err != nil {
+		for _, text := range append([]string{"DELETE FROM stream_records WHERE thread_id = ?", "DELETE FROM stream_runs WHERE thread_id = ?"}, deletesOfRare...) {
+			if err := tx.exec(text, t); err != nil {
 				return fmt.Errorf("delete thread %s: %w", t, err)
 			}
 		}
@@ -164,4 +164,14 @@ const whatThreadHas = "SELECT EXISTS (SELECT 1 FROM checkpoints WHERE thread_id 
 	"EXISTS (SELECT 1 FROM events WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM transcripts WHERE thread_id = ?1) " +
 	"OR EXISTS (SELECT 1 FROM event_lineage WHERE thread_id = ?1), " +
 	"EXISTS (SELECT 1 FROM run_heads WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM crons WHERE thread_id = ?1) " +
+	"OR EXISTS (SELECT 1 FROM cron_occurrences WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM feedback WHERE thread_id = ?1) " +
 	"OR EXISTS (SELECT 1 FROM stream_records WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM stream_runs WHERE thread_id = ?1)"
+
+// deletesOfRare delete what is kept of few threads, at once with the row of a thread.
+var deletesOfRare = []string{
+	"DELETE FROM run_heads WHERE thread_id = ?",
+	"DELETE FROM cron_occurrences WHERE thread_id = ?",
+	"DELETE FROM cron_occurrences WHERE cron_id IN (SELECT cron_id FROM crons WHERE thread_id = ?)",
+	"DELETE FROM crons WHERE thread_id = ?",
+	"DELETE FROM feedback WHERE thread_id = ?",
+}

@@ -77,7 +77,7 @@ var cronCases = map[string]func(*testing.T, Backend){
 	},
 	"due ones": func(t *testing.T, b Backend) {
 		next := func() time.Time {
-			got, err := b.Runs.NextCron(ctx)
+			got, err := b.Runs.NextCron(ctx, true)
 			require.NoError(t, err)
 			return got
 		}
@@ -88,13 +88,108 @@ var cronCases = map[string]func(*testing.T, Backend){
 		)
 		require.Equal(t, at(2), next())
 		write(t, b, func(tx run.Tx) error {
-			got, err := tx.DueCrons(at(3), 8)
+			got, err := tx.DueCrons(at(3), 8, true)
 			require.NoError(t, err)
 			require.Equal(t, []id.Cron{cronID(2), cronID(3)}, cronIDs(got))
-			got, err = tx.DueCrons(at(3), 1)
+			got, err = tx.DueCrons(at(3), 1, true)
 			require.Equal(t, []id.Cron{cronID(2)}, cronIDs(got))
 			return err
 		})
+	},
+	"scheduled tasks": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		task := func(n int, account string, thread id.Thread) *run.Cron {
+			return newCron(n, func(c *run.Cron) {
+				last := at(7)
+				c.Account, c.Thread, c.OnRunCompleted = account, thread, ""
+				c.Task = &run.Task{Title: "T", Prompt: "P", Spec: raw(`{"cron":"* * * * *"}`), Thread: thread, Status: run.TaskEnabled, LastAt: &last, LastRun: "r", LastError: "e", Runs: 2}
+			})
+		}
+		one, two, foreign, plain := task(1, "ann", threadID(1)), task(2, "ann", ""), task(3, "ben", threadID(1)), newCron(4, nil)
+		insertCrons(t, b, one, two, foreign, plain)
+		for _, want := range []*run.Cron{one, two, foreign} {
+			got, err := b.Runs.Cron(ctx, want.ID)
+			require.NoError(t, err)
+			same(t, want, got)
+		}
+		for _, tt := range []struct {
+			q    run.CronQuery
+			want []id.Cron
+		}{
+			{run.CronQuery{}, []id.Cron{cronID(4)}},
+			{run.CronQuery{Assistant: "a"}, []id.Cron{cronID(4)}},
+			{run.CronQuery{Thread: threadID(1)}, []id.Cron{}},
+			{run.CronQuery{Account: "ann"}, []id.Cron{cronID(2), cronID(1)}},
+			{run.CronQuery{Account: "ann", Thread: threadID(1)}, []id.Cron{cronID(1)}},
+			{run.CronQuery{Account: "nobody"}, []id.Cron{}},
+		} {
+			got, err := b.Runs.Crons(ctx, tt.q)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, cronIDs(got), "%+v", tt.q)
+			n, err := b.Runs.CountCrons(ctx, tt.q)
+			require.NoError(t, err)
+			require.Len(t, tt.want, n)
+		}
+		for tasks, want := range map[bool]time.Time{true: at(1), false: at(4)} {
+			next, err := b.Runs.NextCron(ctx, tasks)
+			require.NoError(t, err)
+			require.Equal(t, want, next)
+		}
+		write(t, b, func(tx run.Tx) error {
+			all, err := tx.DueCrons(at(9), 9, true)
+			require.NoError(t, err)
+			require.Equal(t, []id.Cron{cronID(1), cronID(2), cronID(3), cronID(4)}, cronIDs(all))
+			plain, err := tx.DueCrons(at(9), 9, false)
+			require.Equal(t, []id.Cron{cronID(4)}, cronIDs(plain))
+			return err
+		})
+	},
+	"occurrences": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2), newThread(3))
+		insertCrons(t, b, newCron(1, func(c *run.Cron) {
+			c.Account, c.Thread, c.Task = "ann", threadID(2), &run.Task{Spec: raw(`{}`)}
+		}), newCron(2, nil))
+		pending, failed := newRun(1, 1), newRun(2, 3)
+		failed.Status, failed.Error, failed.EndedAt = run.Error, raw(`{"error":"E","message":"no"}`), at(5)
+		insertRuns(t, b, pending, failed)
+		list := []*run.Occurrence{
+			{ID: "a", Cron: cronID(1), Thread: threadID(1), Run: pending.ID, Manual: true, At: at(1), Status: run.OccurrenceRunning},
+			{ID: "b", Cron: cronID(1), Thread: threadID(3), Run: failed.ID, At: at(2), Status: run.OccurrenceFailed, Error: "no", Ended: at(5)},
+			{ID: "c", Cron: cronID(1), Thread: threadID(2), At: at(3), Status: run.OccurrenceSkipped, Error: "why", Ended: at(3)},
+			{ID: "d", Cron: cronID(1), Thread: threadID(2), Run: runID(99), At: at(4), Status: run.OccurrenceInterrupted, Error: "the run was deleted"},
+		}
+		write(t, b, func(tx run.Tx) error {
+			for _, o := range list {
+				require.NoError(t, tx.InsertOccurrence(o))
+			}
+			n, err := tx.ActiveOccurrences()
+			require.Equal(t, 1, n)
+			return err
+		})
+		read := func(limit, offset int) (ids []string) {
+			got, err := b.Runs.Occurrences(ctx, cronID(1), limit, offset)
+			require.NoError(t, err)
+			for _, o := range got {
+				ids = append(ids, o.ID)
+				same(t, list[int(o.ID[0]-'a')], o)
+			}
+			return ids
+		}
+		require.Equal(t, []string{"d", "c", "b", "a"}, read(9, 0))
+		require.Equal(t, []string{"c", "b"}, read(2, 1))
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) })
+		require.Equal(t, []string{"d", "c", "b"}, read(9, 0), "an occurrence goes with its thread")
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(2)) })
+		require.Empty(t, read(9, 0), "and with the task, which goes with the thread that it continues")
+		_, err := b.Runs.Cron(ctx, cronID(1))
+		isKind(t, err, fault.NotFound)
+		write(t, b, func(tx run.Tx) error {
+			require.NoError(t, tx.InsertOccurrence(&run.Occurrence{ID: "e", Cron: cronID(2), Thread: threadID(3), At: at(1)}))
+			return tx.DeleteCron(cronID(2))
+		})
+		got, err := b.Runs.Occurrences(ctx, cronID(2), 9, 0)
+		require.NoError(t, err)
+		require.Empty(t, got)
 	},
 	"search": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))

@@ -57,6 +57,7 @@ type Options struct {
 	Threads Threads
 	Runs    Runs
 	Events  Events
+	Tasks   Tasks
 
 	// Route registers a handler for a path, with parameters as in OpenAPI, under each of the prefixes; Rest one for whatever is left below a prefix.
 	Route func(prefixes []string, method, path string, h fiber.Handler)
@@ -430,6 +431,7 @@ func (s gateway) routes() {
 	s.memoryRoutes()
 	s.agentRoutes()
 	s.settingsRoutes()
+	s.taskRoutes()
 	s.absentRoutes()
 	for _, p := range prefixes {
 		s.Rest(p, s.rest(p))

@@ -9,6 +9,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/cron"
 	"understudy/thread"
 )
 
@@ -51,6 +52,21 @@ type Runs interface {
 	JoinStream(ctx context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error)
 	// Cancel cancels the named runs of a thread; with wait it returns after they have stopped.
 	Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error
+}
+
+// Tasks is the service of scheduled tasks. Those of other accounts are fault.NotFound, and fault.Conflict is a task that is running.
+type Tasks interface {
+	CreateTask(ctx context.Context, n cron.NewTask) (*run.Cron, error)
+	TaskOf(ctx context.Context, account, task string) (*run.Cron, error)
+	// TasksOf returns the tasks of an account, newest first; with a thread, those alone that name it.
+	TasksOf(ctx context.Context, account string, t id.Thread) ([]*run.Cron, error)
+	UpdateTask(ctx context.Context, account, task string, p cron.TaskPatch) (*run.Cron, error)
+	PauseTask(ctx context.Context, account, task string) (*run.Cron, error)
+	ResumeTask(ctx context.Context, account, task string) (*run.Cron, error)
+	DeleteTask(ctx context.Context, account, task string) error
+	// TriggerTask makes a run of the task now. fault.Conflict: another one is in its way.
+	TriggerTask(ctx context.Context, account, task string) error
+	Occurrences(ctx context.Context, c *run.Cron, limit, offset int) ([]*run.Occurrence, error)
 }
 
 // Events is the service that reads conversations and event logs.

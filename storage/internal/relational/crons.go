@@ -2,7 +2,9 @@ package relational
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"understudy/access"
@@ -18,11 +20,11 @@ var errNoCron = fault.New(fault.NotFound, "cron not found")
 
 // cronColumns are the columns of crons.
 const cronColumns = "cron_id, assistant_id, thread_id, schedule, timezone, end_time, payload, next_run_date, metadata, on_run_completed, " +
-	"enabled, created_at, updated_at"
+	"enabled, created_at, updated_at, account_id, task"
 
 // scanCron reads a row of cronColumns.
 func scanCron(r Row) *run.Cron {
-	return &run.Cron{
+	c := &run.Cron{
 		ID:             id.Cron(r.Text(0)),
 		Assistant:      id.Assistant(r.Text(1)),
 		Thread:         id.Thread(r.Text(2)),
@@ -36,15 +38,30 @@ func scanCron(r Row) *run.Cron {
 		Enabled:        r.Bool(10),
 		CreatedAt:      r.Time(11),
 		UpdatedAt:      r.Time(12),
+		Account:        r.Text(13),
 	}
+	if c.Account != "" {
+		c.Task = &run.Task{}
+		if err := json.Unmarshal(r.Bytes(14), c.Task); err != nil {
+			c.Task.Status, c.Enabled = run.TaskFailed, false // damaged: it is shown, and never due
+		}
+	}
+	return c
 }
 
 // cronArgs returns the values of cronColumns.
-func cronArgs(c *run.Cron) []any {
+func cronArgs(c *run.Cron) ([]any, error) {
+	var task []byte
+	if c.Task != nil {
+		var err error
+		if task, err = json.Marshal(c.Task); err != nil {
+			return nil, fmt.Errorf("cron %s: %w", c.ID, err)
+		}
+	}
 	return []any{
 		c.ID, c.Assistant, c.Thread, c.Schedule, c.Timezone, c.EndTime, c.Payload, c.Next, c.Metadata,
-		c.OnRunCompleted, c.Enabled, micros(c.CreatedAt), micros(c.UpdatedAt),
-	}
+		c.OnRunCompleted, c.Enabled, micros(c.CreatedAt), micros(c.UpdatedAt), c.Account, task,
+	}, nil
 }
 
 var (
@@ -55,18 +72,70 @@ var (
 	// holdCron locks the row until the end of the transaction.
 	holdCron = selectCron.Then(differing(" FOR UPDATE", ""))
 
-	NextCron = differing("SELECT next_run_date FROM crons WHERE enabled AND next_run_date IS NOT NULL ORDER BY next_run_date, cron_id LIMIT 1",
-		"SELECT next_run_date FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL ORDER BY next_run_date, cron_id LIMIT 1")
+	NextCron = differing("SELECT next_run_date FROM crons WHERE enabled AND next_run_date IS NOT NULL AND ($1 OR account_id = '') ORDER BY next_run_date, cron_id LIMIT 1",
+		"SELECT next_run_date FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND ($1 OR account_id = '') ORDER BY next_run_date, cron_id LIMIT 1")
 	// DueCrons skips crons that another transaction is about to fire, so that each fires once.
-	DueCrons = differing("SELECT "+cronColumns+" FROM crons WHERE enabled AND next_run_date IS NOT NULL AND next_run_date <= $1 "+
+	DueCrons = differing("SELECT "+cronColumns+" FROM crons WHERE enabled AND next_run_date IS NOT NULL AND next_run_date <= $1 AND ($3 OR account_id = '') "+
 		"ORDER BY next_run_date, cron_id LIMIT $2 FOR UPDATE SKIP LOCKED",
-		"SELECT "+cronColumns+" FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND next_run_date <= $1 ORDER BY next_run_date, cron_id LIMIT $2")
+		"SELECT "+cronColumns+" FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND next_run_date <= $1 AND ($3 OR account_id = '') ORDER BY next_run_date, cron_id LIMIT $2")
 
 	cronSorts         = []string{"cron_id", "assistant_id", "thread_id", "created_at", "updated_at", "next_run_date", "end_time"}
-	cronsInOrder      = inOrder(same("SELECT "+cronColumns+" FROM crons"), "cron_id", cronSorts...)
-	cronsOfThread     = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE thread_id = $1"), "cron_id", cronSorts...)
-	cronsOfAssistants = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE assistant_id = $1"), "cron_id", cronSorts...)
+	cronsInOrder      = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE account_id = ''"), "cron_id", cronSorts...)
+	cronsOfThread     = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE thread_id = $1 AND account_id = ''"), "cron_id", cronSorts...)
+	cronsOfAssistants = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE assistant_id = $1 AND account_id = ''"), "cron_id", cronSorts...)
+	cronsOfAccount    = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE account_id = $1 AND account_id <> ''"), "cron_id", cronSorts...)
+
+	insertOccurrence  = same(insertInto("cron_occurrences", occurrenceColumns))
+	SelectOccurrences = same("SELECT o." + strings.ReplaceAll(occurrenceColumns, ", ", ", o.") + ", r.run_id, r.status, r.cancel, r.error, r.ended_at FROM cron_occurrences o LEFT JOIN runs r ON r.run_id = o.run_id " +
+		"WHERE o.cron_id = $1 ORDER BY o.created_at DESC, o.occurrence_id DESC LIMIT $2 OFFSET $3")
+	deleteOccurrences = same("DELETE FROM cron_occurrences WHERE cron_id = $1")
+	// activeOccurrences begins at the runs, of which few are active.
+	activeOccurrences = same("SELECT count(*) FROM runs r JOIN cron_occurrences o ON o.run_id = r.run_id WHERE r.status IN ('pending', 'running')")
 )
+
+const occurrenceColumns = "occurrence_id, cron_id, thread_id, run_id, manual, status, error, created_at"
+
+func scanOccurrence(r Row) *run.Occurrence {
+	o := &run.Occurrence{
+		ID: r.Text(0), Cron: id.Cron(r.Text(1)), Thread: id.Thread(r.Text(2)), Run: id.Run(r.Text(3)), Manual: r.Bool(4), Status: run.OccurrenceStatus(r.Text(5)), Error: string(r.Bytes(6)), At: r.Time(7),
+	}
+	if o.Run == "" {
+		o.Ended = o.At
+		return o
+	}
+	var of *run.Run
+	if !r.Null(8) {
+		of = &run.Run{Status: run.Status(r.Text(9)), Cancel: run.Action(r.Text(10)), Error: r.Bytes(11)}
+		o.Ended = r.Time(12)
+	}
+	o.Status, o.Error = run.Outcome(of)
+	return o
+}
+
+// Occurrences implements run.CronReader.
+func (s *Store) Occurrences(ctx context.Context, c id.Cron, limit, offset int) ([]*run.Occurrence, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*run.Occurrence, error) {
+		return all(q, SelectOccurrences, scanOccurrence, c, limitOf(limit), offset)
+	})
+}
+
+// InsertOccurrence implements run.Tx.
+func (tx *Tx) InsertOccurrence(o *run.Occurrence) error {
+	var why []byte
+	if o.Error != "" {
+		why = []byte(o.Error)
+	}
+	if err := tx.Exec(insertOccurrence, o.ID, o.Cron, o.Thread, o.Run, o.Manual, string(o.Status), why, micros(o.At)); err != nil {
+		return fmt.Errorf("occurrence of cron %s: %w", o.Cron, err)
+	}
+	return nil
+}
+
+// ActiveOccurrences implements run.Tx.
+func (tx *Tx) ActiveOccurrences() (int, error) {
+	n, _, err := first(tx, activeOccurrences, number[int64])
+	return int(n), err
+}
 
 // Cron implements run.Store.
 func (s *Store) Cron(ctx context.Context, c id.Cron) (*run.Cron, error) {
@@ -99,6 +168,8 @@ func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cro
 	}
 	by, args := cronsInOrder, []any(nil)
 	switch {
+	case of.Account != "":
+		by, args = cronsOfAccount, []any{of.Account}
 	case of.Thread != "":
 		by, args = cronsOfThread, []any{of.Thread}
 	case of.Assistant != "":
@@ -112,23 +183,23 @@ func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cro
 	search := func(q Querier) error {
 		return q.Query(text, func(r Row) error {
 			c := scanCron(r)
-			if of.Assistant != "" && c.Assistant != of.Assistant || of.Enabled != nil && c.Enabled != *of.Enabled ||
+			if of.Thread != "" && c.Thread != of.Thread || of.Assistant != "" && c.Assistant != of.Assistant || of.Enabled != nil && c.Enabled != *of.Enabled ||
 				!match.Everything() && !match.Match(c.Metadata) || !reach.Match(c.Metadata) {
 				return nil
 			}
 			return fn(c)
 		}, args...)
 	}
-	if of.Thread != "" || of.Assistant != "" {
+	if of.Account != "" || of.Thread != "" || of.Assistant != "" {
 		return s.db.Read(ctx, search)
 	}
 	return s.db.Scan(ctx, rows.NarrowCrons, search)
 }
 
 // NextCron implements run.Store.
-func (s *Store) NextCron(ctx context.Context) (time.Time, error) {
+func (s *Store) NextCron(ctx context.Context, tasks bool) (time.Time, error) {
 	return from(ctx, s.db.Read, func(q Querier) (time.Time, error) {
-		next, _, err := first(q, NextCron, moment)
+		next, _, err := first(q, NextCron, moment, tasks)
 		return next, err
 	})
 }
@@ -150,7 +221,11 @@ func cronIn(reach *access.Filter) func(*run.Cron, error) (*run.Cron, error) {
 
 // InsertCron implements run.Tx.
 func (tx *Tx) InsertCron(c *run.Cron) error {
-	if err := tx.Exec(insertCron, cronArgs(c)...); err != nil {
+	args, err := cronArgs(c)
+	if err == nil {
+		err = tx.Exec(insertCron, args...)
+	}
+	if err != nil {
 		return fmt.Errorf("insert cron %s: %w", c.ID, err)
 	}
 	return nil
@@ -158,15 +233,22 @@ func (tx *Tx) InsertCron(c *run.Cron) error {
 
 // UpdateCron implements run.Tx.
 func (tx *Tx) UpdateCron(c *run.Cron) error {
-	return tx.change(errNoCron, fmt.Sprintf("update cron %s", c.ID), updateCron, cronArgs(c)...)
+	args, err := cronArgs(c)
+	if err != nil {
+		return err
+	}
+	return tx.change(errNoCron, fmt.Sprintf("update cron %s", c.ID), updateCron, args...)
 }
 
 // DeleteCron implements run.Tx.
 func (tx *Tx) DeleteCron(c id.Cron) error {
+	if err := tx.Exec(deleteOccurrences, c); err != nil {
+		return fmt.Errorf("delete cron %s: %w", c, err)
+	}
 	return tx.change(errNoCron, fmt.Sprintf("delete cron %s", c), deleteCron, c)
 }
 
 // DueCrons implements run.Tx; the one due longest comes first.
-func (tx *Tx) DueCrons(now time.Time, limit int) ([]*run.Cron, error) {
-	return all(tx, DueCrons, scanCron, micros(now), limit)
+func (tx *Tx) DueCrons(now time.Time, limit int, tasks bool) ([]*run.Cron, error) {
+	return all(tx, DueCrons, scanCron, micros(now), limit, tasks)
 }
