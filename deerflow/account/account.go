@@ -88,9 +88,11 @@ var (
 // Lockout: after this many failures within this time, further attempts are refused until the oldest is older.
 const (
 	maxFailures = 5
-	// maxForAccount bounds guesses at one account from many addresses, without letting one address lock others out at once.
+	// maxForAccount bounds guesses at one account from many addresses. It does not hold networks from which the account was signed in to within knownFor: else
+	// anyone with as many addresses could lock its owner out.
 	maxForAccount = 50
 	lockout       = 5 * time.Minute
+	knownFor      = 30 * 24 * time.Hour
 )
 
 // Service is safe for concurrent use.
@@ -147,8 +149,8 @@ func (s *Service) insert(ctx context.Context, n New, role Role) (*User, error) {
 
 // Login checks a password. from is the network address that asks. The work is the same for an account that does not exist.
 func (s *Service) Login(ctx context.Context, email, password, from string) (*User, error) {
-	key, account := "address:"+network(from), "account:"+strings.ToLower(email)
-	if err := s.locked(ctx, key, account); err != nil {
+	c := client{network(from), strings.ToLower(email)}
+	if err := s.locked(ctx, c); err != nil {
 		return nil, err
 	}
 	u, err := s.Store.UserByEmail(ctx, email)
@@ -160,13 +162,13 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 		hash = u.Password
 	}
 	if err := inTurn(ctx, func() error {
-		if err := s.locked(ctx, key, account); err != nil { // by those that were sent at the same time
+		if err := s.locked(ctx, c); err != nil { // by those that were sent at the same time
 			return err
 		}
 		if matches(password, hash, s.Cost) {
 			return nil
 		}
-		for _, k := range []string{key, account} {
+		for _, k := range []string{c.address(), c.account()} {
 			if err := s.Store.AddFailure(ctx, k, s.now(), s.now().Add(-lockout)); err != nil {
 				return err
 			}
@@ -175,29 +177,53 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 	}); err != nil {
 		return nil, err
 	}
-	for _, k := range []string{key, account} {
+	for _, k := range []string{c.address(), c.account()} {
 		if err := s.Store.ForgetFailures(ctx, k); err != nil {
 			return nil, err
 		}
 	}
+	if err := s.know(ctx, c); err != nil {
+		return nil, err
+	}
 	return u, s.renew(ctx, u, password)
 }
 
-// locked returns ErrLocked after too many failures of an address or for an account.
-func (s *Service) locked(ctx context.Context, address, account string) error {
-	for _, limit := range []struct {
-		key string
-		max int
-	}{{address, maxFailures}, {account, maxForAccount}} {
-		n, _, err := s.Store.Failures(ctx, limit.key, s.now().Add(-lockout))
-		if err != nil {
-			return err
-		}
-		if n >= limit.max {
-			return ErrLocked
-		}
+// client is who signs in: from a network, to an account.
+type client struct{ network, email string }
+
+// Keys of the store.
+func (c client) address() string { return "address:" + c.network }
+func (c client) account() string { return "account:" + c.email }
+func (c client) known() string   { return "known:" + c.network + " " + c.email }
+
+// know notes that an account was signed in to from a network. It is kept as what failures are, at the time until which it counts.
+func (s *Service) know(ctx context.Context, c client) error {
+	if n, _, err := s.Store.Failures(ctx, c.known(), s.now().Add(knownFor-24*time.Hour)); err != nil || n > 0 { // once a day
+		return err
 	}
-	return nil
+	if err := s.Store.ForgetFailures(ctx, c.known()); err != nil {
+		return err
+	}
+	return s.Store.AddFailure(ctx, c.known(), s.now().Add(knownFor), s.now().Add(-lockout))
+}
+
+// locked returns ErrLocked after too many failures of an address, or for an account, unless the address is of a network that the account knows.
+func (s *Service) locked(ctx context.Context, c client) error {
+	since := s.now().Add(-lockout)
+	n, _, err := s.Store.Failures(ctx, c.address(), since)
+	if err != nil {
+		return err
+	}
+	if n >= maxFailures {
+		return ErrLocked
+	}
+	if n, _, err = s.Store.Failures(ctx, c.account(), since); err != nil || n < maxForAccount {
+		return err
+	}
+	if n, _, err = s.Store.Failures(ctx, c.known(), s.now()); err != nil || n > 0 {
+		return err
+	}
+	return ErrLocked
 }
 
 // network is what failures of a client are counted by.

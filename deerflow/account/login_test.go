@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +22,7 @@ type memory struct {
 	user User
 
 	mu       sync.Mutex
-	failures map[string]int
+	failures map[string][]time.Time
 }
 
 func (m *memory) UserByEmail(_ context.Context, email string) (*User, error) {
@@ -32,16 +33,24 @@ func (m *memory) UserByEmail(_ context.Context, email string) (*User, error) {
 	return &u, nil
 }
 
-func (m *memory) Failures(_ context.Context, key string, _ time.Time) (int, time.Time, error) {
+func (m *memory) Failures(_ context.Context, key string, since time.Time) (n int, oldest time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.failures[key], time.Time{}, nil
+	for _, at := range m.failures[key] {
+		if !at.Before(since) {
+			n++
+		}
+	}
+	return n, time.Time{}, nil
 }
 
-func (m *memory) AddFailure(_ context.Context, key string, _, _ time.Time) error {
+func (m *memory) AddFailure(_ context.Context, key string, at, forget time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.failures[key]++
+	for k := range m.failures {
+		m.failures[k] = slices.DeleteFunc(m.failures[k], func(at time.Time) bool { return at.Before(forget) })
+	}
+	m.failures[key] = append(m.failures[key], at)
 	return nil
 }
 
@@ -56,7 +65,7 @@ func oneAccount(t *testing.T) (*Service, *memory) {
 	t.Helper()
 	hash, err := hashed(t.Context(), "a right password", bcrypt.MinCost)
 	require.NoError(t, err)
-	m := &memory{user: User{ID: "ann", Email: "ann@example.com", Password: hash}, failures: map[string]int{}}
+	m := &memory{user: User{ID: "ann", Email: "ann@example.com", Password: hash}, failures: map[string][]time.Time{}}
 	return &Service{Store: m, Cost: bcrypt.MinCost}, m
 }
 
@@ -130,4 +139,44 @@ func TestSignInsInAQueue(t *testing.T) { //nolint:paralleltest // it fills the q
 	u, err := s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.2")
 	require.NoError(t, err)
 	require.Equal(t, "ann", u.ID)
+}
+
+// Whoever has many addresses cannot lock the owner of an account out of it: from a network from which they signed in they still do, for a month. There, too, five
+// guesses lock the address.
+func TestGuessesOfOthersDoNotLockOut(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
+	s, m := oneAccount(t)
+	now := time.Unix(2e9, 0)
+	s.Now = func() time.Time { return now }
+	const right, wrong, home = "a right password", "a wrong password", "2001:db8:7:7::1"
+	login := func(from, password string) error {
+		_, err := s.Login(t.Context(), "Ann@example.com", password, from)
+		return err
+	}
+	m.user.Email = "Ann@example.com"
+	attack := func() {
+		t.Helper()
+		for i := range maxForAccount {
+			require.ErrorIs(t, login(fmt.Sprintf("198.51.100.%d", i), wrong), ErrCredentials)
+		}
+		require.ErrorIs(t, login("198.51.100.77", right), ErrLocked)
+	}
+	require.NoError(t, login(home, right))
+	attack()
+	require.ErrorIs(t, login("2001:db8:7:8::1", right), ErrLocked, "another network")
+	require.NoError(t, login("2001:db8:7:7:abc::2", right), "another address of the same customer")
+	now = now.Add(2 * lockout)
+	attack()
+	for range maxFailures {
+		require.ErrorIs(t, login(home, wrong), ErrCredentials)
+	}
+	require.ErrorIs(t, login(home, right), ErrLocked)
+	now = now.Add(20 * 24 * time.Hour)
+	require.NoError(t, login(home, right))
+	now = now.Add(20 * 24 * time.Hour)
+	attack()
+	require.NoError(t, login(home, right), "each sign-in counts for a month")
+	now = now.Add(31 * 24 * time.Hour)
+	attack()
+	require.ErrorIs(t, login(home, right), ErrLocked, "too long ago")
+	require.LessOrEqual(t, len(m.failures), maxForAccount+5, "what is over is forgotten")
 }
