@@ -32,6 +32,9 @@ func (s *Store) useKeys(ctx context.Context, opts Options) (*seal.Keyring, error
 		if err != nil || note == known {
 			return keys, err
 		}
+		if err := keys.Leave(ctx, known); err != nil {
+			return nil, err
+		}
 		text, args := "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING", []any{seal.MetaKey, note}
 		if known != "" {
 			text, args = "UPDATE meta SET value = $2 WHERE key = $1 AND value = $3", append(args, known)
@@ -161,7 +164,11 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 			return changed, err
 		}
 		if n == 0 && pass > 1 {
-			return changed, s.hideNames(ctx)
+			if err := s.hideNames(ctx); err != nil {
+				return changed, err
+			}
+			_, err := s.pool.Exec(ctx, `DELETE FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2`, seal.OlderKeys, seal.OlderKeysEnd)
+			return changed, classify(err)
 		}
 		if pass > encryptPasses {
 			return changed, errStillStale

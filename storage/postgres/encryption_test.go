@@ -293,3 +293,26 @@ func TestKeysOfServersThatStartTogether(t *testing.T) {
 		}
 	}
 }
+
+// Until everything has the new key a server does not start without the one from before, and doctor says so; afterwards it does.
+func TestKeysOfAnUnfinishedRotation(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	one, two := []byte("0123456789abcdef"), []byte("fedcba9876543210")
+	require.NoError(t, open(t, Options{URL: url, Keys: [][]byte{one}}).Close())
+	require.NoError(t, open(t, Options{URL: url, Keys: [][]byte{two, one}}).Close())
+	for range 2 {
+		_, err := Open(t.Context(), Options{URL: url, Keys: [][]byte{two}})
+		require.ErrorContains(t, err, "may still be encrypted with key ")
+		in, err := Inspect(t.Context(), Options{URL: url}, encryption.Configured{Keys: [][]byte{two}})
+		require.NoError(t, err)
+		require.ErrorContains(t, in.Locked, "may still be encrypted with key ")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = Encrypt(ctx, Options{URL: url, Keys: [][]byte{two, one}})
+		require.Error(t, err)
+	}
+	_, err := Encrypt(t.Context(), Options{URL: url, Keys: [][]byte{two, one}})
+	require.NoError(t, err)
+	require.NoError(t, open(t, Options{URL: url, Keys: [][]byte{two}}).Close())
+}

@@ -34,6 +34,9 @@ func useKeys(ctx context.Context, conn *sqlite.Conn, opts Options) (*seal.Keyrin
 	if known == "" {
 		opts.Logger.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there", "key", keys.ID())
 	}
+	if err := keys.Leave(ctx, known); err != nil {
+		return nil, err
+	}
 	return keys, exec(conn, "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", seal.MetaKey, note)
 }
 
@@ -115,6 +118,11 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	}
 	if err == nil {
 		err = s.hideNames(ctx)
+	}
+	if err == nil {
+		err = s.writeOnce(ctx, func(tx *Tx) error {
+			return tx.exec("DELETE FROM meta WHERE key >= ? AND key < ?", seal.OlderKeys, seal.OlderKeysEnd)
+		})
 	}
 	path := s.path
 	if fault.Is(err, fault.Unavailable) && s.disk.full.Load() {

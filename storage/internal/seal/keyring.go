@@ -144,7 +144,26 @@ func (k *Keyring) Check(ctx context.Context, known string) (note string, err err
 			return "", err
 		}
 	}
-	return ring.Check(known)
+	note, err = ring.Check(known)
+	if err != nil || k.handlers != nil {
+		return note, err
+	}
+	return note, olderKeys(ctx, k.table, func(id string) error {
+		if ring.has(id) {
+			return nil
+		}
+		return fmt.Errorf("values of the database may still be encrypted with key %s, because understudy encrypt --rotate did not end since LANGGRAPH_AES_KEY was changed to %s: "+
+			"set it to the new key, a comma and the one from before, and run understudy encrypt --rotate", id, ring.ID())
+	})
+}
+
+// Leave notes that a database may have values with the key of a note that is about to be replaced, until all are encrypted anew (OlderKeys).
+func (k *Keyring) Leave(ctx context.Context, known string) error {
+	id := KeyOf(known)
+	if id == "" || k.handlers != nil {
+		return nil
+	}
+	return k.table.Put(ctx, map[string]string{OlderKeys + id: "1"}, true)
 }
 
 // Encrypts reports whether there is anything that encrypts.

@@ -27,7 +27,17 @@ const (
 	// A row of an ID has the name of the row of its data key.
 	dataKeyIDs = "data_key_id:"
 	nameRows   = "readable_name:"
+	// OlderKeys begins the names of rows of keys with which values may still be encrypted, in hex.
+	OlderKeys = "older_key:"
 )
+
+// OlderKeysEnd is the first text behind those that begin with OlderKeys.
+var OlderKeysEnd = below(OlderKeys)
+
+// olderKeys calls fn for each key with which values may still be encrypted, and returns its first error.
+func olderKeys(ctx context.Context, t Table, fn func(id string) error) error {
+	return t.Rows(ctx, OlderKeys, OlderKeysEnd, func(key, _ string) error { return fn(strings.TrimPrefix(key, OlderKeys)) })
+}
 
 // DataKey is a data key as a database keeps it.
 type DataKey struct {
