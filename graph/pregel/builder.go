@@ -29,6 +29,7 @@ type builder struct {
 	branches             []*branch
 	defaults             []NodeOption
 	errs                 []error
+	refused              []string // names of nodes that are not added, each with an error
 }
 
 type namedChannel struct {
@@ -293,7 +294,7 @@ func (g *StateGraph[S]) SetNodeDefaults(options ...NodeOption) *StateGraph[S] {
 // zero count), raw JSON of an object, []Write, *Command, []any of these, or nil for none.
 func (g *StateGraph[S]) AddNode(name string, fn func(ctx context.Context, state S) (any, error), options ...NodeOption) *StateGraph[S] {
 	if fn == nil {
-		g.b.fail("node `%s` has no function", name)
+		g.b.refuse(name, "node `%s` has no function", name)
 		return g
 	}
 	g.b.addNode(&node{name: name, schema: g.b.state, call: typedCall(fn)}, options)
@@ -304,14 +305,14 @@ func (g *StateGraph[S]) AddNode(name string, fn func(ctx context.Context, state 
 // state lacks become additional keys.
 func AddNode[I, S any](g *StateGraph[S], name string, fn func(ctx context.Context, input I) (any, error), options ...NodeOption) *StateGraph[S] {
 	if fn == nil {
-		g.b.fail("node `%s` has no function", name)
+		g.b.refuse(name, "node `%s` has no function", name)
 		return g
 	}
 	s := g.b.state
 	if t := reflect.TypeFor[I](); t.Kind() == reflect.Struct || t == valuesType || t.Kind() == reflect.Pointer {
 		var err error
 		if s, err = g.b.addSchema(t); err != nil {
-			g.b.fail("node `%s`: %w", name, err)
+			g.b.refuse(name, "node `%s`: %w", name, err)
 			return g
 		}
 	}
@@ -322,7 +323,7 @@ func AddNode[I, S any](g *StateGraph[S], name string, fn func(ctx context.Contex
 // AddSubgraph adds a graph, or an agent, as a node. It reads and updates the keys that both have.
 func (g *StateGraph[S]) AddSubgraph(name string, sub Compiled, options ...NodeOption) *StateGraph[S] {
 	if v := reflect.ValueOf(sub); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() || sub.compiled() == nil {
-		g.b.fail("node `%s` has no graph", name)
+		g.b.refuse(name, "node `%s` has no graph", name)
 		return g
 	}
 	g.b.addNode(&node{name: name, schema: g.b.state, sub: sub.compiled()}, options)
@@ -333,22 +334,28 @@ func (b *builder) fail(format string, args ...any) {
 	b.errs = append(b.errs, fmt.Errorf(format, args...))
 }
 
+// refuse reports why a node is not added.
+func (b *builder) refuse(name, format string, args ...any) {
+	b.refused = append(b.refused, name)
+	b.fail(format, args...)
+}
+
 func (b *builder) addNode(n *node, options []NodeOption) {
 	switch {
 	case n.name == "":
-		b.fail("a node needs a name")
+		b.refuse("", "a node needs a name")
 		return
 	case n.name == START || n.name == END:
-		b.fail("node `%s` is reserved", n.name)
+		b.refuse(n.name, "node `%s` is reserved", n.name)
 		return
 	case strings.ContainsAny(n.name, "|:"):
-		b.fail("node `%s`: '|' and ':' are reserved characters", n.name)
+		b.refuse(n.name, "node `%s`: '|' and ':' are reserved characters", n.name)
 		return
 	case reserved[n.name]:
-		b.fail("node `%s` is reserved", n.name)
+		b.refuse(n.name, "node `%s` is reserved", n.name)
 		return
 	case b.node(n.name) != nil:
-		b.fail("node `%s` is already present", n.name)
+		b.refuse(n.name, "node `%s` is already present", n.name)
 		return
 	}
 	for _, option := range options {

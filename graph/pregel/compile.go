@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agnivade/levenshtein"
 )
 
 // Graph is a compiled graph: a graph.Graph, safe for concurrent use. Register it with a server, or run it with Invoke.
@@ -268,6 +270,35 @@ func (g *Graph) index() {
 	}
 }
 
+// unknown reports a name that is none of a node, with the nodes that there are. A node that was refused has an error of its own.
+func (b *builder) unknown(bad func(string, ...any), name, format string, args ...any) {
+	if slices.Contains(b.refused, name) {
+		return
+	}
+	var names []string
+	for _, n := range b.nodes {
+		names = append(names, n.name)
+	}
+	hint := "; the graph has no nodes: AddNode adds them"
+	if near := nearest(name, names); near != "" {
+		hint = "; did you mean `" + near + "`?"
+	} else if len(names) > 0 {
+		hint = "; the nodes are " + someOf(names)
+	}
+	bad(format+"%s", append(args, hint)...)
+}
+
+// nearest returns the name that was probably meant; "" when none is near.
+func nearest(name string, names []string) string {
+	best, least := "", max(2, len(name)/3)+1
+	for _, n := range names {
+		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(n)); d < least && d < len(n) {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
 // validate returns all errors in the graph's definition.
 func (b *builder) validate(g *Graph) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -278,10 +309,10 @@ func (b *builder) validate(g *Graph) (errs []error) {
 	for _, e := range b.edges {
 		starts[e[0]] = true
 		if e[0] != START && !exists(e[0]) {
-			bad("found edge starting at unknown node '%s'", e[0])
+			b.unknown(bad, e[0], "found edge starting at unknown node '%s'", e[0])
 		}
 		if e[1] != END && !exists(e[1]) {
-			bad("found edge from '%s' to unknown node `%s`", e[0], e[1])
+			b.unknown(bad, e[1], "found edge from '%s' to unknown node `%s`", e[0], e[1])
 		}
 		reached[e[1]] = true
 		hasStart = hasStart || e[0] == START
@@ -291,23 +322,26 @@ func (b *builder) validate(g *Graph) (errs []error) {
 			if f == START {
 				bad("START cannot be part of a join (to `%s`)", j.to)
 			} else if !exists(f) {
-				bad("found join starting at unknown node '%s'", f)
+				b.unknown(bad, f, "found join starting at unknown node '%s'", f)
 			}
 		}
 		if j.to == START || j.to != END && !exists(j.to) {
-			bad("found join to unknown node `%s`", j.to)
+			b.unknown(bad, j.to, "found join to unknown node `%s`", j.to)
 		}
 	}
 	for _, br := range b.branches {
 		hasStart = hasStart || br.from == START
 		if br.from == END || br.from != START && !exists(br.from) {
-			bad("found conditional edges starting at unknown node '%s'", br.from)
+			b.unknown(bad, br.from, "found conditional edges starting at unknown node '%s'", br.from)
 		}
 		for _, t := range br.targets {
 			if t.node != END && !exists(t.node) {
-				bad("at '%s' node, the conditional edges name an unknown node '%s'", br.from, t.node)
+				b.unknown(bad, t.node, "at '%s' node, the conditional edges name an unknown node '%s'", br.from, t.node)
 			}
 		}
+	}
+	if len(b.channels) == 0 && len(b.errs) == 0 {
+		bad("the state has no key: give its struct fields, or declare keys with WithChannel")
 	}
 	if !hasStart {
 		bad("graph must have an entrypoint: add at least one edge from START to another node")
@@ -315,7 +349,7 @@ func (b *builder) validate(g *Graph) (errs []error) {
 	for _, n := range b.nodes {
 		for _, e := range n.ends {
 			if e.node != END && !exists(e.node) {
-				bad("node `%s` names an unknown destination '%s'", n.name, e.node)
+				b.unknown(bad, e.node, "node `%s` names an unknown destination '%s'", n.name, e.node)
 			}
 		}
 		if n.sub != nil && n.sub.functional {

@@ -99,19 +99,63 @@ func failure(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return &graph.Failure{Type: errorName(err), Message: errorText(err), Detail: errorDetail(err)}
+	return &graph.Failure{Type: errorName(err), Message: errorText(err), Detail: errorDetail(err), Fix: fixOf(err)}
 }
+
+// mistakes are errors of the engine that LangGraph words for graphs in Python, by how they begin, with what to do in Go.
+var mistakes = []struct{ text, fix string }{
+	{"Expected dict, got", "an update is Values, a struct of keys, raw JSON of an object, []Write, a *Command, []any of these, or nil"},
+	{"At key '", `nodes of one step write the same key: give it a reducer, as in graph:"key,reducer=append", or let one node write it`},
+	{"Can receive only one value", `nodes of one step write the same key: give it a reducer, as in graph:"key,reducer=append", or let one node write it`},
+	{"Recursion limit of", "end the loop of the graph, or raise recursion_limit: WithRecursionLimit, or in the configuration of the run or assistant"},
+	{"Received no input for", "send an input with at least one key of the state"},
+	{"Cannot use Command(resume=...) without checkpointer", "pass WithThread with the thread and the saver of the run that asked"},
+}
+
+// trouble begins the line of LangGraph's errors with the address of a page about Python.
+const trouble = "\nFor troubleshooting, visit: "
+
+// fixOf returns what a developer in Go does about an error; "" when that is unknown.
+func fixOf(err error) string {
+	var choice *undeclared
+	if errors.As(err, &choice) {
+		return choice.fix()
+	}
+	var known *Error
+	if !errors.As(err, &known) || known.Cause != nil {
+		return ""
+	}
+	for _, m := range mistakes {
+		if strings.HasPrefix(known.Text, m.text) {
+			return m.fix
+		}
+	}
+	return ""
+}
+
+// advised is an error as Invoke returns it, with what to do in place of a page about Python. It keeps its name for clients.
+type advised struct {
+	fix string
+	err error
+}
+
+func (e *advised) Error() string {
+	text, _, _ := strings.Cut(e.err.Error(), trouble)
+	return strings.TrimSuffix(text, ".") + "; " + e.fix
+}
+
+func (e *advised) Unwrap() error { return e.err }
 
 // errorDetail returns the name and the whole text of an error, and the stack of a panic in the lines after it.
 func errorDetail(err error) string {
 	text := errorName(err) + ": " + err.Error()
-	var choice *undeclared
-	if errors.As(err, &choice) {
-		text += ": " + choice.fix()
-	}
 	var at *located
 	if errors.As(err, &at) {
-		text += " (node " + at.node + ")"
+		first, rest, more := strings.Cut(text, "\n")
+		text = first + " (node " + at.node + ")"
+		if more {
+			text += "\n" + rest
+		}
 	}
 	var p *panicked
 	if errors.As(err, &p) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"understudy/graph"
 )
@@ -80,16 +81,24 @@ func forCaller(err error) error {
 	case p != nil:
 		return &PanicError{Value: p.value, Node: p.node, Stack: p.stack}
 	case at == nil:
-		return err
+		return withFix(err)
 	}
 	if bare, ok := err.(*located); ok { //nolint:errorlint // without the wrapper; others hold what a node added to it
 		err = bare.err
 	}
+	return &NodeError{Node: at.node, Err: withFix(err)}
+}
+
+// withFix adds what to do to an error, if that is known.
+func withFix(err error) error {
 	var choice *undeclared
 	if errors.As(err, &choice) {
-		err = &Error{Name: choice.ErrorName(), Text: choice.fix(), Cause: err}
+		return &Error{Name: choice.ErrorName(), Text: choice.fix(), Cause: err}
 	}
-	return &NodeError{Node: at.node, Err: err}
+	if fix := fixOf(err); fix != "" {
+		return &advised{fix, err}
+	}
+	return err
 }
 
 // Unwrap returns the value of the panic if it is an error.
@@ -109,6 +118,9 @@ func Invoke[S any](ctx context.Context, g Compiled, input any, options ...RunOpt
 	var r Result[S]
 	if g == nil || g.compiled() == nil {
 		return r, errors.New("invoke: there is no graph; check the error of Compile")
+	}
+	if err := g.compiled().returns(reflect.TypeFor[S]()); err != nil {
+		return r, err
 	}
 	state, l, err := g.compiled().invoke(ctx, input, options)
 	if err != nil {
@@ -133,6 +145,26 @@ func Invoke[S any](ctx context.Context, g Compiled, input any, options ...RunOpt
 		}
 	}
 	return r, nil
+}
+
+// returns reports a type of which the graph sets no field: the caller would get its zero value, and no error.
+func (g *Graph) returns(t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if g.functional || t.Kind() != reflect.Struct || hasMarshaler(t) || t == messageType {
+		return nil
+	}
+	fields := fieldsOf(t)
+	for _, f := range fields {
+		if slices.Contains(g.result, f.name) {
+			return nil
+		}
+	}
+	if len(fields) == 0 || len(g.result) == 0 {
+		return nil
+	}
+	return fmt.Errorf("result of graph %s: no field of %s has the name of a key in its json tag: the keys are %s", g.name, t, someOf(slices.Clone(g.result)))
 }
 
 // invoke returns the state of a finished or stopped run, and its loop; no loop for a run within a node.

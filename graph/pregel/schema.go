@@ -86,6 +86,11 @@ func (s *schema) collect(t reflect.Type, index []int) (errs []error) {
 				errs = append(errs, fmt.Errorf("field %s: %w", f.Name, err))
 			}
 		}
+		if _, untracked := k.channel.(untrackedSpec); !untracked && k.managed == "" {
+			if part := unstorable(f.Type, 0); part != nil {
+				errs = append(errs, fmt.Errorf("field %s: a %s cannot be part of the state: keep it outside, or mark the field untracked", f.Name, part))
+			}
+		}
 		if slices.ContainsFunc(s.keys, func(o schemaKey) bool { return o.name == name }) {
 			errs = append(errs, fmt.Errorf("field %s: key %q is taken", f.Name, name))
 			continue
@@ -93,6 +98,21 @@ func (s *schema) collect(t reflect.Type, index []int) (errs []error) {
 		s.keys = append(s.keys, k)
 	}
 	return errs
+}
+
+// unstorable returns the part of a type that has no form in a checkpoint; nil if there is none.
+func unstorable(t reflect.Type, depth int) reflect.Type {
+	if t.PkgPath() != "" && hasMarshaler(t) || depth > 8 { // types may contain themselves
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
+		return t
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return unstorable(t.Elem(), depth+1)
+	default:
+		return nil
+	}
 }
 
 func description(f reflect.StructField) string {
@@ -107,6 +127,10 @@ func (k *schemaKey) option(option string) error {
 	case "reducer":
 		switch arg {
 		case "add_messages":
+			if t := k.typ; t.Kind() == reflect.Slice && slices.Contains([]reflect.Kind{reflect.String, reflect.Bool, reflect.Int, reflect.Float64}, t.Elem().Kind()) ||
+				t.Kind() != reflect.Slice && t.Kind() != reflect.Interface && t != rawType {
+				return fmt.Errorf("reducer add_messages is for []message.Message, not %s", t)
+			}
 			k.channel = Messages()
 		case "append":
 			if k.typ.Kind() != reflect.Slice && k.typ.Kind() != reflect.Interface {
