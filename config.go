@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -226,6 +227,49 @@ func (c Config) flags() (given map[string]string, mistake error) {
 	f.on("allow-broken-graphs", c.Python.AllowBroken)
 	return f, mistake
 }
+
+// fields are the fields of Config by the flags of `understudy serve`.
+var fields = map[string]string{
+	"config": "File", "host": "Addr", "port": "Addr", "data": "Storage.Dir", "database-url": "Storage.Postgres", "database-connections": "Storage.Connections",
+	"database-timeout": "Storage.StatementTimeout", "search-timeout": "Storage.SearchTimeout", "synchronous": "Storage.FastCommit", "audit-retention": "Storage.AuditRetention",
+	"redis-url": "Redis.URL", "redis-ca": "Redis.CA", "redis-prefix": "Redis.Prefix", "tls-cert": "HTTP.Cert", "tls-key": "HTTP.Key", "tls-client-ca": "HTTP.ClientCA",
+	"mount-prefix": "HTTP.Prefix", "max-body": "HTTP.MaxBody", "max-bodies": "HTTP.MaxBodies", "deerflow": "HTTP.DeerFlow", "ignore-auth": "HTTP.IgnoreAuth", "studio": "HTTP.Studio",
+	"trusted-proxies": "HTTP.TrustedProxies", "no-auth": "HTTP.NoAuth", "traces": "Runs.Traces", "concurrency": "Runs.Concurrency", "graph-concurrency": "Runs.ByGraph",
+	"run-timeout": "Runs.Timeout", "grace": "Runs.Grace", "drain": "Runs.Drain", "lease": "Runs.Lease", "resumable-ttl": "Streams.TTL", "stream-records": "Streams.Records",
+	"stream-bytes": "Streams.Bytes", "stream-memory": "Streams.Memory", "python": "Python.Interpreter", "workers": "Python.Workers", "jobs-per-worker": "Python.RunsPerWorker",
+	"worker-memory": "Python.MaxMemory", "worker-max-runs": "Python.MaxRuns", "gate-timeout": "Python.GateTimeout", "allow-broken-graphs": "Python.AllowBroken",
+	"log-level": "Log", "log-json": "Log",
+}
+
+// flagNames finds flags in text.
+var flagNames = regexp.MustCompile(`--[a-z][a-z-]*[a-z]`)
+
+// fieldNames puts the fields of Config in the place of flags: a program has no others.
+func fieldNames(text string) string {
+	return flagNames.ReplaceAllStringFunc(text, func(flag string) string {
+		if field := fields[flag[2:]]; field != "" {
+			return "Config." + field
+		}
+		return flag
+	})
+}
+
+// inFields returns an error that names fields of Config where err names flags, and keeps its chain.
+func inFields(err error) error {
+	text := fieldNames(err.Error())
+	if text == err.Error() {
+		return err
+	}
+	return &fieldError{text, err}
+}
+
+type fieldError struct {
+	text string
+	err  error
+}
+
+func (e *fieldError) Error() string { return e.text }
+func (e *fieldError) Unwrap() error { return e.err }
 
 // flags are values by the names of flags. Zero values are left out.
 type flags map[string]string

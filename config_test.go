@@ -1,9 +1,13 @@
 package understudy
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -11,6 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/graph"
+	"understudy/graph/agent"
+	"understudy/graph/pregel"
 	"understudy/internal/config"
 	"understudy/internal/sockerr"
 )
@@ -42,6 +49,9 @@ func TestConfigHasEverySetting(t *testing.T) {
 	given, err := full().flags()
 	require.NoError(t, err)
 	require.ElementsMatch(t, want, slices.Collect(maps.Keys(given)))
+	for flag := range given {
+		require.Contains(t, fields, flag)
+	}
 	for _, group := range []any{full().Storage, full().Redis, full().HTTP, full().Runs, full().Streams, full().Python} {
 		v := reflect.ValueOf(group)
 		for i := range v.NumField() {
@@ -94,10 +104,10 @@ func TestConfigNamesAllMistakes(t *testing.T) {
 	require.ErrorContains(t, err, "Config.Addr: address here: missing port in address; write HOST:PORT")
 	_, err = New(Config{Addr: "here", Streams: Streams{Records: 1}})
 	require.ErrorContains(t, err, "Config.Addr")
-	require.ErrorContains(t, err, `--stream-records: "1": write 100 or more`, "the others too")
+	require.ErrorContains(t, err, `Config.Streams.Records: "1": write 100 or more`, "the others too")
 	_, err = New(Config{Runs: Runs{Lease: time.Millisecond}, Streams: Streams{Records: 1}})
-	require.ErrorContains(t, err, `--lease: "1ms": write 1s to 1h`)
-	require.ErrorContains(t, err, `--stream-records: "1": write 100 or more`)
+	require.ErrorContains(t, err, `Config.Runs.Lease: "1ms": write 1s to 1h`)
+	require.ErrorContains(t, err, `Config.Streams.Records: "1": write 100 or more`)
 }
 
 // What goes wrong around the life of a Server names the next step.
@@ -118,4 +128,46 @@ func TestServerMisused(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	require.ErrorContains(t, first.Run(ctx), "make another one with New")
+}
+
+// Mistakes name fields of Config: a program has no flags.
+func TestMistakesNameFields(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for text, c := range map[string]Config{
+		`Config.Addr: "http": write a whole number`:            {Addr: "127.0.0.1:http"},
+		"Config.Addr: \"10.1.2.3\": nothing authenticates":     {Addr: "10.1.2.3:0"},
+		"or start with Config.HTTP.NoAuth":                     {Addr: "10.1.2.3:0"},
+		"name another folder with Config.Storage.Dir":          {Addr: "127.0.0.1:0", Storage: Storage{Dir: file}},
+		"Config.Storage.Postgres: it must begin with":          {Addr: "127.0.0.1:0", Storage: Storage{Postgres: "mysql://h/d"}},
+		"correct the address in Config.Storage.Postgres":       {Addr: "127.0.0.1:0", Storage: Storage{Postgres: "postgres://127.0.0.1:1/d"}},
+		"no.json does not exist; name your file with Config.F": {Addr: "127.0.0.1:0", File: "no.json"},
+		"Config.Streams.Records: ":                             {Addr: "127.0.0.1:0", Streams: Streams{Records: -1}},
+		"Config.Python.Workers: ":                              {Addr: "127.0.0.1:0", Python: Python{Workers: -1}},
+	} {
+		_, err := New(c)
+		require.ErrorContains(t, err, text)
+		require.NotRegexp(t, "--[a-z]", err.Error())
+	}
+	_, err := New(Config{Addr: "127.0.0.1:0", File: "no.json"})
+	require.ErrorAs(t, err, new(config.Mistakes), "the chain is kept")
+}
+
+// A graph that is nil, and one that comes too late, are refused: a server would list the first, and never the second. A server without graphs says so.
+func TestRegisterRefuses(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s, err := New(Config{Addr: "127.0.0.1:0", Storage: Storage{Dir: t.TempDir()}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	var g *pregel.Graph
+	var a *agent.Agent
+	for _, one := range []graph.Graph{nil, g, a} {
+		require.EqualError(t, s.Register("x", "", one), `graph "x" is nil; check the error of the function that makes it`)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Run(ctx), context.Canceled, "it ended before it began")
+	require.Contains(t, log.String(), "there are no graphs")
+	require.ErrorContains(t, s.Register("x", "", &agent.Agent{}), "call Register before Run")
 }

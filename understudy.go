@@ -42,13 +42,13 @@ type Server struct{ app *app.Server }
 func New(c Config) (*Server, error) {
 	settings, warnings, err := c.load()
 	if err != nil {
-		return nil, err
+		return nil, inFields(err)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	for _, w := range warnings {
-		c.Log.Warn("configuration", "key", w.Key, "problem", w.Text)
+		c.Log.Warn("configuration", "key", fieldNames(w.Key), "problem", fieldNames(w.Text))
 	}
 	s, err := app.New(context.Background(), app.Config{
 		Settings: settings, Log: c.Log, Tracing: c.Tracing, Version: c.Version, Tools: c.Tools, GraphLoaded: c.GraphLoaded,
@@ -57,13 +57,13 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("%w: stop the program that has this port, perhaps another server of yours, or set Config.Addr to another (port 0 takes a free one)", err)
 	}
 	if err != nil {
-		return nil, err
+		return nil, inFields(err)
 	}
 	return &Server{s}, nil
 }
 
 // Register adds a graph under a name, which is the graph_id of the API, with a description for GET /assistants. Call it before Run. The error
-// says that the name is taken. The caller still closes a graph that needs closing, such as an agent with MCP servers, after Run.
+// says that the name is taken, that there is no graph, or that the server runs already. The caller still closes a graph that needs closing, such as an agent with MCP servers, after Run.
 func (s *Server) Register(name, description string, g graph.Graph) error {
 	return s.app.Register(name, description, g)
 }

@@ -1,8 +1,10 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 )
@@ -19,10 +21,13 @@ func NewRegistry() *Registry {
 	return &Registry{graphs: map[string]Graph{}, descriptions: map[string]string{}}
 }
 
-// Add registers a graph under an id. An id in use is an error.
+// Add registers a graph under an id. An id in use, and no graph, are errors.
 func (r *Registry) Add(id, description string, g Graph) error {
 	if id == "" {
-		return fmt.Errorf("a graph needs an id")
+		return errors.New("a graph needs an id")
+	}
+	if v := reflect.ValueOf(g); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("graph %q is nil; check the error of the function that makes it", id)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

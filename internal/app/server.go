@@ -174,6 +174,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 
 // Register adds a graph written in Go. Call it before Run.
 func (s *Server) Register(name, description string, g graph.Graph) error {
+	if s.ran.Load() {
+		return fmt.Errorf("register graph %q: the server runs, or has run; call Register before Run", name)
+	}
 	return s.graphs.Add(name, description, g)
 }
 
@@ -209,6 +212,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	if s.gate != nil {
 		lower.Go(func() error { _ = s.gate.Run(below); return nil }) // Ready has its error
+	}
+	if len(s.graphs.Names()) == 0 && s.cfg.Mode != config.Proxy {
+		s.log.WarnContext(ctx, "there are no graphs: runs get 422", "fix", "name some in graphs of langgraph.json, or call Register before Run")
 	}
 	for _, name := range s.graphs.Names() {
 		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
