@@ -23,6 +23,7 @@ import (
 
 	"understudy/graph/agent"
 	"understudy/graph/message"
+	"understudy/internal/group"
 )
 
 // Options say how a server is run, or where it is: Command or URL is required.
@@ -242,7 +243,7 @@ func (s *Source) transport() (sdk.Transport, *exec.Cmd) {
 		return &sdk.StreamableClientTransport{Endpoint: s.opts.URL, HTTPClient: client}, nil
 	}
 	cmd := exec.Command(s.opts.Command, s.opts.Args...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.opts.Dir, s.environment(), processAttributes()
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.opts.Dir, s.environment(), group.Attributes()
 	cmd.Stderr = &lines{log: s.opts.Log}
 	cmd.WaitDelay = 2 * time.Second // a child of it may hold stderr
 	return &sdk.CommandTransport{Command: cmd, TerminateDuration: 2 * time.Second}, cmd
@@ -297,7 +298,7 @@ func (s *Source) watch(live *session) {
 // kill ends what is left of a server: its children too.
 func (s *Source) kill(cmd *exec.Cmd) {
 	if cmd != nil && cmd.Process != nil {
-		killGroup(cmd.Process.Pid)
+		group.Kill(cmd.Process.Pid)
 	}
 }
 
