@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"understudy/checkpointer"
+	"understudy/deerflow/acp"
 	custom "understudy/deerflow/agent"
 	"understudy/deerflow/settings"
 	"understudy/deerflow/skill"
@@ -44,8 +45,10 @@ type Options struct {
 	// Servers are the MCP servers as they are configured now, asked before each call of the model; nil: none.
 	Servers func() ([]Server, error)
 	Sources []agent.Source // of tools, when Servers is nil
-	Memory  Memory         // the zero value: nothing is remembered
-	Log     *slog.Logger
+	// ForeignServers are the MCP servers that ACP agents may use; nil: none.
+	ForeignServers func() ([]acp.Server, error)
+	Memory         Memory // the zero value: nothing is remembered
+	Log            *slog.Logger
 }
 
 // Character is what makes a user's agent different from the others.

@@ -106,6 +106,9 @@ Do short work yourself. A subagent knows nothing of this conversation: its promp
 </subagents>`, concurrent(ctx)))
 		}
 		folders := foldersPart
+		if len(s.ACP) > 0 {
+			folders = strings.Replace(folders, "\nName files", "\n- /mnt/acp-workspace: files of agents that you asked with invoke_acp_agent, read only. Copy what the user should have to outputs.\nName files", 1)
+		}
 		for _, m := range s.Sandbox.Mounts {
 			mode := ""
 			if m.ReadOnly {

@@ -175,6 +175,9 @@ func (t *toolbox) all(g *Graph) []agent.Tool {
 	for _, one := range append(g.managing(t.set), g.memorizing(t.set.Memory)...) {
 		add(one)
 	}
+	if len(t.set.ACP) > 0 {
+		add(g.invokeACP(t.set.ACP))
+	}
 	return list
 }
 

@@ -53,7 +53,10 @@ type Settings struct {
 	CircuitBreaker    CircuitBreaker `yaml:"circuit_breaker"`
 	Subagents         Subagents      `yaml:"subagents"`
 	MaxRecursionLimit int            `yaml:"max_recursion_limit"`
-	Auth              struct {
+
+	ACP map[string]ACPAgent `yaml:"acp_agents"`
+
+	Auth struct {
 		Local struct {
 			AllowRegistration *bool `yaml:"allow_registration"`
 		} `yaml:"local"`
@@ -339,6 +342,17 @@ type Subagent struct {
 	Timeout     float64  `yaml:"timeout_seconds"`  // 0: 900
 }
 
+// ACPAgent is a program that speaks the Agent Client Protocol.
+type ACPAgent struct {
+	Command     string            `yaml:"command"`
+	Args        []string          `yaml:"args"`
+	Env         map[string]string `yaml:"env"`
+	Description string            `yaml:"description"`
+	Model       string            `yaml:"model"`
+	Approve     bool              `yaml:"auto_approve_permissions"`
+	Timeout     float64           `yaml:"timeout_seconds"` // 0: 1800
+}
+
 // CircuitBreaker says when calls of a model that fails are refused for a while.
 type CircuitBreaker struct {
 	Failures int     `yaml:"failure_threshold"` // in a row; 0: never
@@ -520,6 +534,11 @@ func (s *Settings) check() error {
 		return fmt.Errorf("scheduler.max_concurrent_runs is %d; it has to be from 1 to 32", c.MaxRuns)
 	} else if c.MinDelay < 1 || c.MinDelay > 86400 {
 		return fmt.Errorf("scheduler.min_once_delay_seconds is %d; it has to be from 1 to 86400", c.MinDelay)
+	}
+	for name, a := range s.ACP {
+		if strings.TrimSpace(name) == "" || a.Command == "" || a.Description == "" {
+			return fmt.Errorf("acp_agents.%s needs a command and a description", name)
+		}
 	}
 	for name, a := range s.Subagents.Custom {
 		if strings.TrimSpace(name) == "" || a.Description == "" || a.Prompt == "" {

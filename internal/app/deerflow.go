@@ -45,7 +45,7 @@ func (s *Server) openDeerFlow(program string) (*gateway.Installation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deerflow: %w", err)
 	}
-	s.lead = lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Skills: d.EnabledSkills, Agents: d.Agents, Library: d.Skills, Servers: s.leadServers(d), Memory: s.leadMemory(d), Log: s.log})
+	s.lead = lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Skills: d.EnabledSkills, Agents: d.Agents, Library: d.Skills, Servers: s.leadServers(d), ForeignServers: s.foreignServers(d), Memory: s.leadMemory(d), Log: s.log})
 	if own, named := s.graphs.Graph(lead.Name); named { // langgraph.json names DeerFlow's own
 		s.graphs.Put(lead.Name, s.graphs.Description(lead.Name), journal.Of(own, d.Home.ThreadDir))
 	} else {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"understudy/deerflow"
+	"understudy/deerflow/acp"
 	custom "understudy/deerflow/agent"
 	"understudy/deerflow/lead"
 	"understudy/deerflow/memory"
@@ -108,6 +109,18 @@ func (s *Server) leadServers(d *deerflow.DeerFlow) func() ([]lead.Server, error)
 			}}
 		}
 		return out, nil
+	}
+}
+
+// foreignServers are the MCP servers of extensions_config.json for ACP agents.
+func (s *Server) foreignServers(d *deerflow.DeerFlow) func() ([]acp.Server, error) {
+	return func() ([]acp.Server, error) {
+		list, _, err := d.Extensions.Enabled(s.cfg.Lookup)
+		out := make([]acp.Server, len(list))
+		for i, one := range list {
+			out[i] = acp.Server{Type: one.Type, Name: one.Name, Command: one.Command, Args: one.Args, Env: one.Env, URL: one.URL, Headers: one.Headers}
+		}
+		return out, err
 	}
 }
 

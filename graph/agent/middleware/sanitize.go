@@ -54,7 +54,7 @@ func marked(text string) string {
 }
 
 // webTools are tools whose results strangers write.
-var webTools = []string{"web_fetch", "web_search", "image_search", "web_capture", "list_uploaded_files"}
+var webTools = []string{"web_fetch", "web_search", "image_search", "web_capture", "list_uploaded_files", "invoke_acp_agent"}
 
 // ToolResultSanitization makes tags of the agent harmless that are in the results of tools which strangers write: web pages, and what MCP servers return (agent.Tool.Remote).
 // Files stay as they are: what the model reads of them it has to be able to replace. tools are further tools with such results. It belongs behind ToolOutput, which keeps

@@ -1,0 +1,359 @@
+// Package acp asks agents that speak the Agent Client Protocol: programs, over stdin and stdout. Each prompt has a process and a session of its own, which end with it.
+package acp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"understudy/internal/group"
+)
+
+// Agent is a program that speaks the protocol.
+type Agent struct {
+	Name    string
+	Command string
+	Args    []string
+	Env     map[string]string // in addition to those that any program needs
+	Model   string            // "": its own
+	Approve bool              // it may do what it asks for; else it may not
+	Timeout time.Duration     // from the start of the program to its answer; 0: half an hour
+}
+
+// Server is an MCP server that the agent may use, as the protocol describes it.
+type Server struct {
+	Type    string // "": stdio
+	Name    string
+	Command string
+	Args    []string
+	Env     map[string]string
+	URL     string
+	Headers map[string]string
+}
+
+// Limits of an agent.
+const (
+	defaultTimeout = 30 * time.Minute
+	maxLine        = 16 << 20 // bytes of a message
+	maxAnswer      = 1 << 20  // bytes of an answer; what follows is left out
+	maxTail        = 2 << 10  // bytes of stderr, for errors
+	protocol       = 1
+	leave          = 2 * time.Second // for a program to end by itself after its answer
+)
+
+// TimeoutError is the error of an agent that did not answer in time.
+type TimeoutError struct{ After time.Duration }
+
+func (e *TimeoutError) Error() string { return fmt.Sprintf("no answer within %s", e.After) }
+
+// Prompt starts the agent in a folder, and returns its answer to a prompt. All that it started ends before Prompt returns. The error for a command that does not exist
+// is exec.ErrNotFound or fs.ErrNotExist, for one that takes too long *TimeoutError.
+func (a Agent) Prompt(ctx context.Context, dir string, servers []Server, prompt string, log *slog.Logger) (string, error) {
+	after := a.Timeout
+	if after <= 0 {
+		after = defaultTimeout
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, after, &TimeoutError{after})
+	defer cancel()
+	c, err := a.start(dir, log)
+	if err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(limited, c.kill) // ends a read that waits, too
+	text, err := c.talk(a, dir, servers, prompt)
+	stop()
+	c.end()
+	if cause := context.Cause(limited); cause != nil {
+		return "", cause
+	}
+	if err != nil {
+		if tail := c.errs.text(); tail != "" {
+			err = fmt.Errorf("%w; it printed: %s", err, tail)
+		}
+		return "", err
+	}
+	return text, nil
+}
+
+// conn is a running agent.
+type conn struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Scanner
+	errs    *tail
+	log     *slog.Logger
+	approve bool
+	next    int
+	answer  strings.Builder
+	cut     bool
+}
+
+func (a Agent) start(dir string, log *slog.Logger) (*conn, error) {
+	c := &conn{errs: &tail{}, log: log.With("acp_agent", a.Name), approve: a.Approve}
+	c.cmd = exec.Command(a.Command, a.Args...) //nolint:noctx // kill ends it with its group
+	c.cmd.Dir, c.cmd.Env, c.cmd.SysProcAttr, c.cmd.Stderr, c.cmd.WaitDelay = dir, environment(a.Env), group.Attributes(), c.errs, leave
+	var err error
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	c.out = bufio.NewScanner(out)
+	c.out.Buffer(nil, maxLine)
+	c.log.Info("acp agent started", "pid", c.cmd.Process.Pid)
+	return c, nil
+}
+
+// environment returns the variables that any program needs, and further ones.
+func environment(more map[string]string) []string {
+	env := map[string]string{}
+	for _, name := range []string{"HOME", "LOGNAME", "PATH", "SHELL", "USER", "LANG", "TMPDIR", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env[name] = v
+		}
+	}
+	maps.Copy(env, more)
+	out := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, name+"="+env[name])
+	}
+	return out
+}
+
+func (c *conn) kill() { group.Kill(c.cmd.Process.Pid) }
+
+// end ends the program with all that it started, and waits for it.
+func (c *conn) end() {
+	c.in.Close()
+	timer := time.AfterFunc(leave, c.kill)
+	for c.out.Scan() { // with a full pipe it would not end
+	}
+	_ = c.cmd.Wait() // its status says nothing about the answer
+	timer.Stop()
+	c.kill() // its children
+}
+
+// talk asks for the answer to a prompt.
+func (c *conn) talk(a Agent, dir string, servers []Server, prompt string) (string, error) {
+	var started struct {
+		Version int `json:"protocolVersion"`
+	}
+	if err := c.call("initialize", map[string]any{
+		"protocolVersion":    protocol,
+		"clientCapabilities": map[string]any{"fs": map[string]bool{"readTextFile": false, "writeTextFile": false}, "terminal": false},
+		"clientInfo":         map[string]string{"name": "understudy", "title": "understudy", "version": "1"},
+	}, &started); err != nil {
+		return "", err
+	}
+	if started.Version != protocol {
+		return "", fmt.Errorf("it speaks version %d of the protocol, and version %d is known here", started.Version, protocol)
+	}
+	params := map[string]any{"cwd": dir, "mcpServers": described(servers)}
+	if a.Model != "" {
+		params["model"] = a.Model
+	}
+	var session struct {
+		ID string `json:"sessionId"`
+	}
+	if err := c.call("session/new", params, &session); err != nil {
+		return "", err
+	}
+	var done struct {
+		Reason string `json:"stopReason"`
+	}
+	err := c.call("session/prompt", map[string]any{"sessionId": session.ID, "prompt": []any{map[string]string{"type": "text", "text": prompt}}}, &done)
+	if err != nil {
+		return "", err
+	}
+	c.log.Info("acp agent answered", "stop_reason", done.Reason, "bytes", c.answer.Len(), "cut", c.cut)
+	text := c.answer.String()
+	if c.cut {
+		text = strings.ToValidUTF8(text, "") + "\n[The rest of the answer is left out.]"
+	}
+	return text, nil
+}
+
+// described returns servers as the protocol wants them.
+func described(servers []Server) []any {
+	pairs := func(m map[string]string) []any {
+		list := []any{}
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			list = append(list, map[string]string{"name": name, "value": m[name]})
+		}
+		return list
+	}
+	list := []any{}
+	for _, s := range servers {
+		if s.Type == "" || s.Type == "stdio" {
+			list = append(list, map[string]any{"name": s.Name, "command": s.Command, "args": append([]string{}, s.Args...), "env": pairs(s.Env)})
+		} else {
+			list = append(list, map[string]any{"type": s.Type, "name": s.Name, "url": s.URL, "headers": pairs(s.Headers)})
+		}
+	}
+	return list
+}
+
+// packet is a message of JSON-RPC, of any kind.
+type packet struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   *problem        `json:"error,omitempty"`
+}
+
+type problem struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+func (p *problem) Error() string {
+	if len(p.Data) > 0 && len(p.Data) < 500 {
+		return fmt.Sprintf("%s (%d): %s", p.Message, p.Code, p.Data)
+	}
+	return fmt.Sprintf("%s (%d)", p.Message, p.Code)
+}
+
+// call sends a request and waits for its result. What the agent sends meanwhile is dealt with.
+func (c *conn) call(method string, params, into any) error {
+	c.next++
+	id := []byte(fmt.Sprint(c.next))
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	if err := c.send(packet{ID: id, Method: method, Params: raw}); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	for c.out.Scan() {
+		line := bytes.TrimSpace(c.out.Bytes())
+		if len(line) == 0 || line[0] != '{' {
+			continue // a program that greets
+		}
+		var p packet
+		if err := json.Unmarshal(line, &p); err != nil {
+			return fmt.Errorf("%s: it sends what is no JSON: %w", method, err)
+		}
+		switch {
+		case p.Method != "":
+			if err := c.receive(p); err != nil {
+				return fmt.Errorf("%s: %w", method, err)
+			}
+		case !bytes.Equal(p.ID, id):
+		case p.Error != nil:
+			return fmt.Errorf("%s: %w", method, p.Error)
+		default:
+			if err := json.Unmarshal(p.Result, into); err != nil {
+				return fmt.Errorf("%s: its result: %w", method, err)
+			}
+			return nil
+		}
+	}
+	if err := c.out.Err(); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return fmt.Errorf("%s: %w", method, errEnded)
+}
+
+var errEnded = errors.New("the program ended without an answer")
+
+func (c *conn) send(p packet) error {
+	p.Version = "2.0"
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	_, err = c.in.Write(append(raw, '\n'))
+	return err
+}
+
+// receive deals with a request or notification of the agent.
+func (c *conn) receive(p packet) error {
+	switch p.Method {
+	case "session/update":
+		var u struct {
+			Update struct {
+				Kind    string          `json:"sessionUpdate"`
+				Content json.RawMessage `json:"content"` // of other kinds a list
+			} `json:"update"`
+		}
+		if json.Unmarshal(p.Params, &u) == nil && u.Update.Kind == "agent_message_chunk" {
+			var block struct{ Type, Text string }
+			if json.Unmarshal(u.Update.Content, &block) == nil && block.Type == "text" {
+				room := maxAnswer - c.answer.Len()
+				c.cut = c.cut || len(block.Text) > room
+				c.answer.WriteString(block.Text[:min(len(block.Text), room)])
+			}
+		}
+	case "session/request_permission":
+		return c.send(packet{ID: p.ID, Result: c.permit(p.Params)})
+	default:
+		if p.ID != nil {
+			return c.send(packet{ID: p.ID, Error: &problem{Code: -32601, Message: "Method not found: " + p.Method}})
+		}
+	}
+	return nil
+}
+
+// permit answers a request for a permission: once, if the agent may do what it asks for.
+func (c *conn) permit(params json.RawMessage) json.RawMessage {
+	var asked struct {
+		Options []struct {
+			ID   string `json:"optionId"`
+			Kind string `json:"kind"`
+		} `json:"options"`
+	}
+	_ = json.Unmarshal(params, &asked) // of what cannot be read nothing is allowed
+	outcome := map[string]string{"outcome": "cancelled"}
+	if c.approve {
+		for _, kind := range []string{"allow_once", "allow_always"} {
+			for _, o := range asked.Options {
+				if o.Kind == kind && o.ID != "" && outcome["optionId"] == "" {
+					outcome = map[string]string{"outcome": "selected", "optionId": o.ID}
+				}
+			}
+		}
+	}
+	c.log.Info("acp agent asked for a permission", "outcome", outcome["outcome"])
+	raw, _ := json.Marshal(map[string]any{"outcome": outcome}) // texts alone
+	return raw
+}
+
+// tail keeps the end of what a program prints.
+type tail struct {
+	mu   sync.Mutex
+	last []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = append(t.last, p[max(0, len(p)-maxTail):]...)
+	t.last = append(t.last[:0], t.last[max(0, len(t.last)-maxTail):]...)
+	return len(p), nil
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(strings.ToValidUTF8(string(t.last), ""))
+}

@@ -1,0 +1,78 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"understudy/deerflow/acp"
+	"understudy/deerflow/files"
+	"understudy/deerflow/sandbox"
+	"understudy/deerflow/settings"
+	"understudy/graph/agent"
+	"understudy/graph/pregel"
+)
+
+// invokeACP is the tool by which the agent asks agents that are programs of their own. They work in the folder acp-workspace of the run's thread.
+func (g *Graph) invokeACP(agents map[string]settings.ACPAgent) agent.Tool {
+	names := slices.Sorted(maps.Keys(agents))
+	var b strings.Builder
+	b.WriteString("Gives a task to another agent, a program of its own, and returns its answer. Agents:")
+	for _, name := range names {
+		b.WriteString("\n- " + name + ": " + agents[name].Description)
+	}
+	b.WriteString("\nIt works in a folder of its own and knows nothing of this conversation, nor of /mnt/user-data: the prompt must have all that it needs. Its files are in /mnt/acp-workspace afterwards, where you can only read.")
+	type args struct {
+		Agent  string `json:"agent" jsonschema:"Name of the agent."`
+		Prompt string `json:"prompt" jsonschema:"The whole task."`
+	}
+	return agent.MustTool("invoke_acp_agent", b.String(), func(ctx context.Context, a args) (any, error) {
+		c, ok := agents[a.Agent]
+		if !ok {
+			return fmt.Sprintf("Error: Unknown agent '%s'. Available: %s", a.Agent, strings.Join(names, ", ")), nil
+		}
+		return g.askACP(ctx, a.Agent, c, a.Prompt)
+	})
+}
+
+func (g *Graph) askACP(ctx context.Context, name string, c settings.ACPAgent, prompt string) (any, error) {
+	info, _ := pregel.Info(ctx)
+	if !files.IsThread(string(info.Thread)) {
+		return nil, errors.New("this thread cannot have files: its ID has characters that names of folders must not have")
+	}
+	dir := filepath.Join(g.o.Tools.Dir(userOf(ctx), string(info.Thread)), "acp-workspace")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder of ACP agents: %w", err)
+	}
+	var servers []acp.Server
+	if g.o.ForeignServers != nil {
+		var err error
+		if servers, err = g.o.ForeignServers(); err != nil {
+			pregel.LogOf(ctx).Warn("MCP servers cannot be listed; an ACP agent works without them", "acp_agent", name, "error", err)
+		}
+	}
+	one := acp.Agent{Name: name, Command: c.Command, Args: c.Args, Env: c.Env, Model: c.Model, Approve: c.Approve, Timeout: seconds(c.Timeout)}
+	text, err := one.Prompt(ctx, dir, servers, prompt, pregel.LogOf(ctx))
+	var late *acp.TimeoutError
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.As(err, &late):
+		return fmt.Sprintf("Error: ACP agent '%s' timed out after %.0f seconds without responding, and was ended. Give it a smaller task, or increase acp_agents.%s.timeout_seconds.", name, late.After.Seconds(), name), nil
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("Error invoking ACP agent '%s': the command '%s' is not installed on the server.", name, c.Command), nil
+	case err != nil:
+		pregel.LogOf(ctx).Warn("an ACP agent failed", "acp_agent", name, "error", err)
+		return fmt.Sprintf("Error invoking ACP agent '%s': %s", name, sandbox.Head(sandbox.Clean(err.Error()), 1000)), nil
+	case strings.TrimSpace(text) == "":
+		return "(no response)", nil
+	}
+	return sandbox.Clean(text), nil
+}
