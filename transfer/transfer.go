@@ -101,6 +101,8 @@ type Log struct {
 	Events iter.Seq2[*eventstore.Event, error]
 	Rows   []*eventstore.Row
 	Nodes  []*eventstore.Node
+	// Lineages are those of the thread and of its ancestors, the oldest first: where they were forked.
+	Lineages []eventstore.Lineage
 }
 
 // CountedSource is a Source that detects only while it is read whether a thread changed since it
@@ -123,7 +125,7 @@ type Target interface {
 	Checkpoints(ctx context.Context, t id.Thread, named []Link, bytes int) ([]*checkpointer.Tuple, error)
 	// Log returns everything recorded for a thread up to now.
 	Log(ctx context.Context, t id.Thread) (*Log, error)
-	// PutLog stores a log, unless the thread has one.
+	// PutLog stores a log, unless the thread has one. Contents that a thread which it is a fork of, or a fork of it, has here are shared with that.
 	PutLog(ctx context.Context, t id.Thread, l *Log) error
 	// ThreadsAfter returns up to limit threads whose ids are above after, in the order of ids, and
 	// ends with the one with which they have more than bytes. Threads may be added or deleted

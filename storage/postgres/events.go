@@ -6,6 +6,7 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 )
@@ -22,6 +23,11 @@ const (
 		)
 		%sINSERT INTO events (` + relational.EventColumns + `)
 		SELECT $1, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, nullif(created_at, -9223372036854775808), first_seq FROM given`
+	// insertShared is for bodies that are stored.
+	insertShared = `INSERT INTO events (` + relational.EventColumns + `)
+		SELECT $1, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, nullif(created_at, -9223372036854775808), first_seq
+		FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::boolean[], $9::bytea[], $10::bigint[], $11::bigint[], $12::bigint[])
+			AS e (seq, run_id, type, category, message_id, digest, anonymous, metadata, created_at, first_seq, body)`
 	// noteMessages notes messages as ones to index.
 	noteMessages = `, pending AS (INSERT INTO search_pending (body) SELECT body FROM given WHERE category = '` + eventstore.CategoryMessage + "')\n\t\t"
 )
@@ -49,6 +55,29 @@ func (tx *Tx) LastSeq(t id.Thread) (last eventstore.Seq, err error) {
 
 // PutEvents implements relational.Writer with one statement for all events.
 func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
+	contents := make([][]byte, len(events))
+	for i, e := range events {
+		contents[i] = e.Content
+	}
+	text := insertUnindexed
+	if tx.store.indexing.Load() {
+		text = insertToIndex
+	}
+	return tx.exec(text, append(tx.eventArgs(t, events), contents)...)
+}
+
+// PutShared implements relational.Writer. It fails when one of the bodies was deleted meanwhile.
+func (tx *Tx) PutShared(t id.Thread, events []*eventstore.Event, bodies []int64) error {
+	if n, err := tx.affected(shareBodies, bodies); err != nil {
+		return err
+	} else if n != int64(len(bodies)) {
+		return fault.Newf(fault.Conflict, "%d of %d contents of thread %s are missing; it was deleted meanwhile", int64(len(bodies))-n, len(bodies), t)
+	}
+	return tx.exec(insertShared, append(tx.eventArgs(t, events), bodies)...)
+}
+
+// eventArgs returns the columns of events but their bodies, and notes that they are inserted.
+func (tx *Tx) eventArgs(t id.Thread, events []*eventstore.Event) []any {
 	tx.changes(t)
 	n := len(events)
 	tx.seqs[t] = events[n-1].Seq
@@ -57,9 +86,9 @@ func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 		delete(tx.ahead.messages, e.Run)
 	}
 	var (
-		seqs, created, first                = make([]int64, n), make([]int64, n), make([]int64, n)
-		runs, types, categories, messages   = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-		digests, metadata, contents, isAnon = make([][]byte, n), make([][]byte, n), make([][]byte, n), make([]bool, n)
+		seqs, created, first              = make([]int64, n), make([]int64, n), make([]int64, n)
+		runs, types, categories, messages = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+		digests, metadata, isAnon         = make([][]byte, n), make([][]byte, n), make([]bool, n)
 	)
 	for i, e := range events {
 		seqs[i], first[i], created[i] = int64(e.Seq), int64(e.First), -1<<63
@@ -67,13 +96,9 @@ func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 			created[i] = micros(e.CreatedAt)
 		}
 		runs[i], types[i], categories[i], messages[i] = string(e.Run), e.Type, e.Category, e.MessageID
-		digests[i], metadata[i], contents[i], isAnon[i] = e.Digest, e.Metadata, e.Content, e.Anonymous
+		digests[i], metadata[i], isAnon[i] = e.Digest, e.Metadata, e.Anonymous
 	}
-	text := insertUnindexed
-	if tx.store.indexing.Load() {
-		text = insertToIndex
-	}
-	return tx.exec(text, t, seqs, runs, types, categories, messages, digests, isAnon, metadata, created, first, contents)
+	return []any{t, seqs, runs, types, categories, messages, digests, isAnon, metadata, created, first}
 }
 
 // TranscriptRow implements eventstore.Tx. Rows written by this transaction are returned without a

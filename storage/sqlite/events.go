@@ -48,6 +48,20 @@ func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 	return nil
 }
 
+// PutShared implements relational.Writer.
+func (tx *Tx) PutShared(t id.Thread, events []*eventstore.Event, bodies []int64) error {
+	tx.LogChanged(t)
+	for i, e := range events {
+		if err := tx.exec(sharesBody, bodies[i]); err != nil {
+			return fmt.Errorf("event %d: %w", e.Seq, err)
+		}
+		if err := tx.exec(insertEvent, t, int64(e.Seq), e.Run, e.Type, e.Category, e.MessageID, e.Digest, e.Anonymous, bodies[i], e.Metadata, e.CreatedAt, int64(e.First)); err != nil {
+			return fmt.Errorf("event %d: %w", e.Seq, err)
+		}
+	}
+	return nil
+}
+
 // ChannelValue implements eventstore.Tx. It returns an empty type if there is no such value.
 func (tx *Tx) ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error) {
 	b, err := newLoader(tx.conn, t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})

@@ -60,6 +60,8 @@ func TestPlans(t *testing.T) {
 		"kwargs of a thread":     "DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?)",
 		"due crons":              relational.DueCrons.SQLite,
 		"occurrences":            relational.SelectOccurrences.SQLite,
+		"forks of a thread":      relational.ForksOf.SQLite,
+		"lineages":               relational.LineagesOf.SQLite,
 		"next delivery":          relational.NextDelivery.SQLite,
 		"records":                relational.SelectRecords.SQLite,
 		"records of a run":       relational.RecordsOfRun.SQLite,

@@ -1,16 +1,22 @@
 package moving
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 	"github.com/tinylib/msgp/msgp"
+	zombiezen "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
@@ -21,6 +27,7 @@ import (
 	"understudy/storage/postgres"
 	"understudy/storage/sqlite"
 	"understudy/thread"
+	"understudy/transfer"
 )
 
 // storage is a database with threads.
@@ -204,6 +211,7 @@ func TestForksMove(t *testing.T) {
 			names := newFamily(t, source).make()
 			want := newFamily(t, source).read(names)
 			require.NoError(t, source.Close())
+			stored := bodies(t, from)
 			where := from.Data
 			if from.DatabaseURL != "" {
 				where = from.DatabaseURL
@@ -213,6 +221,7 @@ func TestForksMove(t *testing.T) {
 				require.NoError(t, err)
 				require.Empty(t, result.Problems)
 			}
+			require.Equal(t, stored, bodies(t, to), "contents of forks are stored once")
 			// LangGraph's tables have no log: what is in them is the state of each thread.
 			file := t.TempDir() + "/checkpoints.sqlite"
 			_, err := Export{To: file}.Run(t.Context(), to)
@@ -238,5 +247,82 @@ func TestForksMove(t *testing.T) {
 				require.Equal(t, want[name].State, f.state(name))
 			}
 		})
+	}
+}
+
+// bodies counts the stored contents of events.
+func bodies(t *testing.T, cfg *config.Config) (n int) {
+	t.Helper()
+	const count = "SELECT count(*) FROM event_bodies"
+	if cfg.DatabaseURL != "" {
+		conn, err := pgx.Connect(t.Context(), cfg.DatabaseURL)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close(t.Context())) }()
+		require.NoError(t, conn.QueryRow(t.Context(), count).Scan(&n))
+		return n
+	}
+	conn, err := zombiezen.OpenConn(filepath.Join(cfg.Data, "understudy.db"), zombiezen.OpenReadOnly)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	require.NoError(t, sqlitex.ExecuteTransient(conn, count, &sqlitex.ExecOptions{ResultFunc: func(s *zombiezen.Stmt) error {
+		n = s.ColumnInt(0)
+		return nil
+	}}))
+	return n
+}
+
+// logs moves logs.
+type logs interface {
+	Log(ctx context.Context, t id.Thread) (*transfer.Log, error)
+	PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error
+}
+
+// In whichever order threads are moved, they share the contents that they shared before, and deleting one takes nothing from the others.
+func TestMovedForksShareContents(t *testing.T) {
+	t.Parallel()
+	from := &config.Config{Data: t.TempDir()}
+	source := openAt(t, from)
+	names := newFamily(t, source).make()
+	want := newFamily(t, source).read(names)
+	stored := bodies(t, from)
+	moved := map[id.Thread]*transfer.Log{}
+	for _, name := range names {
+		l, err := source.(logs).Log(t.Context(), name)
+		require.NoError(t, err)
+		moved[name] = l
+	}
+	defer func() { require.NoError(t, source.Close()) }()
+	for name, make := range map[string]func() *config.Config{
+		"folder": func() *config.Config { return &config.Config{Data: t.TempDir()} }, "database": func() *config.Config { return &config.Config{DatabaseURL: postgrestest.Database(t)} },
+	} {
+		for turn := range 2 * len(names) {
+			order := slices.Concat(names[turn%len(names):], names[:turn%len(names)])
+			if turn >= len(names) {
+				slices.Reverse(order)
+			}
+			if name == "database" && turn%3 != 0 {
+				continue
+			}
+			cfg := make()
+			target := openAt(t, cfg)
+			now := time.Now()
+			for _, n := range order {
+				require.NoError(t, target.(logs).PutLog(t.Context(), n, moved[n]))
+				require.NoError(t, target.Threads().Write(t.Context(), func(tx thread.Tx) error {
+					return tx.InsertThread(&thread.Thread{ID: n, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Metadata: json.RawMessage(`{}`), Config: json.RawMessage(`{}`)})
+				}))
+			}
+			require.Equal(t, stored, bodies(t, cfg), "%s, turn %d", name, turn)
+			f := newFamily(t, target)
+			require.NoError(t, target.Threads().Write(t.Context(), func(tx thread.Tx) error { return tx.DeleteThread(order[0]) }))
+			for _, n := range order[1:] {
+				require.Equal(t, want[n].Log, f.read([]id.Thread{n})[n].Log)
+			}
+			for _, n := range order[1:] {
+				require.NoError(t, target.Threads().Write(t.Context(), func(tx thread.Tx) error { return tx.DeleteThread(n) }))
+			}
+			require.Zero(t, bodies(t, cfg))
+			require.NoError(t, target.Close())
+		}
 	}
 }

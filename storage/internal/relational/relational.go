@@ -137,6 +137,8 @@ type Writer interface {
 	// events, whose seqs follow it, in order.
 	LastSeq(t id.Thread) (eventstore.Seq, error)
 	PutEvents(t id.Thread, events []*eventstore.Event) error
+	// PutShared is PutEvents for events whose contents are stored already, as those bodies.
+	PutShared(t id.Thread, events []*eventstore.Event, bodies []int64) error
 	// PutVectors inserts the vectors of an item, which has none, and VectorsGone notes that it has none any more.
 	PutVectors(namespace string, i *store.Item) error
 	VectorsGone(namespace, key string)

@@ -24,6 +24,7 @@ func (s *Store) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
 				n := scanNode(r)
 				return &n
 			}, t),
+			ask(q, &l.Lineages, LineagesOf, scanLineage, t),
 			q.Send(),
 		)
 	})
@@ -101,12 +102,16 @@ func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error 
 		if err != nil || known {
 			return err
 		}
+		of, err := nearest(tx, t, l.Lineages)
+		if err != nil {
+			return err
+		}
 		for batch, err := range batches(l.Events) {
 			if err != nil {
 				return err
 			}
 			// The seqs are kept: transcripts are made of them.
-			if err = tx.PutEvents(t, batch); err == nil {
+			if err = tx.putBeside(t, of, batch); err == nil {
 				err = tx.Send()
 			}
 			if err != nil {
@@ -125,6 +130,6 @@ func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error 
 				return fmt.Errorf("transcript of checkpoint %s: %w", r.Checkpoint, err)
 			}
 		}
-		return nil
+		return tx.putLineages(t, l.Lineages)
 	})
 }
