@@ -302,6 +302,7 @@ func TestAnotherServer(t *testing.T) {
 		kind, body  string
 		want, never string
 	}{
+		"nothing for what is not there": {404, "", "", "404 Not Found; a page answers in place of a LangGraph API: see that --url names your server", "404;"},
 		"a page for what is not there":  {404, "text/html", "<!DOCTYPE HTML>\n<h1>no</h1>", "a page answers in place of a LangGraph API: see that --url names your server", "<"},
 		"a page of a proxy":             {502, "text/html", "\r\n<html>Bad Gateway</html>", "502 Bad Gateway; a page answers", "<"},
 		"a page for everything":         {200, "text/html", "<html></html>", "see that --url names", "thread x"},

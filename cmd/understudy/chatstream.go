@@ -45,7 +45,7 @@ func (r *turn) follow(body io.Reader, began func()) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("the stream broke off; the run may continue, see understudy runs %s: %w", r.thread, err)
+			return fmt.Errorf("the stream broke off; the run may continue, see %s: %w", r.api.command("runs "+r.thread), err)
 		}
 		data := gjson.ParseBytes(e.Data)
 		name, _, _ := strings.Cut(e.Name, "|")

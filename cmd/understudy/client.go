@@ -170,7 +170,7 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	if refused.detail == "" {
 		refused.detail = cut(strings.TrimSpace(string(text)), 300)
 	}
-	if refused.page = strings.HasPrefix(refused.detail, "<"); refused.page {
+	if refused.page = refused.detail == "" || strings.HasPrefix(refused.detail, "<"); refused.page { // this API explains each refusal
 		refused.detail = http.StatusText(res.StatusCode)
 	}
 	return nil, refused

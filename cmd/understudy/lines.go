@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,7 +24,7 @@ type lineReader interface {
 
 func newLines(in io.Reader, out io.Writer) lineReader {
 	if f, ok := in.(*os.File); ok && isTerminal(out) && term.IsTerminal(int(f.Fd())) {
-		return &terminalLines{fd: int(f.Fd()), terminal: term.NewTerminal(struct {
+		return &terminalLines{fd: int(f.Fd()), out: out, terminal: term.NewTerminal(struct {
 			io.Reader
 			io.Writer
 		}{in, out}, "")}
@@ -34,6 +35,7 @@ func newLines(in io.Reader, out io.Writer) lineReader {
 // terminalLines edits lines, with a history.
 type terminalLines struct {
 	fd       int
+	out      io.Writer
 	terminal *term.Terminal
 }
 
@@ -50,7 +52,11 @@ func (l *terminalLines) line(prompt string) (string, error) {
 		_ = l.terminal.SetSize(width, height)
 	}
 	l.terminal.SetPrompt(prompt)
-	return l.terminal.ReadLine()
+	text, err := l.terminal.ReadLine()
+	if errors.Is(err, io.EOF) {
+		fmt.Fprint(l.out, "\r\n") // what follows is not part of the prompt
+	}
+	return text, err
 }
 
 // pipedLines reads lines of a file or pipe, and shows no prompt.
