@@ -195,19 +195,19 @@ func (t *Thread) wait(ctx context.Context, j *job, c Command) (result string, cu
 			t.l.keep(t.id, j)
 		}
 	}
-	result = t.result(j, c.Characters)
+	result = present(t, j.out, j.errs, j.code(), c.Characters)
 	if cut {
 		result += fmt.Sprintf("\nThe command was ended after %s: it ran too long. Run long commands in the background, with their output in a file.", c.Timeout)
 	}
 	return strings.TrimPrefix(result, "\n"), cut, nil
 }
 
-// result is what the agent sees of a command.
-func (t *Thread) result(j *job, limit int) string {
-	head, tail, whole := j.out.end()
-	errHead, errTail, errWhole := j.errs.end()
+// present returns what the agent sees of a command.
+func present(t *Thread, out, errs *capture, code, limit int) string {
+	head, tail, whole := out.end()
+	errHead, errTail, errWhole := errs.end()
 	status := ""
-	if code := j.code(); code != 0 {
+	if code != 0 {
 		status = fmt.Sprintf("\nExit Code: %d", code)
 	}
 	clean := func(s string) string { return Clean(t.Mask(Clean(s))) }

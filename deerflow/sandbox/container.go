@@ -7,10 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,13 +19,16 @@ import (
 
 // ContainerOptions let commands run in containers, one for each thread, in place of this machine. Files stay in the thread's folders, which are mounted.
 type ContainerOptions struct {
-	Engines []string // programs to try, in order; nil: docker, podman
-	Image   string   // has bash; "": DefaultImage
-	Home    string   // folder of all threads; distinguishes containers of servers on one machine
+	// Engines are addresses of Docker's API to try, in order: unix:///path or tcp://host:port. nil: DOCKER_HOST, else the usual sockets of Docker and Podman, else
+	// the program podman, which serves the API while this server runs.
+	Engines []string
+	Lookup  func(name string) (string, bool) // of environment variables; nil: those of this process
+	Image   string                           // has bash; "": DefaultImage
+	Home    string                           // folder of all threads; distinguishes containers of servers on one machine
 	Idle    time.Duration
 	Most    int    // containers that are kept while nothing runs in them; 0: 3
 	Network string // "": none
-	Memory  string // as the engine writes it; "": 1g
+	Memory  string // a number of bytes, with k, m or g; "": 1g
 	CPUs    string // "": 1
 }
 
@@ -33,18 +37,27 @@ const (
 	DefaultImage = "python:3.13-slim"
 	defaultIdle  = 10 * time.Minute
 	defaultMost  = 3
-	engineTime   = 2 * time.Minute // to start a container; an image may have to be pulled
-	maxProcesses = "256"
+	engineTime   = 2 * time.Minute // to start a container; an image may have to be fetched
+	removeTime   = 30 * time.Second
+	maxProcesses = 256
+	lookAgain    = 2 * time.Second // at a command that prints nothing: it may have left something that holds its output
 )
 
-// label is on all containers; its value names their home.
-const label = "understudy.sandbox"
+// Labels of all containers: their home, and the server that started them.
+const (
+	homeLabel   = "understudy.sandbox"
+	serverLabel = "understudy.sandbox.server"
+)
 
 // containers runs commands in containers. It is safe for concurrent use.
 type containers struct {
 	o      ContainerOptions
-	engine string // path of the program
-	home   string // value of label
+	engine *docker
+	served *service // the engine's API is served for this server; nil: it is not
+	home   string   // value of homeLabel
+	server string   // value of serverLabel
+	memory int64    // bytes
+	cpus   int64    // billionths of one
 	log    *slog.Logger
 
 	mu     sync.Mutex
@@ -55,19 +68,16 @@ type containers struct {
 
 // container is that of one thread.
 type container struct {
-	name  string
-	ready chan struct{} // closed when it has started, or err says why not
-	err   error
-	busy  int // commands that run
-	used  time.Time
-	timer *time.Timer // removes it; nil while it is busy
+	name, id string        // id: when it is ready
+	ready    chan struct{} // closed when it has started, or err says why not
+	err      error
+	busy     int // commands that run
+	used     time.Time
+	timer    *time.Timer // removes it; nil while it is busy
 }
 
 // newContainers looks for the engine. The error says why there are no containers.
 func newContainers(o ContainerOptions, log *slog.Logger) (*containers, error) {
-	if o.Engines == nil {
-		o.Engines = []string{"docker", "podman"}
-	}
 	o.Image, o.Network, o.Memory, o.CPUs = or(o.Image, DefaultImage), or(o.Network, "none"), or(o.Memory, "1g"), or(o.CPUs, "1")
 	if o.Idle <= 0 {
 		o.Idle = defaultIdle
@@ -75,23 +85,36 @@ func newContainers(o ContainerOptions, log *slog.Logger) (*containers, error) {
 	if o.Most <= 0 {
 		o.Most = defaultMost
 	}
-	var tried []error
-	for _, name := range o.Engines {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			tried = append(tried, fmt.Errorf("%s is not installed", name))
-			continue
-		}
-		sum := sha256.Sum256([]byte(o.Home))
-		c := &containers{o: o, engine: path, home: hex.EncodeToString(sum[:8]), log: log, live: map[string]*container{}}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // at the start, or never
-		_, err = c.call(ctx, "version")
-		if cancel(); err == nil {
-			return c, nil
-		}
-		tried = append(tried, fmt.Errorf("%s does not answer: %w", name, err))
+	sum := sha256.Sum256([]byte(o.Home))
+	c := &containers{o: o, home: hex.EncodeToString(sum[:8]), server: thisServer(), log: log, live: map[string]*container{}}
+	var err error
+	if c.memory, err = size(o.Memory); err != nil {
+		return nil, fmt.Errorf("sandbox.memory: %w", err)
 	}
-	return nil, errors.Join(tried...)
+	cpus, err := strconv.ParseFloat(o.CPUs, 64)
+	if err != nil || cpus <= 0 || cpus > 10_000 {
+		return nil, fmt.Errorf("sandbox.cpus: %q is no number of processors, such as 1 or 0.5", o.CPUs)
+	}
+	c.cpus = int64(cpus * 1e9)
+	c.engine, c.served, err = findEngine(o, log)
+	return c, err
+}
+
+// size returns the bytes of a text such as 512m.
+func size(text string) (int64, error) {
+	number, factor := strings.ToLower(strings.TrimSpace(text)), int64(1)
+	number = strings.TrimSuffix(strings.TrimSuffix(number, "b"), "i") // also kb and kib
+	for i, unit := range []string{"k", "m", "g", "t"} {
+		if n, ok := strings.CutSuffix(number, unit); ok {
+			number, factor = n, 1<<(10*(i+1))
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n <= 0 || n > (1<<50)/factor {
+		return 0, fmt.Errorf("%q is no amount of memory, such as 512m or 1g", text)
+	}
+	return n * factor, nil
 }
 
 func or(value, otherwise string) string {
@@ -101,27 +124,25 @@ func or(value, otherwise string) string {
 	return value
 }
 
-// call runs the engine, and returns what it prints.
-func (c *containers) call(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, c.engine, args...).Output()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) && len(failed.Stderr) > 0 {
-		err = errors.New(Head(strings.TrimSpace(Clean(string(failed.Stderr))), 500))
-	}
-	return strings.TrimSpace(string(out)), err
-}
-
-// tidy removes the containers of an earlier server, for whose commands no run waits. The caller holds mu.
+// tidy removes the containers of servers that died, for whose commands no run waits. The caller holds mu.
 func (c *containers) tidy(ctx context.Context) error {
 	if c.tidied {
 		return nil
 	}
-	ids, err := c.call(ctx, "ps", "--all", "--quiet", "--filter", "label="+label+"="+c.home)
-	if err == nil && ids != "" {
-		_, err = c.call(ctx, append([]string{"rm", "--force"}, strings.Fields(ids)...)...)
+	list, err := c.engine.list(ctx, homeLabel+"="+c.home)
+	if err != nil {
+		return err
 	}
-	c.tidied = err == nil
-	return err
+	for _, one := range list {
+		if by := one.Labels[serverLabel]; by != c.server && livesHere(by) {
+			continue // another server with the same home
+		}
+		if err := c.engine.remove(ctx, one.ID); err != nil {
+			return err
+		}
+	}
+	c.tidied = true
+	return nil
 }
 
 // acquire returns the container of a thread, and starts it if there is none. done follows, unless there is an error.
@@ -135,7 +156,7 @@ func (c *containers) acquire(ctx context.Context, t *Thread) (*container, error)
 		c.mu.Unlock()
 		return nil, fmt.Errorf("remove containers of an earlier server: %w", err)
 	}
-	box, idle := c.live[t.id], ""
+	box, idle := c.live[t.id], (*container)(nil)
 	found := box != nil
 	if !found {
 		idle = c.evict()
@@ -151,7 +172,8 @@ func (c *containers) acquire(ctx context.Context, t *Thread) (*container, error)
 	c.mu.Unlock()
 	c.remove(idle)
 	if !found {
-		if _, err := c.call(ctx, c.start(box.name, t)...); err != nil {
+		var err error
+		if box.id, err = c.engine.start(ctx, box.name, c.spec(t)); err != nil {
 			box.err = fmt.Errorf("start a container: %w", err)
 		} else {
 			c.log.Info("container started", "sandbox", t.id, "container", box.name, "image", c.o.Image)
@@ -172,28 +194,25 @@ func (c *containers) acquire(ctx context.Context, t *Thread) (*container, error)
 	return box, box.err
 }
 
-// start returns the arguments that start a container: without rights, network and more than its share of the machine.
-func (c *containers) start(name string, t *Thread) []string {
-	args := []string{
-		"run", "--detach", "--rm", "--init", "--name", name, "--label", label + "=" + c.home, "--network", c.o.Network, "--memory", c.o.Memory, "--cpus", c.o.CPUs,
-		"--pids-limit", maxProcesses, "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()),
-		"--workdir", Workspace, "--env", "HOME=" + Workspace,
+// spec describes a container: without rights, network and more than its share of the machine.
+func (c *containers) spec(t *Thread) boxSpec {
+	s := boxSpec{
+		Image: c.o.Image, Cmd: []string{"sleep", "infinity"}, User: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), WorkingDir: Workspace, Env: []string{"HOME=" + Workspace},
+		Labels: map[string]string{homeLabel: c.home, serverLabel: c.server},
 	}
+	h := &s.HostConfig
+	h.NetworkMode, h.Memory, h.NanoCpus, h.PidsLimit = c.o.Network, c.memory, c.cpus, maxProcesses
+	h.CapDrop, h.SecurityOpt, h.Init, h.AutoRemove = []string{"ALL"}, []string{"no-new-privileges"}, true, true
 	for _, m := range slices.Backward(t.mounts) { // outer folders first
-		if m.root == nil {
-			continue // it does not exist
+		if m.root != nil { // else it does not exist
+			h.Mounts = append(h.Mounts, mountSpec{Type: "bind", Source: m.Host, Target: m.Virtual, ReadOnly: !m.Write})
 		}
-		volume := m.Host + ":" + m.Virtual
-		if !m.Write {
-			volume += ":ro"
-		}
-		args = append(args, "--volume", volume)
 	}
-	return append(args, c.o.Image, "sleep", "infinity")
+	return s
 }
 
-// evict forgets the container that has been idle longest, if there are too many, and returns its name for remove. The caller holds mu.
-func (c *containers) evict() string {
+// evict forgets the container that has been idle longest, if there are too many, and returns it for remove; nil: there are not. The caller holds mu.
+func (c *containers) evict() *container {
 	oldest := ""
 	for id, box := range c.live {
 		if box.busy == 0 && (oldest == "" || box.used.Before(c.live[oldest].used)) {
@@ -201,36 +220,37 @@ func (c *containers) evict() string {
 		}
 	}
 	if oldest == "" || len(c.live) < c.o.Most {
-		return ""
+		return nil
 	}
 	return c.forget(oldest)
 }
 
-// forget returns the name of a thread's container, for remove. The caller holds mu.
-func (c *containers) forget(id string) string {
+// forget returns a thread's container, for remove. The caller holds mu.
+func (c *containers) forget(id string) *container {
 	box := c.live[id]
 	if box.timer != nil {
 		box.timer.Stop()
 	}
 	delete(c.live, id)
-	return box.name
+	return box
 }
 
-// remove ends a container with all that runs in it; "": none.
-func (c *containers) remove(name string) {
-	if name == "" {
+// remove ends a container with all that runs in it; nil: none.
+func (c *containers) remove(box *container) {
+	if box == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // it must end although the run has
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime) // it must end although the run has
 	defer cancel()
-	if _, err := c.call(ctx, "rm", "--force", name); err != nil {
-		c.log.Warn("container not removed; remove it by hand", "container", name, "error", err)
+	id := or(box.id, box.name) // of a start that was cut off, the container may be there
+	if err := c.engine.remove(ctx, id); err != nil {
+		c.log.Warn("container not removed; remove it by hand", "container", box.name, "error", err)
 	}
 }
 
 // done ends the use of a container. broken: a command was cut off, and ends with the container.
 func (c *containers) done(id string, box *container, broken bool) {
-	gone := ""
+	var gone *container
 	defer func() { c.remove(gone) }()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +267,7 @@ func (c *containers) done(id string, box *container, broken bool) {
 
 // expire removes a container that nothing has used for a while.
 func (c *containers) expire(id string, box *container) {
-	gone := ""
+	var gone *container
 	c.mu.Lock()
 	if c.live[id] == box && box.busy == 0 {
 		gone = c.forget(id)
@@ -259,73 +279,144 @@ func (c *containers) expire(id string, box *container) {
 func (c *containers) close() {
 	c.mu.Lock()
 	c.closed = true
-	var all []string
+	var all []*container
 	for id := range c.live {
 		all = append(all, c.forget(id))
 	}
 	c.mu.Unlock()
-	for _, name := range all {
-		c.remove(name)
+	var ended sync.WaitGroup
+	for _, box := range all {
+		ended.Go(func() { c.remove(box) })
 	}
+	ended.Wait()
+	c.engine.close()
+	c.served.end()
 }
 
 // run executes a command in the container of a thread.
 func (c *containers) run(ctx context.Context, t *Thread, cmd Command) (string, error) {
-	box, err := c.alive(ctx, t)
+	limited, cancel := context.WithTimeoutCause(ctx, cmd.Timeout, errTooLong)
+	defer cancel()
+	box, started, err := c.begin(ctx, limited, t, cmd)
 	if err != nil {
 		return "", err
 	}
-	args := []string{"exec", "--workdir", Workspace}
-	for _, v := range cmd.Env {
-		args = append(args, "--env", v)
+	result, broken, err := c.follow(limited, t, box, started, cmd)
+	if ctx.Err() != nil {
+		result, broken, err = "", true, context.Cause(ctx)
 	}
-	args = append(args, box.name, "bash", "-c", limits+cmd.Text)
-	program := exec.Command(c.engine, args...) //nolint:noctx // wait ends it with its group
-	program.Env = os.Environ()
-	j, err := t.launch(program, cmd, func(start func() error) error { return start() })
-	if err != nil {
-		c.done(t.id, box, true)
-		return "", err
-	}
-	result, broken, err := t.wait(ctx, j, cmd)
-	broken = broken || err != nil
-	if !broken && j.code() != 0 && !c.running(ctx, box.name) {
-		broken = true
-		result = strings.TrimSuffix(result, "\n") + "\nThe container has ended, with all that ran in it; the next command has a new one."
-	}
-	c.done(t.id, box, broken)
-	return result, err
+	c.done(t.id, box, broken || err != nil)
+	return strings.TrimPrefix(result, "\n"), err
 }
 
-// alive returns a container of a thread that is there: one may have ended since its last command. done follows, unless there is an error.
-func (c *containers) alive(ctx context.Context, t *Thread) (*container, error) {
+var errTooLong = errors.New("the command takes too long")
+
+// running is a command that has been started.
+type running struct {
+	id     string
+	output io.ReadCloser
+}
+
+// begin starts a command in a container of the thread that is there: one may have ended since its last command. done follows, unless there is an error.
+func (c *containers) begin(ctx, limited context.Context, t *Thread, cmd Command) (*container, running, error) {
 	starting, cancel := context.WithTimeout(ctx, engineTime)
 	defer cancel()
+	spec := execSpec{Cmd: []string{"bash", "-c", limits + cmd.Text}, Env: cmd.Env, WorkingDir: Workspace}
 	for range 3 {
 		box, err := c.acquire(starting, t)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			if err == nil {
 				c.done(t.id, box, true)
 			}
-			return nil, context.Cause(ctx)
-		case err != nil:
-			return nil, err
-		case c.running(starting, box.name):
-			return box, nil
+			return nil, running{}, context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, running{}, err
+		}
+		id, output, err := c.engine.exec(limited, box.id, spec)
+		if err == nil {
+			return box, running{id, output}, nil
+		}
+		c.done(t.id, box, true)
+		if ctx.Err() != nil {
+			return nil, running{}, context.Cause(ctx)
+		}
+		if !errors.Is(err, errGone) {
+			return nil, running{}, fmt.Errorf("start a command in a container: %w", err)
 		}
 		c.log.Info("container has ended", "sandbox", t.id, "container", box.name)
-		c.done(t.id, box, true)
 	}
-	return nil, errors.New("containers end as soon as they have started; the engine's log has the reason")
+	return nil, running{}, errors.New("containers end as soon as they have started; the engine's log has the reason")
 }
 
-// running reports whether a container is there: a command, or a lack of memory, may have ended it.
-func (c *containers) running(ctx context.Context, name string) bool {
-	ctx, cancel := context.WithTimeout(ctx, engineTime)
+// follow reads the output of a command, and returns its result when it has ended or ctx has. broken: the container has to be removed, as what still runs in it.
+func (c *containers) follow(ctx context.Context, t *Thread, box *container, r running, cmd Command) (result string, broken bool, err error) {
+	out, errs := &capture{limit: 4*cmd.Characters + edge}, &capture{limit: 4*cmd.Characters + edge}
+	read := make(chan error, 1)
+	go func() { read <- demux(r.output, out, errs) }() // the end of the command, or that of output
+	var failed error
+	code, ended := c.wait(ctx, r.id, read, &failed)
+	r.output.Close()
+	if !ended {
+		c.log.Debug("the output of a command was cut off", "container", box.name, "error", <-read)
+	}
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTime)
 	defer cancel()
-	state, err := c.call(ctx, "inspect", "--format", "{{.State.Running}}", name)
-	return err == nil && state == "true"
+	switch {
+	case ctx.Err() != nil:
+		result = present(t, out, errs, 0, cmd.Characters)
+		return result + fmt.Sprintf("\nThe command was ended after %s: it ran too long. Run long commands in the background, with their output in a file.", cmd.Timeout), true, nil
+	case code == nil:
+		state, err := c.engine.execState(look, r.id)
+		switch {
+		case errors.Is(err, errGone): // and with it the command
+			killed := 137
+			code = &killed
+		case err != nil:
+			return "", true, fmt.Errorf("result of a command in a container: %w", err)
+		default:
+			code = state.ExitCode
+		}
+	}
+	if code == nil {
+		code = new(int)
+	}
+	if result = present(t, out, errs, *code, cmd.Characters); *code > 128 && !c.engine.running(look, box.id) {
+		broken = true
+		result = strings.TrimSuffix(result, "\n") + "\nThe container has ended, with all that ran in it; the next command has a new one."
+	}
+	if failed != nil && !broken {
+		return "", true, fmt.Errorf("output of a command in a container: %w", failed)
+	}
+	return result, broken, nil
+}
+
+// wait waits until a command has ended. read is the end of its output, which something in the background may hold open: so the command is looked at now and then. ended
+// reports that read was received; code is nil when it was.
+func (c *containers) wait(ctx context.Context, id string, read <-chan error, failed *error) (code *int, ended bool) {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case *failed = <-read:
+			return nil, true
+		case <-ctx.Done():
+			return nil, false
+		case <-tick.C:
+			state, err := c.engine.execState(ctx, id)
+			if err != nil || state.Running || state.ExitCode == nil {
+				continue // if it has gone, its output ends, too
+			}
+			select {
+			case *failed = <-read:
+				return state.ExitCode, true
+			case <-time.After(grace):
+				return state.ExitCode, false
+			case <-ctx.Done():
+				return nil, false
+			}
+		}
+	}
 }
 
 // Contained reports whether commands run in containers.

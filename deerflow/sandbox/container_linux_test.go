@@ -2,60 +2,243 @@ package sandbox
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// engine is a container engine that is a shell script: it logs its calls, and executes commands in the folder that is mounted as workspace.
-const engine = `#!/bin/bash
-state=$(dirname "$0")/state; mkdir -p "$state"
-echo "$@" >> "$state/calls"
-case $1 in
-version) [ ! -e "$state/down" ] || { echo "Cannot connect to the daemon" >&2; exit 1; } ;;
-ps) cat "$state/old" 2>/dev/null || true ;;
-run)
-  [ ! -e "$state/broken" ] || { echo "no such image" >&2; exit 125; }
-  while [ $# -gt 0 ]; do
-    case $1 in
-    --name) name=$2; shift ;;
-    --volume) case $2 in *:/mnt/user-data) data=${2%%:*} ;; esac; shift ;;
-    esac
-    shift
-  done
-  echo "$data" > "$state/box-$name"; echo id-$name ;;
-exec)
-  shift
-  while [ "${1#--}" != "$1" ]; do [ "$1" = --env ] && export "$2"; shift 2; done
-  data=$(cat "$state/box-$1") || exit 125
-  cd "$data/workspace" && exec bash -c "$4" ;;
-inspect) [ ! -e "$state/box-$4" ] || echo true ;;
-rm) shift 2; for name in "$@"; do rm -f "$state/box-$name"; done ;;
-esac
-`
-
-type enginery struct {
-	dir, state string
-	l          *Local
+// engine is a container engine that speaks Docker's API: it logs its calls, and executes commands on this machine, in the folder that is mounted as workspace.
+type engine struct {
+	mu      sync.Mutex
+	log     []string
+	boxes   map[string]boxSpec
+	ended   map[string]bool // containers whose process has ended, but that are still listed
+	execs   map[string]*fakeExec
+	old     []boxInfo // containers of earlier servers
+	images  []string
+	down    bool
+	broken  string // why no container starts
+	silent  bool   // it never answers a request for output
+	garbage bool   // output in another form
 }
 
-func withEngine(t *testing.T, o ContainerOptions, prepare func(state string)) *enginery {
-	t.Helper()
-	e := &enginery{dir: t.TempDir()}
-	e.state = filepath.Join(e.dir, "state")
-	require.NoError(t, os.MkdirAll(e.state, 0o755))
-	program := filepath.Join(e.dir, "docker")
-	require.NoError(t, os.WriteFile(program, []byte(engine), 0o700))
-	if prepare != nil {
-		prepare(e.state)
+type fakeExec struct {
+	box  string
+	spec execSpec
+	code *int
+}
+
+func (g *engine) note(format string, args ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.log = append(g.log, fmt.Sprintf(format, args...))
+}
+
+func (g *engine) fail(w http.ResponseWriter, status int, message string) {
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"message":%q}`, message)
+}
+
+func (g *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimPrefix(r.URL.Path, "/v1.41")
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	g.note("%s %s", r.Method, path)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.down:
+		g.fail(w, 500, "no daemon")
+	case path == "/_ping":
+		w.Header().Set("Api-Version", "1.41")
+		fmt.Fprint(w, "OK")
+	case path == "/containers/json":
+		list := append([]boxInfo{}, g.old...)
+		_ = json.NewEncoder(w).Encode(list)
+	case path == "/images/create":
+		fmt.Fprintln(w, `{"status":"Pulling"}`)
+		if image := r.URL.Query().Get("fromImage"); !strings.Contains(image, "absent") {
+			g.images = append(g.images, image)
+		} else {
+			fmt.Fprintln(w, `{"error":"no such image"}`)
+		}
+	case path == "/containers/create":
+		var spec boxSpec
+		if err := json.NewDecoder(r.Body).Decode(&spec); err != nil {
+			g.fail(w, 400, err.Error())
+			return
+		}
+		if !slices.Contains(g.images, spec.Image) && !slices.Contains(g.images, spec.Image+":latest") {
+			g.fail(w, 404, "No such image: "+spec.Image)
+			return
+		}
+		id := "id-" + r.URL.Query().Get("name")
+		g.boxes[id] = spec
+		w.WriteHeader(201)
+		fmt.Fprintf(w, `{"Id":%q,"Warnings":[]}`, id)
+	case parts[0] == "containers" && len(parts) > 2 && parts[2] == "start":
+		if g.broken != "" {
+			g.fail(w, 500, g.broken)
+			return
+		}
+		w.WriteHeader(204)
+	case parts[0] == "containers" && len(parts) > 2 && parts[2] == "exec":
+		if _, ok := g.boxes[parts[1]]; !ok {
+			g.fail(w, 404, "No such container: "+parts[1])
+			return
+		}
+		if g.ended[parts[1]] {
+			g.fail(w, 409, "container "+parts[1]+" is not running")
+			return
+		}
+		x := &fakeExec{box: parts[1]}
+		if err := json.NewDecoder(r.Body).Decode(&x.spec); err != nil {
+			g.fail(w, 400, err.Error())
+			return
+		}
+		id := fmt.Sprintf("exec%d", len(g.execs))
+		g.execs[id] = x
+		w.WriteHeader(201)
+		fmt.Fprintf(w, `{"Id":%q}`, id)
+	case parts[0] == "containers" && len(parts) > 2 && parts[2] == "json":
+		_, ok := g.boxes[parts[1]]
+		if !ok {
+			g.fail(w, 404, "No such container")
+			return
+		}
+		fmt.Fprintf(w, `{"State":{"Running":%v}}`, !g.ended[parts[1]])
+	case r.Method == http.MethodDelete:
+		if _, ok := g.boxes[parts[1]]; !ok {
+			g.old = slices.DeleteFunc(g.old, func(b boxInfo) bool { return b.ID == parts[1] })
+			g.fail(w, 404, "No such container")
+			return
+		}
+		delete(g.boxes, parts[1])
+		w.WriteHeader(204)
+	case parts[0] == "exec" && parts[2] == "json":
+		x := g.execs[parts[1]]
+		if _, ok := g.boxes[x.box]; !ok {
+			g.fail(w, 404, "No such exec instance")
+			return
+		}
+		raw, _ := json.Marshal(map[string]any{"Running": x.code == nil, "ExitCode": x.code, "ID": parts[1]})
+		_, _ = w.Write(raw)
+	case parts[0] == "exec" && parts[2] == "start":
+		g.mu.Unlock()
+		g.execute(w, r, g.execs[parts[1]])
+		g.mu.Lock()
+	default:
+		g.fail(w, 404, "page not found")
 	}
-	o.Engines, o.Home = []string{filepath.Join(e.dir, "none"), program}, e.dir
+}
+
+// execute runs a command, and sends what it prints with headers. It ends with the connection, and with its container.
+func (g *engine) execute(w http.ResponseWriter, r *http.Request, x *fakeExec) {
+	w.Header().Set("Content-Type", "application/vnd.docker.raw-stream")
+	w.WriteHeader(200)
+	flush := func() { _ = http.NewResponseController(w).Flush() }
+	flush()
+	g.mu.Lock()
+	spec, silent, garbage := g.boxes[x.box], g.silent, g.garbage
+	g.mu.Unlock()
+	switch {
+	case silent:
+		<-r.Context().Done()
+		return
+	case garbage:
+		fmt.Fprint(w, "this is no header at all")
+		return
+	}
+	at := slices.IndexFunc(spec.HostConfig.Mounts, func(m mountSpec) bool { return m.Target == UserData })
+	cmd := exec.Command(x.spec.Cmd[0], x.spec.Cmd[1:]...)
+	cmd.Dir, cmd.Env = filepath.Join(spec.HostConfig.Mounts[at].Source, "workspace"), append(os.Environ(), x.spec.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, _ := cmd.StdoutPipe()
+	errs, _ := cmd.StderrPipe()
+	if cmd.Start() != nil {
+		return
+	}
+	var writing sync.Mutex
+	var both sync.WaitGroup
+	for stream, from := range map[byte]io.Reader{1: out, 2: errs} {
+		both.Go(func() {
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := from.Read(buf)
+				if n > 0 {
+					writing.Lock()
+					_, _ = w.Write(binary.BigEndian.AppendUint32([]byte{stream, 0, 0, 0}, uint32(n)))
+					_, _ = w.Write(buf[:n])
+					flush()
+					writing.Unlock()
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	gone := context.AfterFunc(r.Context(), func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	defer gone()
+	go func() { // the shell ends before what it leaves in the background
+		state, err := cmd.Process.Wait()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		code := -1
+		if err == nil {
+			code = state.ExitCode()
+		}
+		x.code = &code
+	}()
+	both.Wait()
+	for ended := false; !ended; {
+		g.mu.Lock()
+		ended = x.code != nil
+		g.mu.Unlock()
+		runtime.Gosched()
+	}
+}
+
+type enginery struct {
+	*engine
+	dir string
+	l   *Local
+}
+
+func withEngine(t *testing.T, o ContainerOptions, prepare func(g *engine)) *enginery {
+	t.Helper()
+	e := &enginery{dir: t.TempDir(), engine: &engine{boxes: map[string]boxSpec{}, ended: map[string]bool{}, execs: map[string]*fakeExec{}}}
+	if prepare != nil {
+		prepare(e.engine)
+	}
+	folder, err := os.MkdirTemp("", "engine") // names of sockets are short
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	at := filepath.Join(folder, "s")
+	listener, err := net.Listen("unix", at)
+	require.NoError(t, err)
+	srv := httptest.NewUnstartedServer(e.engine)
+	srv.Listener.Close()
+	srv.Listener = listener
+	srv.Start()
+	t.Cleanup(srv.Close)
+	o.Engines, o.Home = []string{"unix://" + filepath.Join(folder, "none"), "unix://" + at}, e.dir
 	e.l = NewLocal(Options{Container: &o, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(e.l.Close)
 	return e
@@ -71,52 +254,74 @@ func (e *enginery) open(t *testing.T, name string) *Thread {
 	return thread
 }
 
-func (e *enginery) calls(t *testing.T) (list []string) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(e.state, "calls"))
-	require.NoError(t, err)
-	return strings.Split(strings.TrimSpace(string(text)), "\n")
+func (e *enginery) calls() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.log)
 }
 
-func (e *enginery) boxes(t *testing.T) int {
-	t.Helper()
-	list, err := filepath.Glob(filepath.Join(e.state, "box-*"))
-	require.NoError(t, err)
-	return len(list)
+func (e *enginery) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.boxes)
+}
+
+// end ends the process of all containers. removed: the engine has removed them, too.
+func (e *enginery) end(removed bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id := range e.boxes {
+		if e.ended[id] = true; removed {
+			delete(e.boxes, id)
+		}
+	}
 }
 
 // A thread has a container of its own, without rights, in which its commands run; files are those of the other tools.
 func TestContainer(t *testing.T) {
 	t.Parallel()
-	e := withEngine(t, ContainerOptions{Image: "img", Memory: "2g"}, func(state string) {
-		require.NoError(t, os.WriteFile(filepath.Join(state, "old"), []byte("a\nb\n"), 0o600))
+	dead := strings.Replace(thisServer(), "/", "/9", 1)
+	e := withEngine(t, ContainerOptions{Image: "img", Memory: "2g", CPUs: "0.5"}, func(g *engine) {
+		g.old = []boxInfo{{ID: "old"}, {ID: "dead", Labels: map[string]string{serverLabel: dead}}, {ID: "elsewhere", Labels: map[string]string{serverLabel: "pid:[1]/1/1"}}, {ID: "other", Labels: map[string]string{serverLabel: strings.Replace(thisServer(), fmt.Sprintf("/%d/", os.Getpid()), fmt.Sprintf("/%d/", os.Getppid()), 1)}}}
+		g.old[3].Labels[serverLabel] = strings.Join([]string{strings.Split(thisServer(), "/")[0], fmt.Sprint(os.Getppid()), startOf(os.Getppid())}, "/")
 	})
 	require.Equal(t, "container", e.l.Mode())
-	a, b := e.open(t, "a"), e.open(t, "b")
+	a, b := e.open(t, "a"), e.open(t, "b:with a colon")
 	require.NoError(t, a.Write(Workspace+"/f", "text of a", false))
 	out, err := a.Run(t.Context(), Command{Text: "cat f; cat ../../../b/x; echo $NAME; exit 3", Env: []string{"NAME=value"}})
 	require.NoError(t, err)
 	require.Contains(t, out, "text of a")
 	require.Contains(t, out, "value")
+	require.Contains(t, out, "Std Error:")
 	require.Contains(t, out, "Exit Code: 3")
 	_, err = b.Run(t.Context(), Command{Text: "echo hi > f"})
 	require.NoError(t, err)
 	_, err = a.Run(t.Context(), Command{Text: "true"})
 	require.NoError(t, err)
-	calls := e.calls(t)
-	require.Equal(t, "rm --force a b", calls[2], "containers of an earlier server")
-	var starts []string
-	for _, c := range calls {
-		if strings.HasPrefix(c, "run ") {
-			starts = append(starts, c)
+	require.Equal(t, []string{
+		"GET /_ping", "GET /containers/json", "DELETE /containers/old", "DELETE /containers/dead", "DELETE /containers/elsewhere", // not that of a server that lives
+		"POST /containers/create", "POST /images/create", "POST /containers/create",
+	}, e.calls()[:8])
+	before := len(e.calls())
+	_, err = a.Run(t.Context(), Command{Text: "true"})
+	require.NoError(t, err)
+	require.Len(t, e.calls(), before+3, "a command in a container that runs takes three requests: make it, start it, its result")
+
+	require.Equal(t, 2, e.count())
+	for id, spec := range e.boxes {
+		if !strings.Contains(spec.HostConfig.Mounts[0].Source+spec.HostConfig.Mounts[1].Source, e.dir+"/a/") {
+			continue
 		}
-	}
-	require.Len(t, starts, 2)
-	for _, part := range []string{"--network none", "--memory 2g", "--pids-limit 256", "--cap-drop ALL", "no-new-privileges", fmt.Sprintf("--user %d:", os.Getuid()), "/user-data:/mnt/user-data ", "/skills:/mnt/skills:ro", " img sleep infinity"} {
-		require.Contains(t, starts[0], part)
+		require.Equal(t, "img", spec.Image, id)
+		h := spec.HostConfig
+		require.Equal(t, []any{"none", int64(2 << 30), int64(500_000_000), int64(256), []string{"ALL"}, []string{"no-new-privileges"}, true, true}, []any{h.NetworkMode, h.Memory, h.NanoCpus, h.PidsLimit, h.CapDrop, h.SecurityOpt, h.Init, h.AutoRemove})
+		require.Equal(t, fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), spec.User)
+		require.Contains(t, h.Mounts, mountSpec{"bind", filepath.Join(e.dir, "a/user-data"), UserData, false})
+		require.Contains(t, h.Mounts, mountSpec{"bind", filepath.Join(e.dir, "skills"), "/mnt/skills", true})
+		require.Equal(t, thisServer(), spec.Labels[serverLabel])
 	}
 	e.l.Close()
-	require.Zero(t, e.boxes(t))
+	require.Zero(t, e.count())
 	_, err = a.Run(t.Context(), Command{Text: "true"})
 	require.ErrorContains(t, err, "closed")
 }
@@ -126,24 +331,34 @@ func TestContainerOfACutCommand(t *testing.T) {
 	t.Parallel()
 	e := withEngine(t, ContainerOptions{}, nil)
 	a := e.open(t, "a")
-	out, err := a.Run(t.Context(), Command{Text: "sleep 60", Timeout: 100 * time.Millisecond})
+	out, err := a.Run(t.Context(), Command{Text: "echo begun; sleep 60", Timeout: 500 * time.Millisecond})
 	require.NoError(t, err)
-	require.Contains(t, out, "it ran too long")
-	require.Zero(t, e.boxes(t))
+	require.Contains(t, out, "begun\n\nThe command was ended after 500ms: it ran too long")
+	require.Zero(t, e.count())
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for e.boxes(t) == 0 {
+		for e.count() == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()
 	_, err = a.Run(ctx, Command{Text: "sleep 60"})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Zero(t, e.boxes(t))
-	out, err = a.Run(t.Context(), Command{Text: "yes | head -c 3000000"})
+	require.Zero(t, e.count())
+	out, err = a.Run(t.Context(), Command{Text: "yes | head -c 30000000"})
 	require.NoError(t, err)
 	require.Less(t, len(out), 25_000)
-	require.Equal(t, 1, e.boxes(t))
+	require.Equal(t, 1, e.count())
+}
+
+// What a command leaves in the background, holding its output, does not hold up its result.
+func TestContainerWithSomethingInTheBackground(t *testing.T) {
+	t.Parallel()
+	e := withEngine(t, ContainerOptions{}, nil)
+	out, err := e.open(t, "a").Run(t.Context(), Command{Text: "echo begun; sleep 600 & exit 4", Timeout: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, "begun\n\nExit Code: 4", out)
+	require.Equal(t, 1, e.count())
 }
 
 // Containers are kept for a while, and not too many.
@@ -153,27 +368,36 @@ func TestIdleContainers(t *testing.T) {
 	for _, name := range []string{"a", "b", "a", "c", "d"} {
 		_, err := e.open(t, name).Run(t.Context(), Command{Text: "true"})
 		require.NoError(t, err)
-		require.LessOrEqual(t, e.boxes(t), 2)
+		require.LessOrEqual(t, e.count(), 2)
 	}
 	e = withEngine(t, ContainerOptions{Idle: time.Millisecond}, nil)
 	_, err := e.open(t, "a").Run(t.Context(), Command{Text: "true"})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return e.boxes(t) == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.count() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // Without containers commands are refused, never executed on this machine.
 func TestNoContainers(t *testing.T) {
 	t.Parallel()
-	down := func(state string) { require.NoError(t, os.WriteFile(filepath.Join(state, "down"), nil, 0o600)) }
-	e := withEngine(t, ContainerOptions{}, down)
+	e := withEngine(t, ContainerOptions{}, func(g *engine) { g.down = true })
 	_, err := e.open(t, "a").Run(t.Context(), Command{Text: "touch /mnt/user-data/workspace/ran"})
 	require.ErrorIs(t, err, os.ErrPermission)
 	require.ErrorContains(t, err, "install docker or podman")
 	require.NoFileExists(t, filepath.Join(e.dir, "a/user-data/workspace/ran"))
-	broken := func(state string) { require.NoError(t, os.WriteFile(filepath.Join(state, "broken"), nil, 0o600)) }
-	e = withEngine(t, ContainerOptions{}, broken)
+	for want, o := range map[string]ContainerOptions{"no amount of memory": {Memory: "much"}, "no number of processors": {CPUs: "-1"}, "must begin with unix://": {Engines: []string{"ssh://x"}}} {
+		if o.Engines == nil {
+			o.Engines = []string{"unix:///nowhere"}
+		}
+		_, err := newContainers(o, slog.New(slog.DiscardHandler))
+		require.ErrorContains(t, err, want)
+	}
+	e = withEngine(t, ContainerOptions{}, func(g *engine) { g.broken = "no room for it" })
 	_, err = e.open(t, "a").Run(t.Context(), Command{Text: "true"})
-	require.ErrorContains(t, err, "no such image")
+	require.ErrorContains(t, err, "no room for it")
+	require.Zero(t, e.count())
+	e = withEngine(t, ContainerOptions{Image: "absent"}, nil)
+	_, err = e.open(t, "a").Run(t.Context(), Command{Text: "true"})
+	require.ErrorContains(t, err, "fetch the image absent: no such image")
 	l := NewLocal(Options{Refuse: "because"})
 	defer l.Close()
 	thread, err := l.Open(Place{ID: "x", Dir: t.TempDir()})
@@ -194,25 +418,63 @@ func TestContainerThatEnded(t *testing.T) {
 		return out
 	}
 	require.Equal(t, "Exit Code: 3", run("exit 3"))
-	require.Equal(t, 1, e.boxes(t))
-	require.Contains(t, run("rm -f "+e.state+"/box-*; exit 137"), "Exit Code: 137\nThe container has ended")
-	require.Equal(t, "hi\n", run("echo hi"))
-	boxes, err := filepath.Glob(filepath.Join(e.state, "box-*"))
+	require.Equal(t, 1, e.count())
+	for _, removed := range []bool{true, false} { // between two commands
+		e.end(removed)
+		require.Equal(t, "hi\n", run("echo hi"))
+		require.Equal(t, 1, e.count())
+	}
+	for _, removed := range []bool{true, false} { // during one
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for !a.Exists(Workspace + "/begun") {
+				time.Sleep(time.Millisecond)
+			}
+			e.end(removed)
+			_ = a.Write(Workspace+"/end", "", false)
+		}()
+		require.Contains(t, run("touch begun; while [ ! -e end ]; do sleep .01; done; rm begun end; exit 137"), "Exit Code: 137\nThe container has ended")
+		<-ended
+		require.Equal(t, "hi\n", run("echo hi"))
+	}
+}
+
+// An engine that hangs, or that sends what is no output, does not hang the agent.
+func TestEngineThatMisbehaves(t *testing.T) {
+	t.Parallel()
+	e := withEngine(t, ContainerOptions{}, func(g *engine) { g.silent = true })
+	out, err := e.open(t, "a").Run(t.Context(), Command{Text: "true", Timeout: 300 * time.Millisecond})
 	require.NoError(t, err)
-	require.Len(t, boxes, 1)
-	require.NoError(t, os.Remove(boxes[0])) // between two commands
-	require.Equal(t, "hi\n", run("echo hi"))
+	require.Contains(t, out, "it ran too long")
+	e = withEngine(t, ContainerOptions{}, func(g *engine) { g.garbage = true })
+	_, err = e.open(t, "a").Run(t.Context(), Command{Text: "true"})
+	require.ErrorContains(t, err, "unknown form")
+	require.Zero(t, e.count())
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"1g": 1 << 30, "512M": 512 << 20, "64mb": 64 << 20, "2GiB": 2 << 30, "1048576": 1 << 20, "10k": 10 << 10, "0": 0, "-1g": 0, "": 0, "g": 0, "9999999999g": 0} {
+		n, err := size(text)
+		require.Equal(t, want, n, text)
+		require.Equal(t, want == 0, err != nil, text)
+	}
 }
 
 // With a real engine: what a command reaches, and what remains after those that attack their container. It needs an engine and an image with bash.
 func TestRealEngine(t *testing.T) {
 	t.Parallel()
-	program, image := os.Getenv("UNDERSTUDY_TEST_ENGINE"), os.Getenv("UNDERSTUDY_TEST_IMAGE")
-	if program == "" || image == "" {
-		t.Skip("set UNDERSTUDY_TEST_ENGINE to docker or podman, and UNDERSTUDY_TEST_IMAGE to an image with bash")
+	at, image := os.Getenv("UNDERSTUDY_TEST_ENGINE"), os.Getenv("UNDERSTUDY_TEST_IMAGE")
+	if at == "" || image == "" {
+		t.Skip("set UNDERSTUDY_TEST_ENGINE to an address of Docker's API, or podman, and UNDERSTUDY_TEST_IMAGE to an image with bash")
+	}
+	engines := []string{at}
+	if at == "podman" {
+		engines = nil // it serves the API
 	}
 	e := &enginery{dir: t.TempDir()}
-	e.l = NewLocal(Options{Container: &ContainerOptions{Engines: []string{program}, Home: e.dir, Image: image, Memory: "128m"}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	e.l = NewLocal(Options{Container: &ContainerOptions{Engines: engines, Home: e.dir, Image: image, Memory: "128m"}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	t.Cleanup(e.l.Close)
 	require.Equal(t, "container", e.l.Mode())
 	a, b := e.open(t, "a"), e.open(t, "b")

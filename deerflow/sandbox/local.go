@@ -60,11 +60,11 @@ func NewLocal(o Options) *Local {
 	if o.Container != nil {
 		var err error
 		if l.boxes, err = newContainers(*o.Container, l.log); err != nil {
-			l.refused = "containers are configured, and none can be started; install docker or podman, or configure the local sandbox"
+			l.boxes, l.refused = nil, "containers are configured, and none can be started; install docker or podman, or configure the local sandbox"
 			l.log.Error("commands of agents are refused: there are no containers; install docker or podman, or set sandbox.use to the local sandbox", "error", err)
 			return l
 		}
-		l.log.Info("commands of agents run in containers", "sandbox", l.Mode(), "engine", l.boxes.engine, "image", l.boxes.o.Image)
+		l.log.Info("commands of agents run in containers", "sandbox", l.Mode(), "engine", l.boxes.engine.where, "image", l.boxes.o.Image)
 		return l
 	}
 	if o.Confine != ConfineOff {

@@ -49,6 +49,13 @@ func alive(name string) bool {
 	return err != nil || startOf(pid) == parts[2]
 }
 
+// livesHere reports whether a server is a process that can be seen from here, and lives.
+func livesHere(name string) bool {
+	space, _, _ := strings.Cut(name, "/")
+	own, _, _ := strings.Cut(thisServer(), "/")
+	return name != "" && space == own && alive(name)
+}
+
 // killOrphans kills commands whose server died without ending them, and returns how many processes there were. Their runs are tried again: without this, what such a
 // command does in the meantime happens twice.
 func killOrphans() (n int) {

@@ -29,7 +29,7 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 		case use == "" || strings.Contains(use, "local"):
 		case strings.Contains(use, "aio") || strings.Contains(use, "docker") || strings.Contains(use, "podman"):
 			o.Container = &sandbox.ContainerOptions{
-				Image: set.Sandbox.Image, Home: d.Home.Dir, Idle: time.Duration(set.Sandbox.IdleTimeout * float64(time.Second)), Most: set.Sandbox.Replicas,
+				Image: set.Sandbox.Image, Home: d.Home.Dir, Lookup: s.cfg.Lookup, Idle: time.Duration(set.Sandbox.IdleTimeout * float64(time.Second)), Most: set.Sandbox.Replicas,
 				Network: set.Sandbox.Network, Memory: set.Sandbox.Memory, CPUs: set.Sandbox.CPUs,
 			}
 		default:
