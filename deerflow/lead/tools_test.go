@@ -257,7 +257,7 @@ func (m anyTool) StreamChunks(ctx context.Context, messages []llms.MessageConten
 }
 
 var everything = func() (list []llms.Tool) {
-	for _, name := range []string{"bash", "ls", "read_file", "write_file", "str_replace", "write_todos", "view_image", "odd", "present_files", "ask_clarification", "task", "setup_agent", "update_agent", "skill_manage", "list_uploaded_files", "memory_search", "memory_add", "memory_update", "memory_delete", "web_search", "invoke_acp_agent"} {
+	for _, name := range []string{"bash", "ls", "read_file", "write_file", "str_replace", "write_todos", "view_image", "odd", "present_files", "ask_clarification", "task", "setup_agent", "update_agent", "skill_manage", "list_uploaded_files", "memory_search", "memory_add", "memory_update", "memory_delete", "web_search", "invoke_acp_agent", "tool_search"} {
 		list = append(list, llms.Tool{Type: "function", Function: &llms.FunctionDefinition{Name: name}})
 	}
 	return list
