@@ -4,6 +4,7 @@
 package certs
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -32,6 +33,7 @@ type Certificates struct {
 	refused atomic.Int64 // when the log said that a client was refused, in Unix nanoseconds
 
 	// Used by Run.
+	seen   string    // digest of changed files at the last look
 	failed string    // digest of files that were not usable
 	warned time.Time // when the log said that the certificate expires
 }
@@ -83,6 +85,9 @@ func (c *Certificates) read() (*loaded, error) {
 		return nil, err
 	}
 	pair, err := tls.X509KeyPair(cert, key)
+	if err == nil {
+		err = cut(cert)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("certificate %s with key %s: %w; --tls-cert needs the certificate of this server, first in the file, and --tls-key its key without a password, both as PEM",
 			c.opts.Cert, c.opts.Key, err)
@@ -91,12 +96,23 @@ func (c *Certificates) read() (*loaded, error) {
 	l.config = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
 	if c.opts.ClientCA != "" {
 		pool := x509.NewCertPool()
+		if err := cut(ca); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.opts.ClientCA, err)
+		}
 		if !pool.AppendCertsFromPEM(ca) {
 			return nil, fmt.Errorf("%s contains no PEM certificate; --tls-client-ca needs those that sign the certificates of clients", c.opts.ClientCA)
 		}
 		l.config.ClientAuth, l.config.ClientCAs = tls.RequireAndVerifyClientCert, pool
 	}
 	return l, nil
+}
+
+// cut is the error for a file whose last block has no end: a chain without its last certificate is a valid one that clients refuse.
+func cut(text []byte) error {
+	if begun, ended := bytes.Count(text, []byte("-----BEGIN ")), bytes.Count(text, []byte("-----END ")); begun != ended {
+		return errors.New("its last certificate is cut off")
+	}
+	return nil
 }
 
 func (c *Certificates) files() (cert, key, ca []byte, err error) {
@@ -123,34 +139,49 @@ func digest(parts ...[]byte) string {
 	return string(h.Sum(nil))
 }
 
+// settled is how long changed files have to stay as they are before they are served, because a program may be writing them.
+const settled = time.Second
+
 // Run reads the files again when they change, and logs when the certificate is about to expire, until ctx ends.
 func (c *Certificates) Run(ctx context.Context) error {
-	tick := time.NewTicker(c.opts.Every)
-	defer tick.Stop()
+	timer := time.NewTimer(c.opts.Every)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-timer.C:
 		}
-		c.renew(ctx)
+		next := c.opts.Every
+		if c.renew(ctx) {
+			next = min(next, settled)
+		}
 		c.expiry()
+		timer.Reset(next)
 	}
 }
 
-// renew loads files that have changed. Certificate and key may be replaced one after the other: what does not fit is an error only when it
-// is still so at the next look.
-func (c *Certificates) renew(ctx context.Context) {
+// renew loads files that have changed and were the same at the last look, and reports whether they are to be looked at again soon. Certificate and key may be replaced one
+// after the other: what does not fit is an error only when it is still so at the next look.
+func (c *Certificates) renew(ctx context.Context) (soon bool) {
 	cert, key, ca, err := c.files()
 	now := "unreadable"
 	if err == nil {
 		now = digest(cert, key, ca)
 	}
 	if now == c.current.Load().digest {
-		c.failed = ""
-		return
+		c.seen, c.failed = "", ""
+		return false
+	}
+	if c.seen != now {
+		c.seen = now
+		return true
 	}
 	l, err := c.read()
+	if err == nil && l.digest != now {
+		c.seen = ""
+		return true
+	}
 	if err != nil {
 		if c.failed == now {
 			c.opts.Log.ErrorContext(ctx, "the new certificate is not usable; the one from before is served", "error", err, "expires", c.NotAfter().UTC().Format(time.RFC3339))
@@ -159,11 +190,12 @@ func (c *Certificates) renew(ctx context.Context) {
 		if c.failed != now+" and reported" {
 			c.failed = now
 		}
-		return
+		return false
 	}
 	c.current.Store(l)
-	c.failed, c.warned = "", time.Time{}
+	c.seen, c.failed, c.warned = "", "", time.Time{}
 	c.opts.Log.InfoContext(ctx, "certificate reloaded", "file", c.opts.Cert, "expires", l.leaf.NotAfter.UTC().Format(time.RFC3339))
+	return false
 }
 
 const (

@@ -206,3 +206,74 @@ func TestUnusableFiles(t *testing.T) {
 		require.ErrorContains(t, err, tt.want)
 	}
 }
+
+// Files that are written slowly, byte by byte, are served only when they are whole: no client gets half a chain, and none is refused because half of the authorities are
+// there.
+func TestFilesThatAreHalfWritten(t *testing.T) {
+	t.Parallel()
+	p := serve(t, 60*24*time.Hour, true)
+	client, clientKey := p.ca.Issue(t, "ann", time.Now().Add(time.Hour))
+	whole := func() int {
+		t.Helper()
+		c, err := tls.Dial("tcp", p.addr, p.ca.Client(t, client, clientKey))
+		require.NoError(t, err)
+		defer c.Close()
+		ask(t, c, "hello")
+		return len(c.ConnectionState().PeerCertificates)
+	}
+	require.Equal(t, 1, whole())
+	cert, key := p.ca.Issue(t, "second", time.Now().Add(80*24*time.Hour))
+	chain := append(append([]byte{}, cert...), p.ca.PEM...)
+	require.NoError(t, os.WriteFile(p.files[1], key, 0o600))
+	f, err := os.OpenFile(p.files[0], os.O_WRONLY|os.O_TRUNC, 0o600)
+	require.NoError(t, err)
+	half := len(cert) + len(p.ca.PEM)/2
+	_, err = f.Write(chain[:half])
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(p.log.String(), "its last certificate is cut off") }, 10*time.Second, time.Millisecond)
+	require.Equal(t, 1, whole(), "the chain from before")
+	_, err = f.Write(chain[half:])
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.Eventually(t, func() bool { return strings.Contains(p.log.String(), "certificate reloaded") }, 10*time.Second, time.Millisecond)
+	require.Equal(t, 2, whole())
+
+	other := certstest.New(t)
+	authorities := append(append([]byte{}, other.PEM...), p.ca.PEM...)
+	require.NoError(t, os.WriteFile(p.files[2], authorities[:len(other.PEM)+len(p.ca.PEM)/2], 0o600))
+	require.Eventually(t, func() bool { return strings.Count(p.log.String(), "its last certificate is cut off") > 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, 2, whole(), "whose authority is not there yet")
+	require.NoError(t, os.WriteFile(p.files[2], authorities, 0o600))
+	require.Eventually(t, func() bool { return strings.Count(p.log.String(), "certificate reloaded") > 1 }, 10*time.Second, time.Millisecond)
+	stranger, strangerKey := other.Issue(t, "eve", time.Now().Add(time.Hour))
+	c, err := tls.Dial("tcp", p.addr, p.ca.Client(t, stranger, strangerKey))
+	require.NoError(t, err)
+	defer c.Close()
+	ask(t, c, "hello")
+	require.Equal(t, 2, whole())
+}
+
+// A client whose authority was taken away does not come in again by resuming a session.
+func TestResumedSessions(t *testing.T) {
+	t.Parallel()
+	p := serve(t, 60*24*time.Hour, true)
+	client, clientKey := p.ca.Issue(t, "ann", time.Now().Add(time.Hour))
+	config := p.ca.Client(t, client, clientKey)
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
+	for n := range 2 {
+		c, err := tls.Dial("tcp", p.addr, config)
+		require.NoError(t, err)
+		ask(t, c, "hello")
+		require.Equal(t, n == 1, c.ConnectionState().DidResume)
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, os.WriteFile(p.files[2], certstest.New(t).PEM, 0o600))
+	require.Eventually(t, func() bool { return strings.Contains(p.log.String(), "certificate reloaded") }, 10*time.Second, time.Millisecond)
+	c, err := tls.Dial("tcp", p.addr, config)
+	if err == nil { // with TLS 1.3 the client learns it with its first read
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, err = c.Read(make([]byte, 1))
+		c.Close()
+	}
+	require.Error(t, err)
+}
