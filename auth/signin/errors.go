@@ -3,6 +3,7 @@ package signin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -22,12 +23,14 @@ func wrong(cause string) error {
 func exchangeError(err error) error {
 	var r *oauth2.RetrieveError
 	switch {
-	case errors.As(err, &r) && r.Response != nil && r.Response.StatusCode >= http.StatusInternalServerError, unreachable(err):
+	case errors.As(err, &r) && r.Response != nil && r.Response.StatusCode >= http.StatusInternalServerError: // the body may repeat what was sent
+		return errDown(fmt.Errorf("the token endpoint answers with status %d", r.Response.StatusCode))
+	case unreachable(err):
 		return errDown(err)
 	case errors.As(err, &r) && r.ErrorCode == "invalid_grant":
 		return fault.Wrap(fault.Unauthorized, "This sign-in was used before or has expired; begin again", errors.New("invalid_grant"))
-	case errors.As(err, &r): // the body may repeat what was sent
-		return fault.Wrap(fault.Unauthorized, errToken.Message, errors.New("the token endpoint refused the client or the code: "+r.ErrorCode))
+	case errors.As(err, &r):
+		return fault.Wrap(fault.Unauthorized, errToken.Message, errors.New("the token endpoint refused the client or the code: "+code(r.ErrorCode)))
 	}
 	return fault.Wrap(fault.Unauthorized, errToken.Message, err)
 }

@@ -264,18 +264,22 @@ func (p *Provider) Finish(ctx context.Context, t Ticket, r Response, callback st
 }
 
 // refusedBy is the error for a code of the provider, such as access_denied.
-func refusedBy(code string) error {
-	code = strings.Map(func(r rune) rune {
-		if r == '_' || r >= 'a' && r <= 'z' {
-			return r
-		}
-		return -1
-	}, code[:min(len(code), 60)])
-	switch code {
+func refusedBy(text string) error {
+	switch code(text) {
 	case "access_denied":
 		return fault.New(fault.Forbidden, "The sign-in was cancelled or refused by the provider")
 	case "server_error", "temporarily_unavailable":
 		return fault.New(fault.Unavailable, "The sign-in provider has a problem; try again in a moment")
 	}
-	return fault.New(fault.Forbidden, "The sign-in provider refused: "+code)
+	return fault.New(fault.Forbidden, "The sign-in provider refused: "+code(text))
+}
+
+// code leaves of an error code of a provider what such codes are made of.
+func code(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, text[:min(len(text), 60)])
 }

@@ -20,7 +20,10 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
+	"github.com/klauspost/compress/s2"
 	"github.com/stretchr/testify/require"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 // secretKeeper makes secrets, collects everything that is stored or printed, and finds the first in the second.
@@ -68,6 +71,39 @@ func (k *secretKeeper) sawFolder(where, dir string) {
 		return err
 	}))
 	require.Positive(k.t, files, where)
+}
+
+// sawDatabase adds each value of a database, also of its log, and what is packed in one.
+func (k *secretKeeper) sawDatabase(where, path string) {
+	k.t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	require.NoError(k.t, err)
+	defer func() { require.NoError(k.t, conn.Close()) }()
+	var tables []string
+	require.NoError(k.t, sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'", &sqlitex.ExecOptions{
+		ResultFunc: func(s *sqlite.Stmt) error {
+			tables = append(tables, s.ColumnText(0))
+			return nil
+		},
+	}))
+	var unpacked []byte
+	for _, table := range tables {
+		require.NoError(k.t, sqlitex.ExecuteTransient(conn, `SELECT * FROM "`+table+`"`, &sqlitex.ExecOptions{ResultFunc: func(s *sqlite.Stmt) error {
+			for i := range s.ColumnCount() {
+				value, err := io.ReadAll(s.ColumnReader(i))
+				if err != nil {
+					return err
+				}
+				k.saw(where+" "+table, value)
+				if plain, err := s2.Decode(nil, value); err == nil && len(plain) > 0 {
+					k.saw(where+" "+table+", unpacked", plain)
+					unpacked = append(unpacked, plain...)
+				}
+			}
+			return nil
+		}}), table)
+	}
+	require.Contains(k.t, string(unpacked), "You said: hello", "the search finds what is packed")
 }
 
 // check fails for each secret that was seen, also in another spelling.
@@ -205,6 +241,7 @@ func (k *secretKeeper) run(logJSON string) {
 			{"POST", "/threads", `{"thread_id":"` + thread[len("/threads/"):] + `"}`},
 			{"POST", thread + "/runs/wait", good},
 			{"POST", thread + "/runs/stream", bad},
+			{"POST", thread + "/runs/stream", strings.Replace(good, "{", `{"stream_resumable":true,"stream_mode":["values","messages","debug"],`, 1)},
 			{"POST", thread + "/runs/wait", bad},
 			{"POST", "/runs/wait", bad},
 			{"POST", thread + "/runs", bad},
@@ -248,6 +285,8 @@ func (k *secretKeeper) run(logJSON string) {
 	} {
 		command(args...)
 	}
+	k.sawFolder("data of a server that runs", data)
+	k.sawDatabase("rows", filepath.Join(data, "understudy.db"))
 	stop()
 	command("audit") // refusals are written by now
 	command("audit", "--json")
@@ -259,6 +298,7 @@ func (k *secretKeeper) run(logJSON string) {
 	for where, part := range map[string]string{"log": "[redacted]", "data understudy.db": "You said: hello", "export": "You said: hello", "webhook": "hello", "stdout of audit": "sign-in.failed", "stdout of doctor": "ok"} {
 		require.Contains(t, string(k.seen[where]), part, "the search finds what is in %s", where)
 	}
+	k.encrypt(file, command)
 	// Databases that are not there. Each command says so, by an address without its password.
 	for _, address := range []string{
 		"postgres://user:" + k.secret("the password of a database") + "@127.0.0.1:1/db?sslmode=disable", "postgres://user:" + k.secret("the password in a bad URL") + "@127.0.0.1:x/db",
@@ -273,6 +313,27 @@ func (k *secretKeeper) run(logJSON string) {
 			command(append(args, more...)...)
 		}
 	}
+}
+
+// encrypt encrypts the database with keys that are right, and wrong.
+func (k *secretKeeper) encrypt(file string, command func(args ...string) string) {
+	t := k.t
+	config, err := os.ReadFile(file)
+	require.NoError(t, err)
+	one, two, three := k.secret("a key of the database")[:16], k.secret("its next key")[:16], k.secret("a wrong key")[:16]
+	for _, key := range []string{one, two, three} {
+		k.keep("a key of the database", key)
+	}
+	for _, keys := range []string{one, two + "," + one, three, "short" + one, one + ","} {
+		require.NoError(t, os.WriteFile(file, bytes.Replace(config, []byte(`"env": {`), []byte(`"env": {"LANGGRAPH_AES_KEY": "`+keys+`", `), 1), 0o600))
+		command("encrypt")
+		command("encrypt", "--rotate")
+		command("doctor", "--port", "0")
+		command("keys", "list")
+	}
+	require.NoError(t, os.WriteFile(file, config, 0o600))
+	require.Contains(t, string(k.seen["stdout of encrypt"]), "values encrypted")
+	require.Contains(t, string(k.seen["error of encrypt"]), "is encrypted with key")
 }
 
 // serve starts a server whose log is seen when it has stopped.
