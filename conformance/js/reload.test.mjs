@@ -31,23 +31,30 @@ function page(thread, assistantId, state, transport) {
   return controller;
 }
 
-/** Calls each for every event of a thread, from now until stop is called. */
-async function watch(thread, each) {
+/** Calls each for every event of a thread, whose runs are so many, until stop is called. It waits for the end of the last run, or not. */
+async function watch(thread, runs, each) {
   const abort = new AbortController();
   const channels = ["values", "updates", "messages", "tools", "lifecycle", "input", "checkpoints", "tasks", "custom"];
   const answer = await fetch(`${BASE_URL}/threads/${thread}/stream/events`, { method: "POST", headers: json, body: JSON.stringify({ channels }), signal: abort.signal });
+  let atEnd;
+  const ended = new Promise((resolve) => { atEnd = resolve; });
   const read = (async () => {
     const decoder = new TextDecoder();
     let rest = "";
     for await (const piece of answer.body) {
       const frames = (rest + decoder.decode(piece, { stream: true })).split("\r\n\r\n");
       rest = frames.pop();
-      for (const frame of frames) if (frame.startsWith("event:")) each();
+      for (const frame of frames) if (frame.startsWith("event:")) {
+        each();
+        const { method, params } = JSON.parse(frame.match(/^data: ?(.*)$/m)[1]);
+        if (method === "lifecycle" && params.namespace.length === 0 && params.data.event === "completed" && --runs === 0) atEnd();
+      }
     }
-  })().catch(() => {});
-  return () => {
+  })().catch(() => {}).finally(atEnd);
+  return async (atOnce) => {
+    if (!atOnce) await ended;
     abort.abort();
-    return read;
+    await read;
   };
 }
 
@@ -63,7 +70,7 @@ for (const transport of ["sse", "websocket"]) describe(`a page that is loaded du
     const open = (state) => pages.push([JSON.parse(state), page(thread, graph, state, transport)]);
     let events = 0, latest, run, over = false;
     const each = transport === "sse" ? 3 : 1; // two connections for each page
-    const stop = await watch(thread, () => {
+    const stop = await watch(thread, turns.length + 1, () => {
       if (events++ % each === 0 && latest) open(latest);
     });
     try {
@@ -88,7 +95,7 @@ for (const transport of ["sse", "websocket"]) describe(`a page that is loaded du
         assert.deepEqual(seen(one), { messages: whole, isLoading: false }, `next was ${JSON.stringify(next)} after step ${metadata?.step}, ${metadata?.run_id === run ? "of this run" : "of the run before"}`);
       }
     } finally {
-      await stop();
+      await stop(true);
       await Promise.all(pages.map(([, controller]) => controller.dispose()));
     }
   });
