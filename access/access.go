@@ -114,6 +114,13 @@ type Selective interface {
 	Reads() (headers []string, address bool)
 }
 
+// Revocable is an Authenticator whose credentials can be withdrawn while a request is still being answered.
+type Revocable interface {
+	Authenticator
+	// Follow returns what reports whether the credentials of a request, which were accepted, were withdrawn since; nil if these are not asked for again.
+	Follow(r *Request) func(ctx context.Context) bool
+}
+
 // Policy decides what actors may do.
 type Policy interface {
 	// Decide answers the questions of one operation in order. The first that is refused is the error, a *Refusal.

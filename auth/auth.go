@@ -82,6 +82,27 @@ func (n *Native) Authenticate(ctx context.Context, r *access.Request) (*access.A
 	return nil, errKey
 }
 
+var _ access.Revocable = (*Native)(nil)
+
+// Follow implements access.Revocable for API keys. Tokens are valid until their end, and a session continues with other secrets.
+func (n *Native) Follow(r *access.Request) func(ctx context.Context) bool {
+	if n.Keys == nil {
+		return nil
+	}
+	text := r.Header.Get(KeyHeader)
+	if text == "" {
+		_, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if text = strings.TrimSpace(credential); !strings.HasPrefix(text, prefix) {
+			return nil
+		}
+	}
+	return func(ctx context.Context) bool {
+		_, err := n.Keys.Authenticate(ctx, text)
+		refusal, ok := err.(*access.Refusal) //nolint:errorlint // a refusal is never wrapped
+		return ok && refusal.Status == http.StatusUnauthorized
+	}
+}
+
 // checker is Keys or Tokens.
 type checker interface {
 	// known reports whether a credential was valid when it was last used, without a question to anyone.

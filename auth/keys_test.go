@@ -395,3 +395,34 @@ func TestChecksumOfKeys(t *testing.T) { //nolint:paralleltest // it counts alloc
 		}
 	}
 }
+
+// Open answers learn that the key of their request was revoked, and nothing else: not while the database is away, and not for tokens, which are valid until their end.
+func TestKeysOfOpenAnswers(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	store := &memory{keys: map[string]auth.Key{}}
+	native := &auth.Native{Keys: auth.NewKeys(store, func() time.Time { return now }, nil)}
+	k, text := auth.New("n", "ann", nil, now, time.Time{})
+	require.NoError(t, store.InsertKey(t.Context(), k))
+	var withdrawn []func(context.Context) bool
+	for _, h := range []http.Header{{"X-Api-Key": {text}}, {"Authorization": {"Bearer " + text}}} {
+		withdrawn = append(withdrawn, native.Follow(&access.Request{Header: h}))
+	}
+	for _, h := range []http.Header{{"Authorization": {"Bearer a.b.c"}}, {"Cookie": {"understudy_session=x"}}, {}} {
+		require.Nil(t, native.Follow(&access.Request{Header: h}))
+	}
+	for _, f := range withdrawn {
+		require.False(t, f(t.Context()))
+	}
+	require.NoError(t, store.RevokeKey(t.Context(), k.ID, now))
+	now = now.Add(auth.Fresh)
+	store.fails = errors.New("gone")
+	for _, f := range withdrawn {
+		require.False(t, f(t.Context()), "it cannot be asked")
+	}
+	store.fails = nil
+	for _, f := range withdrawn {
+		require.True(t, f(t.Context()))
+	}
+	require.Nil(t, (&auth.Native{}).Follow(&access.Request{Header: http.Header{"X-Api-Key": {text}}}))
+}

@@ -96,6 +96,17 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	return access.Enter(ctx, actor, req.Source), nil
 }
 
+// follow returns what reports whether the credentials of a request were withdrawn since they were accepted; nil if they cannot be.
+func (s *Server) follow(c *fiber.Ctx) func(ctx context.Context) bool {
+	of, ok := s.opts.Authenticator.(access.Revocable)
+	if !ok || web.Of(c).Actor == nil || insideOf(c) != nil || c.Get(access.InsideHeader) != "" {
+		return nil
+	}
+	r, used := s.credentials(c)
+	defer used.release()
+	return of.Follow(r)
+}
+
 // Encryption says in which context the content of a request is encrypted.
 type Encryption interface {
 	// Context returns the context of a request of an actor, nil without authentication, whose header says another one.

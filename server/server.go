@@ -54,6 +54,7 @@ func New(o Options) *Server {
 		MaxBody: o.MaxBody, MaxBodies: o.MaxBodies, MaxReads: o.MaxReads, MaxStreams: o.MaxStreams,
 		Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, WriteTimeout: o.WriteTimeout,
 	}), Completer: web.NewCompleter(o.Logger, o.Configurable, !o.Disable.Webhooks, o.CheckWebhook), opts: o, doors: newDoors()}
+	s.Follow = s.follow
 	s.app = fiber.New(fiber.Config{
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,

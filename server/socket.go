@@ -46,6 +46,8 @@ type socket struct {
 	req    *web.Request
 	bound  bool // a run was made here; used by the reader
 
+	withdrawn func(ctx context.Context) bool // whether the credentials of the client were; nil: they cannot be
+
 	asked chan func()   // for the goroutine that sends
 	over  chan struct{} // closed when that has ended
 
@@ -83,6 +85,9 @@ func (h *protocolHandlers) socket(c *fiber.Ctx) error {
 	req, ctx := web.Of(c), c.UserContext()
 	req.Streamed = true
 	k := &socket{server: h, thread: t, req: req, by: caller{string(t), req.ID, h.Configurable(c), req.Made}, asked: make(chan func(), 1), over: make(chan struct{})}
+	if h.Follow != nil {
+		k.withdrawn = h.Follow(c)
+	}
 	h.Upgrade(c, func(w *web.Websocket, err error) {
 		if err != nil {
 			h.Done(req, http.StatusSwitchingProtocols, web.Ended(err))
@@ -160,6 +165,8 @@ func (k *socket) farewell(err error) *web.CloseError {
 		return known
 	case errors.Is(err, web.ErrLeft), errors.Is(err, web.ErrStuck):
 		return nil
+	case errors.Is(err, web.ErrWithdrawn):
+		return &web.CloseError{Code: ws.StatusPolicyViolation, Text: "the credentials have expired or were revoked"}
 	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
 		return &web.CloseError{Code: web.StatusServiceRestart, Text: "the server shuts down; connect again"}
 	case errors.Is(err, io.EOF):
@@ -184,13 +191,19 @@ func (k *socket) receive() error {
 		if err != nil {
 			return err
 		}
-		err = k.command(message)
+		if k.isWithdrawn() {
+			err = web.ErrWithdrawn
+		} else {
+			err = k.command(message)
+		}
 		release()
 		if err != nil {
 			return err
 		}
 	}
 }
+
+func (k *socket) isWithdrawn() bool { return k.withdrawn != nil && k.withdrawn(k.ctx) }
 
 var errNoJSON = &compat.CommandError{Code: compat.InvalidArgument, Message: "Protocol commands must be valid JSON."}
 
@@ -295,6 +308,9 @@ func (k *socket) sendEvents() error {
 		err := k.sendUntil(beat)
 		if !errors.Is(err, web.ErrBeat) {
 			return err
+		}
+		if k.isWithdrawn() {
+			return web.ErrWithdrawn
 		}
 		if err := k.Frame(ws.OpPing, nil); err != nil {
 			return err

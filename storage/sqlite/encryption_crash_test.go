@@ -19,9 +19,7 @@ import (
 
 const rotateDir = "UNDERSTUDY_ROTATE_DIR"
 
-var (
-	keyOne, keyTwo, keyThree = []byte("0123456789abcdef"), []byte("fedcba9876543210"), []byte("0000000000000000")
-)
+var keyOne, keyTwo, keyThree = []byte("0123456789abcdef"), []byte("fedcba9876543210"), []byte("0000000000000000")
 
 // TestRotateChild is the process that TestKilledWhileRotating kills.
 func TestRotateChild(t *testing.T) {

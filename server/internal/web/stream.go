@@ -38,6 +38,8 @@ type Open struct {
 	buf    []byte
 	closed bool
 	events int
+
+	withdrawn func(ctx context.Context) bool // whether the credentials of its client were; nil: they cannot be
 }
 
 // Causes of the end of an open response, for logs and metrics.
@@ -45,6 +47,9 @@ var (
 	ErrStuck = connection.ErrStuck
 	ErrPanic = errors.New("panic")
 )
+
+// ErrWithdrawn ends an open response, or a WebSocket, whose credentials were withdrawn.
+var ErrWithdrawn = errors.New("credentials were withdrawn")
 
 var ErrManyStreams = fault.New(fault.Unavailable, "Too many open streams. Try again later.")
 
@@ -138,6 +143,9 @@ func (t *Transport) answer(c *fiber.Ctx, o *Open) error {
 	}
 	o.s, o.Outlet, o.req, o.stat = t, t.Outlets.Of(c.Context().Conn()), Of(c), c.Response().StatusCode()
 	o.req.Streamed = true
+	if t.Follow != nil && o.wait == nil && o.list == nil {
+		o.withdrawn = t.Follow(c)
+	}
 	t.Metrics.Streams.Inc()
 	if o.list == nil { // a shutdown waits for lists, as they end by themselves
 		o.Enlist()
@@ -171,7 +179,7 @@ func (o *Open) end(err error) {
 		return
 	}
 	o.closed = true
-	o.close(errors.Is(err, ErrLeft) || errors.Is(err, ErrStuck))
+	o.close(errors.Is(err, ErrLeft) || errors.Is(err, ErrStuck) || errors.Is(err, ErrWithdrawn))
 	o.Delist()
 	o.s.Slots.Give(1)
 	o.s.Metrics.Streams.Dec()
@@ -202,6 +210,8 @@ func Ended(err error) string {
 		return "interrupted"
 	case errors.Is(err, bridge.ErrSlow):
 		return "slow"
+	case errors.Is(err, ErrWithdrawn):
+		return "withdrawn"
 	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
 		return "shutdown"
 	}
@@ -252,6 +262,9 @@ func (o *Open) sendEvents(ctx context.Context) error {
 		}
 		if !errors.Is(err, ErrBeat) {
 			return err
+		}
+		if o.withdrawn != nil && o.withdrawn(ctx) {
+			return ErrWithdrawn
 		}
 		if err := o.Write(func(dst []byte) []byte { return append(dst, compat.Heartbeat...) }); err != nil {
 			return err

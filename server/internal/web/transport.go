@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
@@ -23,6 +24,9 @@ type Transport struct {
 	Encoders *compress.Pool
 	tracer   trace.Tracer // nil: no spans
 	Audit    *audit.Log   // nil: none
+
+	// Follow returns what reports whether the credentials of a request were withdrawn; nil, also what it returns: they cannot be.
+	Follow func(c *fiber.Ctx) func(ctx context.Context) bool
 
 	MaxBody                              int64
 	Heartbeat, BodyTimeout, WriteTimeout time.Duration // as in Options

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gobwas/ws"
+	"github.com/stretchr/testify/require"
+
+	"understudy/access"
+)
+
+// revocable lets in whoever comes, until their credentials are withdrawn.
+type revocable struct{ withdrawn atomic.Bool }
+
+func (*revocable) Authenticate(context.Context, *access.Request) (*access.Actor, error) {
+	return &access.Actor{Identity: "ann", Permissions: []string{}}, nil
+}
+
+func (r *revocable) Follow(*access.Request) func(context.Context) bool {
+	return func(context.Context) bool { return r.withdrawn.Load() }
+}
+
+// A stream and a WebSocket end soon after the credentials of their client were withdrawn, and not before; a command that is sent afterwards is not executed.
+func TestWithdrawnCredentials(t *testing.T) {
+	t.Parallel()
+	by := &revocable{}
+	w := setup(t, quick, func(o *Options) { o.Authenticator = by })
+	l := following(w)
+	defer close(l.records)
+	res, err := http.Post("http://"+w.addr+runsPath+"/stream", "application/json", strings.NewReader(aRun)) //nolint:noctx // as a client without a limit
+	require.NoError(t, err)
+	defer res.Body.Close()
+	beat := make([]byte, 1)
+	_, err = io.ReadFull(res.Body, beat)
+	require.NoError(t, err, "it lives")
+	c := dialSocket(t, w, newEventScript())
+	c.subscribe()
+	for c.frame().Header.OpCode != ws.OpPing { // it lives
+	}
+
+	by.withdrawn.Store(true)
+	_, err = io.ReadAll(res.Body)
+	require.Error(t, err, "it breaks: there is more")
+	require.True(t, <-l.closed, "as if the client had left")
+	code, reason := c.end()
+	require.Equal(t, ws.StatusPolicyViolation, code, reason)
+
+	by.withdrawn.Store(false)
+	idle := setup(t, func(o *Options) { o.Authenticator = by }) // whose next heartbeat is far away
+	c = dialSocket(t, idle, newEventScript())
+	c.subscribe()
+	by.withdrawn.Store(true)
+	c.send(ws.OpText, `{"id":2,"method":"run.start","params":{"assistant_id":"a","input":{}}}`)
+	code, _ = c.end()
+	require.Equal(t, ws.StatusPolicyViolation, code)
+}
