@@ -204,3 +204,24 @@ def test_streams_are_not_to_be_compressed_on_the_way(alice, thread):
     again = alice.get(f"/api/threads/{thread}/runs/{last_run(alice, thread)['run_id']}/stream")
     for r in (said, again):
         assert {"no-cache", "no-transform"} <= set(r.headers["cache-control"].split(", "))
+
+
+def test_start_of_a_run_says_how_the_agent_works(alice, thread):
+    """agents/lead_agent/agent.py puts this into the metadata of each run, which its journal writes into the row of the start."""
+    def started(**context):
+        say(alice, thread, "SAY hi", **({"context": context} if context else {}))
+        rid = last_run(alice, thread)["run_id"]
+        [row] = alice.get(f"/api/threads/{thread}/runs/{rid}/events", params={"event_types": "run.start"}).json()
+        assert row["content"] == {"chain": "lead_agent"} or row["content"]["chain"]
+        keys = ["agent_name", "model_name", "thinking_enabled", "reasoning_effort", "is_plan_mode", "subagent_enabled", "tool_groups", "available_skills"]
+        assert set(keys) <= set(row["metadata"]), row["metadata"]
+        return [row["metadata"][k] for k in keys]
+
+    first = alice.get("/api/models").json()["models"][0]
+    assert started() == ["default", first["name"], first["supports_thinking"], None, False, False, None, None]
+    assert started(is_plan_mode=True, subagent_enabled=True, thinking_enabled=False)[2:6] == [False, None, True, True]
+    assert started(model_name="second-model")[1] == "second-model"
+    name = "start-" + thread[-8:].lower().replace("_", "-").strip("-")
+    alice.post("/api/agents", json={"name": name, "model": "second-model", "tool_groups": ["file:read"], "skills": [], "soul": "s"})
+    got = started(agent_name=name)
+    assert (got[0], got[1], got[6], got[7]) == (name, "second-model", ["file:read"], [])

@@ -161,6 +161,7 @@ func RecordStart(tx Tx, r *run.Run, now time.Time) error {
 	}
 	metadata := &jsonobj.Object{}
 	metadata.SetText("caller", "lead_agent")
+	metadata.Merge(jsonobj.Of(jsonobj.Of(r.Kwargs.Config).Get("metadata")))
 	metadata.Merge(jsonobj.Of(r.Metadata))
 	content := &jsonobj.Object{}
 	content.SetText("chain", r.Graph)

@@ -69,6 +69,13 @@ func (s gateway) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 				return err
 			}
 			req.KeepUndone = true
+			about, err := describe(s.DeerFlow.DeerFlow, set, who.id, req.Context)
+			if err != nil {
+				return err
+			}
+			if req.Config, err = withMetadata(req.Config, about); err != nil {
+				return err
+			}
 			if err := s.Complete(c, &req); err != nil {
 				return err
 			}
