@@ -58,6 +58,13 @@ func (g *Graph) askACP(ctx context.Context, name string, c settings.ACPAgent, pr
 			pregel.LogOf(ctx).Warn("MCP servers cannot be listed; an ACP agent works without them", "acp_agent", name, "error", err)
 		}
 	}
+	mark, server := g.o.Tools.Sandbox.Mark()
+	g.o.Tools.Sandbox.Tidy(sandboxID(ctx)) // what is left of the try of a server that died
+	c.Env = maps.Clone(c.Env)
+	if c.Env == nil {
+		c.Env = map[string]string{}
+	}
+	c.Env[mark] = server
 	one := acp.Agent{Name: name, Command: c.Command, Args: c.Args, Env: c.Env, Model: c.Model, Approve: c.Approve, Timeout: seconds(c.Timeout)}
 	text, err := one.Prompt(ctx, dir, servers, prompt, pregel.LogOf(ctx))
 	var late *acp.TimeoutError

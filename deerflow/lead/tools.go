@@ -96,7 +96,10 @@ func (g *Graph) newToolbox(s *settings.Settings) *toolbox {
 	return &toolbox{Tools: g.o.Tools, set: s, groups: map[string][]string{}}
 }
 
-func (t *toolbox) id(ctx context.Context) string {
+func (t *toolbox) id(ctx context.Context) string { return sandboxID(ctx) }
+
+// sandboxID returns the ID of a run's sandbox.
+func sandboxID(ctx context.Context) string {
 	info, _ := pregel.Info(ctx)
 	return "local:" + userOf(ctx) + ":" + string(info.Thread)
 }

@@ -65,7 +65,7 @@ func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find bash: %w", err)
 	}
-	t.l.tidy(t.id)
+	t.l.Tidy(t.id)
 	j, err := t.start(shell, c)
 	if err != nil {
 		return "", err

@@ -84,8 +84,11 @@ func NewLocal(o Options) *Local {
 // orphans are threads of which it is known that no server that died left commands.
 const orphans = 10_000
 
-// tidy kills commands that servers left that died, before the first command of a thread: its run may be one that such a server had.
-func (l *Local) tidy(id string) {
+// Mark is a variable, NAME=value, of programs that run for a thread outside of its sandbox: with it Tidy finds what is left of them when this server dies.
+func (l *Local) Mark() (name, value string) { return server, l.name }
+
+// Tidy kills commands that servers left that died, before the first command of a thread, by the ID of its sandbox: its run may be one that such a server had.
+func (l *Local) Tidy(id string) {
 	l.mu.Lock()
 	known := l.known[id]
 	if len(l.known) >= orphans {
