@@ -2,6 +2,7 @@ package lead
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -39,7 +40,7 @@ type servers struct {
 	broken string   // why they cannot be read now; "": they can
 	open   map[string]*openServer
 	closed bool
-	ending sync.WaitGroup // of servers that are not configured any more
+	ending sync.WaitGroup // of servers that are not configured any more, and of tries of those that failed
 }
 
 type openServer struct {
@@ -47,9 +48,11 @@ type openServer struct {
 	source *mcp.Source // nil: it cannot be opened
 	rests  time.Time   // until then it is left out
 	failed int         // in a row
+	trying bool        // it has failed, and is asked again; answers do not wait for it
 }
 
-// tools returns the tools of all servers that answer, those of the first server first. One that fails is left out, and tried again after a while.
+// tools returns the tools of all servers that answer, those of the first server first. One that fails is left out, and tried again after a while: then answers do not wait
+// for it, but have its tools from the next one on.
 func (s *servers) tools(ctx context.Context) ([]agent.Tool, error) {
 	wanted, sources := s.update(ctx)
 	found := make([][]agent.Tool, len(sources))
@@ -58,24 +61,7 @@ func (s *servers) tools(ctx context.Context) ([]agent.Tool, error) {
 		if one == nil {
 			continue
 		}
-		all.Go(func() {
-			limited, cancel := context.WithTimeout(ctx, serverTime)
-			defer cancel()
-			tools, err := one.source.Tools(limited)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if err == nil {
-				found[i], one.failed = tools, 0
-				return
-			}
-			if ctx.Err() != nil { // the run was cancelled, which is no fault of the server
-				return
-			}
-			rest := min(serverRest<<min(one.failed, 10), maxRest)
-			one.rests, one.failed = s.now().Add(rest), one.failed+1
-			s.log.WarnContext(ctx, "an MCP server does not answer; the agent works without its tools", "mcp_server", wanted[i].Name, "error", err, "again_in", rest.String(),
-				"fix", "correct or switch it off in extensions_config.json")
-		})
+		all.Go(func() { found[i] = s.ask(ctx, wanted[i].Name, one) })
 	}
 	all.Wait()
 	if ctx.Err() != nil {
@@ -86,6 +72,28 @@ func (s *servers) tools(ctx context.Context) ([]agent.Tool, error) {
 		out = append(out, tools...)
 	}
 	return out, nil
+}
+
+// ask returns the tools of a server; nil when it fails, and rests from now on.
+func (s *servers) ask(ctx context.Context, name string, one *openServer) []agent.Tool {
+	limited, cancel := context.WithTimeout(ctx, serverTime)
+	defer cancel()
+	tools, err := one.source.Tools(limited)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one.trying = false
+	if err == nil {
+		one.failed = 0
+		return tools
+	}
+	if ctx.Err() != nil || errors.Is(err, mcp.ErrClosed) { // the run was cancelled, or the server is not configured any more: no fault of it
+		return nil
+	}
+	rest := min(serverRest<<min(one.failed, 10), maxRest)
+	one.rests, one.failed = s.now().Add(rest), one.failed+1
+	s.log.WarnContext(ctx, "an MCP server does not answer; the agent works without its tools", "mcp_server", name, "error", err, "again_in", rest.String(),
+		"fix", "correct or switch it off in extensions_config.json")
+	return nil
 }
 
 // configured returns the servers as they are configured: while that cannot be read, as they were.
@@ -126,7 +134,12 @@ func (s *servers) update(ctx context.Context) ([]Server, []*openServer) {
 			}
 			s.open[w.Name] = have
 		}
-		if have.source != nil && !s.now().Before(have.rests) {
+		switch {
+		case have.source == nil || have.trying || s.now().Before(have.rests):
+		case have.failed > 0:
+			have.trying = true
+			s.ending.Go(func() { s.ask(context.WithoutCancel(ctx), w.Name, have) }) // until it is closed, or for serverTime
+		default:
 			out[i] = have
 		}
 	}

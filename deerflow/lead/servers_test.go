@@ -87,7 +87,8 @@ func TestServers(t *testing.T) {
 		names()
 		require.Equal(t, n+1, strings.Count(log.String(), "does not answer"), "it rests for %s", rest)
 		now = now.Add(1)
-		names()
+		require.Equal(t, "one_a one_b two_c", names())
+		s.ending.Wait()
 		require.Equal(t, n+2, strings.Count(log.String(), "does not answer"))
 	}
 
@@ -130,4 +131,38 @@ func TestServers(t *testing.T) {
 	require.NoError(t, g.Close())
 	require.Empty(t, names(), "after the end")
 	require.NotContains(t, fmt.Sprint(s.open), one)
+}
+
+// An answer does not wait for a server that has failed before: it has the tools of that one as soon as it answers.
+func TestServerThatFailedIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	url, _ := answering(t, "a")
+	hold, hanging := make(chan struct{}), false
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !hanging {
+			http.Error(w, "no", http.StatusTeapot)
+			return
+		}
+		<-hold
+		http.Redirect(w, r, url, http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(front.Close)
+	now := time.Unix(1e9, 0)
+	s := &servers{list: func() ([]Server, error) { return []Server{at("slow", front.URL)}, nil }, log: slog.New(slog.DiscardHandler), now: func() time.Time { return now }}
+	t.Cleanup(s.close)
+	names := func() (out []string) {
+		tools, err := s.tools(t.Context())
+		require.NoError(t, err)
+		for _, t := range tools {
+			out = append(out, t.Name)
+		}
+		return out
+	}
+	require.Empty(t, names())
+	hanging, now = true, now.Add(serverRest)
+	require.Empty(t, names())
+	require.Empty(t, names(), "one try at a time")
+	close(hold)
+	s.ending.Wait()
+	require.Equal(t, []string{"slow_a"}, names())
 }
