@@ -34,6 +34,7 @@ type Open struct {
 	wait AppendResult              // sends the result, not the records; nil: the records
 	req  *Request
 	stat int
+	from string // browser; "": another client, or no event stream
 
 	buf    []byte
 	closed bool
@@ -143,9 +144,13 @@ func (t *Transport) answer(c *fiber.Ctx, o *Open) error {
 	}
 	o.s, o.Outlet, o.req, o.stat = t, t.Outlets.Of(c.Context().Conn()), Of(c), c.Response().StatusCode()
 	o.req.Streamed = true
-	if t.Follow != nil && o.wait == nil && o.list == nil {
-		o.withdrawn = t.Follow(c)
+	if o.wait == nil && o.list == nil {
+		o.from = browserOf(c)
+		if t.Follow != nil {
+			o.withdrawn = t.Follow(c)
+		}
 	}
+	t.tabs.begin(o.from)
 	t.Metrics.Streams.Inc()
 	if o.list == nil { // a shutdown waits for lists, as they end by themselves
 		o.Enlist()
@@ -182,6 +187,7 @@ func (o *Open) end(err error) {
 	o.close(errors.Is(err, ErrLeft) || errors.Is(err, ErrStuck) || errors.Is(err, ErrWithdrawn))
 	o.Delist()
 	o.s.Slots.Give(1)
+	o.s.tabs.end(o.from)
 	o.s.Metrics.Streams.Dec()
 	why := Ended(err)
 	o.s.Metrics.Ended.WithLabelValues(why).Inc()

@@ -36,6 +36,8 @@ type Transport struct {
 	Slots  Budget // of open streams
 	Reads  Budget // memory of long answers
 
+	tabs tabs // streams of browsers
+
 	// Requests continue after streams have ended, and answers of temporary runs longer than both. These contexts have the lifetime of the server.
 	Streaming    context.Context //nolint:containedctx // as above
 	EndStreams   context.CancelCauseFunc
@@ -68,7 +70,7 @@ type Config struct {
 func New(o Config) *Transport {
 	t := &Transport{
 		Log: o.Logger, Failures: Failures{Log: o.Logger}, Encoders: compress.NewPool(encodersAtOnce), tracer: o.Tracer, Audit: o.Audit, logReasons: o.LogReasons,
-		MaxBody: o.MaxBody, Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, WriteTimeout: o.WriteTimeout,
+		tabs: tabs{log: o.Logger}, MaxBody: o.MaxBody, Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, WriteTimeout: o.WriteTimeout,
 	}
 	t.Outlets.WriteTimeout = o.WriteTimeout
 	t.Metrics = newMetrics(o.Registry, &t.Bodies, &t.Reads)
