@@ -51,6 +51,7 @@ type job struct {
 	result *Result
 	hash   hash.Hash
 	notes  []string
+	unled  unled
 }
 
 func newJob() *job { return &job{result: &Result{}, hash: sha256.New()} }
@@ -61,7 +62,7 @@ func (j *job) problem(what string, err error) {
 
 func (j *job) finish(notes []string) *Result {
 	j.result.Digest = hex.EncodeToString(j.hash.Sum(nil)[:8])
-	j.result.Notes = append(j.notes, notes...)
+	j.result.Notes = slices.Concat(j.notes, j.unled.notes(), notes)
 	return j.result
 }
 
@@ -211,6 +212,11 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 	}
 	if err := m.Backfill.Ensure(ctx, to, ""); err != nil {
 		return "", err
+	}
+	if s, ok := src.(RowSource); ok && len(have) == 0 {
+		if err := m.countUnled(ctx, j, s, t, to); err != nil {
+			return "", fmt.Errorf("transcript: %w", err)
+		}
 	}
 	row, changed, err := m.row(ctx, t, row, to, len(links) > countShared(links, have))
 	if err != nil {

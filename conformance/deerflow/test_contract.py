@@ -250,3 +250,29 @@ def test_ranges_of_nothing(alice, thread):
     for name, ranges in (("a.txt", ("bytes=-0", "bytes=5-", "bytes=9-10")), ("empty.txt", ("bytes=0-", "bytes=-3", "bytes=-0"))):
         for given in ranges:
             assert alice.get(f"/api/threads/{thread}/artifacts/mnt/user-data/uploads/{name}", headers={"Range": given}).status_code == 416, (name, given)
+
+
+@pytest.mark.parametrize("given,text", [("bytes=x", "Range header: range must be requested"), ("bytes=", "Range header: range must be requested"), ("items=0-1", "Only support bytes range"), ("bytes", "Malformed range header."),
+                                        ("bytes=4-2", "Range header: start must be less than end")])
+def test_ranges_that_cannot_be_read(alice, thread, given, text):
+    assert alice.post(f"/api/threads/{thread}/uploads", files=[("files", ("a.txt", b"hello"))]).status_code == 200
+    r = alice.get(f"/api/threads/{thread}/artifacts/mnt/user-data/uploads/a.txt", headers={"Range": given})
+    assert r.status_code == 400 and text in r.text
+
+
+@pytest.mark.harness
+def test_the_configuration_of_a_run_is_what_was_sent(alice, thread):
+    say(alice, thread, "SAY hi")
+    assert last_run(alice, thread)["kwargs"]["config"] is None
+    given = {"recursion_limit": 50, "tags": ["x"], "configurable": {"foo": 1}}
+    say(alice, thread, "SAY hi", config=given)
+    x = last_run(alice, thread)
+    assert x["kwargs"]["config"] == given and x["metadata"] == {}
+
+
+@pytest.mark.harness
+def test_rows_of_answers_say_what_they_used(alice, thread):
+    say(alice, thread, "SAY hi")
+    rows = {x["event_type"]: x["metadata"] for x in alice.get(f"/api/threads/{thread}/messages/page").json()["data"]}
+    used = rows["llm.ai.response"]["usage"]
+    assert {k: used[k] for k in ("input_tokens", "output_tokens", "total_tokens")} == {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11} and "usage" not in rows["llm.human.input"]

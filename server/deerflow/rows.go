@@ -41,6 +41,11 @@ func (r *Row) Append(dst []byte) []byte {
 	if r.Category == eventstore.CategoryMessage && metadata.Get("caller") == nil {
 		metadata.SetText("caller", "lead_agent") // messages of the summarizer and of subagents are in no transcript
 	}
+	if r.Type == eventstore.TypeAI && metadata.Get("usage") == nil {
+		if used := gjson.GetBytes(r.Content, "usage_metadata"); used.IsObject() {
+			metadata.Set("usage", json.RawMessage(used.Raw))
+		}
+	}
 	o.Set("metadata", metadata.JSON())
 	o.Set("seq", json.RawMessage(fmt.Sprint(int64(r.Seq))))
 	o.SetText("created_at", Stamp(r.CreatedAt))

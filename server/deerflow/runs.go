@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/access"
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/deerflow/journal"
@@ -188,6 +189,9 @@ func (f *Form) messages(o *jsonobj.Object) error {
 	return nil
 }
 
+// defaultRecursion is the limit of supersteps of runs that name none.
+const defaultRecursion = 100
+
 // context makes the context of the run: the client's, without what is the server's, and with who runs it.
 func (f *Form) context(o *jsonobj.Object, out *RunBody, set *settings.Settings, user string) error {
 	config := jsonobj.Of(f.Object("config"))
@@ -217,7 +221,7 @@ func (f *Form) context(o *jsonobj.Object, out *RunBody, set *settings.Settings, 
 		out.Agent = strings.ToLower(name)
 	}
 	ctx.SetText("user_id", user)
-	limit := 100
+	limit := defaultRecursion
 	if l := gjson.ParseBytes(config.Get("recursion_limit")); l.Type == gjson.Number {
 		limit = max(1, int(l.Num))
 	}
@@ -243,10 +247,10 @@ func Run(x *run.Run, done *run.Completion) json.RawMessage {
 	o.Delete("langsmith_session_name")
 	o.SetText("created_at", Stamp(x.CreatedAt))
 	o.SetText("updated_at", Stamp(x.UpdatedAt))
-	o.Set("metadata", without(x.Metadata, hiddenKeys...))
+	o.Set("metadata", without(x.Metadata, append([]string{"created_by"}, hiddenKeys...)...))
 	k := &jsonobj.Object{}
 	k.Set("input", rawOr(x.Kwargs.Input, "null"))
-	k.Set("config", without(rawOr(x.Kwargs.Config, "{}"), "metadata"))
+	k.Set("config", givenConfig(x.Kwargs.Config))
 	o.Set("kwargs", k.JSON())
 	number := func(key string, v *int64) {
 		n := int64(0)
@@ -268,6 +272,29 @@ func Run(x *run.Run, done *run.Completion) json.RawMessage {
 	number("message_count", done.Messages)
 	o.Set("stop_reason", encode(done.StopReason))
 	return o.JSON()
+}
+
+// serverConfig are the keys of configurable that the server writes, who acts among them.
+var serverConfig = []string{access.UserKey, access.IdentityKey, access.PermissionsKey, "langgraph_request_id", "run_id", "thread_id", "graph_id", "assistant_id", "user_id"}
+
+// givenConfig is the configuration of a run without what the server wrote into it; null when nothing is left.
+func givenConfig(raw json.RawMessage) json.RawMessage {
+	config := jsonobj.Of(raw)
+	config.Delete("metadata")
+	given := &jsonobj.Object{}
+	jsonobj.Of(config.Get("configurable")).Each(func(key string, v json.RawMessage) {
+		if !slices.Contains(serverConfig, key) && !strings.HasPrefix(key, "__") {
+			given.Set(key, v)
+		}
+	})
+	config.Delete("configurable")
+	if given.Len() > 0 {
+		config.Set("configurable", given.JSON())
+	}
+	if config.Len() == 0 || config.Len() == 1 && string(config.Get("recursion_limit")) == fmt.Sprint(defaultRecursion) {
+		return json.RawMessage("null")
+	}
+	return config.JSON()
 }
 
 func rawOr(raw json.RawMessage, def string) json.RawMessage {

@@ -28,10 +28,11 @@ type Installation struct {
 	rows            map[string]*thread.Thread // of threads_meta
 	owner           string                    // of what has none: the first administrator
 	superseded      map[string]bool           // runs that a later one answered again
+	broken          map[string]int            // rows of threads that cannot be read
 	notes           []string
 }
 
-var _ transfer.TranscriptSource = (*Installation)(nil)
+var _ transfer.RowSource = (*Installation)(nil)
 
 // Find returns the database of an installation in its folder: the project's, the backend's, or DEER_FLOW_HOME. "": there is none.
 func Find(folder string) string {
@@ -62,7 +63,7 @@ func OpenPostgres(ctx context.Context, address string, checkpoints transfer.Sour
 }
 
 func open(ctx context.Context, t tables, checkpoints transfer.Source) (*Installation, error) {
-	i := &Installation{Source: checkpoints, tables: t, rows: map[string]*thread.Thread{}, superseded: map[string]bool{}, owner: "default"}
+	i := &Installation{Source: checkpoints, tables: t, rows: map[string]*thread.Thread{}, superseded: map[string]bool{}, broken: map[string]int{}, owner: "default"}
 	for _, table := range []string{"threads_meta", "users", "runs"} {
 		if found, err := t.has(ctx, table); err != nil || !found {
 			_ = t.close() // the database is another one, or what is wrong with it was said
@@ -139,7 +140,15 @@ func (i *Installation) Close() error {
 
 // Notes implements transfer.Source.
 func (i *Installation) Notes() []string {
-	return slices.Concat(i.Source.Notes(), i.notes, []string{
+	var broken []string
+	rows := 0
+	for _, n := range i.broken {
+		rows += n
+	}
+	if rows > 0 {
+		broken = append(broken, fmt.Sprintf("%d messages of run_events of %d threads are left out, as they cannot be read", rows, len(i.broken)))
+	}
+	return slices.Concat(i.Source.Notes(), i.notes, broken, []string{
 		"files, memory, skills and agents stay where they are: serve them with DEER_FLOW_HOME; runs are not moved, so token usage and durations before the import are not known",
 	})
 }
@@ -200,13 +209,16 @@ func (i *Installation) Transcript(ctx context.Context, t *transfer.Thread) ([]js
 		return nil, err
 	}
 	var out []json.RawMessage
-	at := map[string]int{}
+	at, broken := map[string]int{}, 0
 	query := "SELECT " + text("run_id", "content", "event_metadata") + " FROM run_events WHERE thread_id = $1 AND category = 'message' ORDER BY seq"
 	err := i.tables.each(ctx, query, []any{t.Key}, func(r []string) error {
 		caller := gjson.Get(r[2], "caller").String()
 		m := gjson.Parse(r[1])
 		switch {
-		case strings.HasPrefix(caller, "middleware:"), strings.HasPrefix(caller, "subagent:"), i.superseded[r[0]], !m.IsObject(), m.Get("type").Type != gjson.String:
+		case strings.HasPrefix(caller, "middleware:"), strings.HasPrefix(caller, "subagent:"), i.superseded[r[0]]:
+			return nil
+		case !gjson.Valid(r[1]) || !m.IsObject() || m.Get("type").Type != gjson.String:
+			broken++
 			return nil
 		}
 		key := m.Get("id").String()
@@ -218,8 +230,14 @@ func (i *Installation) Transcript(ctx context.Context, t *transfer.Thread) ([]js
 		out = append(out, json.RawMessage(r[1]))
 		return nil
 	})
+	if broken > 0 {
+		i.broken[t.Key] = broken
+	}
 	return out, err
 }
+
+// HasRows implements transfer.RowSource.
+func (*Installation) HasRows() {}
 
 // Users returns the accounts, oldest first.
 func (i *Installation) Users(ctx context.Context) iter.Seq2[*account.User, error] {

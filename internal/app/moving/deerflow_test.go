@@ -107,6 +107,13 @@ func deerFlowHome(t *testing.T) string {
 	event(sound, "message", "subagent:bash", `{"type":"ai","id":"b","content":"of a subagent"}`)
 	event(first, "message", "lead_agent", `{"type":"ai","id":"old","content":"answered again"}`)
 	event(sound, "trace", "lead_agent", `{"chain":"x"}`)
+	event(sound, "message", "lead_agent", deerFlowMessage(10)) // its checkpoint was never saved
+	for n, content := range []string{`{cut`, `[]`, `{"content":"no type"}`} {
+		add("run_events", 200+n, "chat-1", sound, ben, "x", "message", content, `not JSON`, 200+n, "2026-06-02 10:00:00")
+	}
+	for n := range 2 {
+		add("run_events", 100+n, "empty", sound, ben, "x", "message", deerFlowMessage(20+n), `{}`, 1+n, "2026-06-02 10:00:00")
+	}
 	add("runs", first, "chat-1", ben, "success", `{}`)
 	add("runs", again, "chat-1", ben, "success", `{"regenerate_from_run_id":"`+first+`"}`)
 	add("feedback", "f1", sound, "chat-1", ben, nil, -1, "bad", "2026-06-02 10:00:00.5")
@@ -129,6 +136,8 @@ func TestImportFromDeerFlow(t *testing.T) {
 			notes := strings.Join(result.Notes, "\n")
 			require.Contains(t, notes, "1 threads had no owner and belong to "+anna)
 			require.Contains(t, notes, "1 pieces of feedback are left out")
+			require.Contains(t, notes, "3 messages of run_events of 1 threads are left out, as they cannot be read")
+			require.Contains(t, notes, "3 messages of 2 threads are left out, as no checkpoint leads to them; the first of these threads is chat-1")
 			require.NotContains(t, notes, "no UUIDs")
 			require.NotContains(t, notes, "not in langgraph.json")
 

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -251,6 +252,9 @@ func sendArtifact(c *fiber.Ctx, a *files.Artifact, download bool) error {
 	}
 	from, length := int64(0), a.Size
 	if r := c.Request().Header.Peek(fiber.HeaderRange); len(r) > 0 && (c.Get(fiber.HeaderIfRange) == "" || c.Get(fiber.HeaderIfRange) == tag) && !bytes.ContainsRune(r, ',') {
+		if err := checkRange(string(r), a.Size); err != nil {
+			return errors.Join(a.Close(), err)
+		}
 		first, last, err := fasthttp.ParseByteRange(r, int(a.Size))
 		if string(r) == "bytes=-0" || a.Size == 0 { // nothing is nowhere
 			err = fiber.ErrRequestedRangeNotSatisfiable
@@ -270,6 +274,28 @@ func sendArtifact(c *fiber.Ctx, a *files.Artifact, download bool) error {
 		io.Reader
 		io.Closer
 	}{io.LimitReader(a, length), a}, int(length)) // which closes it
+	return nil
+}
+
+var byteRange = regexp.MustCompile(`^\s*(\d*)\s*-\s*(-?\d*)\s*$`)
+
+// checkRange refuses what is no range of bytes. One that is behind the end is another matter.
+func checkRange(text string, size int64) error {
+	unit, spec, found := strings.Cut(text, "=")
+	m := byteRange.FindStringSubmatch(spec)
+	switch {
+	case !found:
+		return fault.New(fault.Invalid, "Malformed range header.")
+	case strings.TrimSpace(strings.ToLower(unit)) != "bytes":
+		return fault.New(fault.Invalid, "Only support bytes range")
+	case m == nil || m[1] == "" && m[2] == "":
+		return fault.New(fault.Invalid, "Range header: range must be requested")
+	}
+	first, _ := strconv.ParseUint(m[1], 10, 64)
+	last, err := strconv.ParseUint(m[2], 10, 64)
+	if m[1] != "" && err == nil && first > last && first < uint64(max(size, 0)) {
+		return fault.New(fault.Invalid, "Range header: start must be less than end")
+	}
 	return nil
 }
 
