@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -120,12 +122,45 @@ func TestOutageIsLogged(t *testing.T) {
 	require.Contains(t, log.next(t, "accept", "received again"), "received again")
 	<-heard
 	pg.Stop(t)
-	require.Contains(t, log.next(t, "level=ERROR"), "fix=\"start Postgres, or look at the network; this server continues by itself\"")
+	require.Contains(t, log.next(t, "fix=\"start Postgres"), "fix=\"start Postgres, or look at the network; this server continues by itself\"")
 	pg.Restart(t)
-	require.Contains(t, log.next(t, "level=ERROR", "accepts connections again"), "after=")
+	require.Contains(t, log.next(t, "accepts connections again"), "after=")
 	<-heard
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// An outage that stays is logged once a minute, and at once when something else ends it: Postgres that shuts down is away a moment later.
+func TestOutageThatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &logtest.Buffer{}
+		out := outage{log: slog.New(slog.NewTextHandler(log, nil))}
+		failure := func(cause error) error {
+			listener, err := pgconn.ParseConfig("postgres://h/d")
+			require.NoError(t, err)
+			listener.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, cause }
+			listener.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+			_, err = pgconn.ConnectConfig(t.Context(), listener)
+			require.Error(t, err)
+			return err
+		}
+		starting, refused := failure(&pgconn.PgError{Code: "57P03", Message: "shutting down"}), failure(&net.OpError{Op: "dial", Err: errors.New("refused")})
+		count := func() (starting, refused int) {
+			return strings.Count(log.String(), "wait until Postgres has started"), strings.Count(log.String(), "start Postgres, or look at the network")
+		}
+		for _, err := range []error{io.ErrUnexpectedEOF, starting, starting, refused, refused, refused} {
+			out.failed(t.Context(), err)
+		}
+		one, two := count()
+		require.Equal(t, []int{1, 1}, []int{one, two}, log.String())
+		time.Sleep(outageAgain)
+		out.failed(t.Context(), refused)
+		_, two = count()
+		require.Equal(t, 2, two, log.String())
+		out.over(t.Context())
+		out.over(t.Context())
+		require.Equal(t, 1, strings.Count(log.String(), "accepts connections again"), log.String())
+	})
 }
 
 // TestNoRoom: a full disk is reported, the transaction has no effect, reads work, and writes work

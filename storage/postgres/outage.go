@@ -17,7 +17,7 @@ type outage struct {
 	log         *slog.Logger
 	since, told time.Time // since: zero if it works
 	connecting  bool      // a new connection has failed too, and the log has that
-	text        string    // the error in the log
+	text, fix   string    // the error in the log, and what ends it
 }
 
 // failed records that the connection was lost, or could not be made. A lost one is made again at once, so only the second failure says that the
@@ -30,11 +30,13 @@ func (o *outage) failed(ctx context.Context, err error) {
 		o.since = now
 	}
 	connecting := errors.As(err, new(*pgconn.ConnectError))
-	if text := err.Error(); first || connecting && !o.connecting || now.Sub(o.told) >= outageAgain || !connecting && text != o.text {
-		o.text, o.told = text, now
-	} else {
+	text, fix := err.Error(), remedy(err)
+	switch {
+	case first, now.Sub(o.told) >= outageAgain:
+	case connecting && o.connecting && fix == o.fix, !connecting && text == o.text:
 		return
 	}
+	o.text, o.fix, o.told = text, fix, now
 	if !connecting {
 		o.log.WarnContext(ctx, "notifications of other servers not received; retrying", "error", err)
 		return
@@ -44,7 +46,7 @@ func (o *outage) failed(ctx context.Context, err error) {
 	if !lost(err) {
 		what = "the database refuses a connection; retrying"
 	}
-	o.log.ErrorContext(ctx, what, "error", err, "fix", remedy(err))
+	o.log.ErrorContext(ctx, what, "error", err, "fix", fix)
 }
 
 // over records that the connection works.
