@@ -149,6 +149,31 @@ func TestChat(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "You said: hello")
 
+	// A list that ends at its limit says so where programs do not read it, and what is empty says that.
+	var list, note bytes.Buffer
+	root := newRoot(&list, &note)
+	root.SetArgs([]string{"threads", "--limit", "2", "-u", url})
+	require.NoError(t, root.ExecuteContext(t.Context()))
+	require.Equal(t, 3, strings.Count(list.String(), "\n"), list.String())
+	require.Contains(t, note.String(), "the first 2; there may be more: --limit shows up to 1000, --status and --graph narrow the list\n")
+	for _, limit := range []string{"0", "-1", "1001"} {
+		for _, command := range []string{"threads", "runs 01a206fb-8dce-76de-9933-4f6ae92099a6"} {
+			_, err = execute(t, append(strings.Fields(command), "--limit", limit, "-u", url)...)
+			require.ErrorContains(t, err, "--limit is 1 to 1000")
+		}
+	}
+	var fresh struct {
+		ID string `json:"thread_id"`
+	}
+	require.NoError(t, (&client{base: url}).post(t.Context(), "/threads", map[string]any{}, &fresh))
+	for command, want := range map[string]string{
+		"runs": "no runs on this thread\n", "logs": "nothing has happened here yet\n", "state": "no checkpoint: no run has saved anything on this thread yet\n",
+	} {
+		out, err = execute(t, command, fresh.ID, "-u", url)
+		require.NoError(t, err)
+		require.Equal(t, want, out)
+	}
+
 	// Mistakes say what to do.
 	for args, want := range map[string]string{
 		"chat nope":              `the server has no graph "nope"; it has careful`,

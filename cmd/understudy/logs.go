@@ -41,13 +41,19 @@ errors, and crashes after which they were tried again. --follow continues with n
 		}
 		out := cmd.OutOrStdout()
 		c := &chat{palette: colorsOf(out), out: out}
-		return eachEvent(cmd.Context(), api, path+"/events", args[0], follow, func(e gjson.Result) {
+		empty := true
+		err = eachEvent(cmd.Context(), api, path+"/events", args[0], follow, func(e gjson.Result) {
+			empty = false
 			if asJSON {
 				fmt.Fprintln(out, e.Raw)
 				return
 			}
 			c.println(c.paint(dim, clockOf(e.Get("created_at").String())) + " " + describeEvent(c, e))
 		})
+		if err == nil && empty && !asJSON {
+			fmt.Fprintln(out, "nothing has happened here yet")
+		}
+		return err
 	}
 	return cmd
 }

@@ -87,3 +87,21 @@ func orNone(s string) string {
 	}
 	return s
 }
+
+// mostRows is the most that a server lists at once.
+const mostRows = 1000
+
+// checkLimit refuses a --limit that servers refuse.
+func checkLimit(limit int) error {
+	if limit < 1 || limit > mostRows {
+		return usageError{fmt.Errorf("--limit is 1 to %d", mostRows)}
+	}
+	return nil
+}
+
+// noteMore says that a list may have ended at its limit. errs is standard error, because the list may be read by a program.
+func noteMore(errs io.Writer, shown, limit int, narrower string) {
+	if shown == limit {
+		fmt.Fprintf(errs, "the first %d; there may be more: --limit shows up to %d%s\n", shown, mostRows, narrower)
+	}
+}

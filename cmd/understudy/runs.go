@@ -13,7 +13,8 @@ import (
 
 func newRuns() *cobra.Command {
 	var limit int
-	cmd := lookCommand(&cobra.Command{
+	var cmd *cobra.Command
+	cmd = lookCommand(&cobra.Command{
 		Use:   "runs THREAD",
 		Short: "List the runs of a thread",
 		Long:  `Lists the runs of a thread of a running server, the newest first: their status, graph, when they were created, and how long they took.`,
@@ -21,6 +22,9 @@ func newRuns() *cobra.Command {
   understudy runs 01a206fb-8dce-76de-9933-4f6ae92099a6 --json`,
 		Args: needArgs(1, 1, "the ID of a thread (understudy threads lists them)"),
 	}, func(ctx context.Context, api *client, args []string) (answer json.RawMessage, err error) {
+		if err := checkLimit(limit); err != nil {
+			return nil, err
+		}
 		return answer, api.threadError(api.get(ctx, fmt.Sprintf("/threads/%s/runs?limit=%d", pathSegment(args[0]), limit), &answer), args[0])
 	}, func(_ *client, out io.Writer, p palette, answer json.RawMessage) {
 		rows := [][]string{{"RUN", "STATUS", "GRAPH", "CREATED", "TOOK"}}
@@ -35,6 +39,7 @@ func newRuns() *cobra.Command {
 			return
 		}
 		table(out, rows)
+		noteMore(cmd.ErrOrStderr(), len(rows)-1, limit, "")
 	})
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "`NUMBER` of runs at most")
 	return cmd

@@ -37,6 +37,10 @@ func showState(api *client, out io.Writer, p palette, answer json.RawMessage) {
 	c := &chat{palette: p, out: out, seen: map[string]bool{}}
 	state := gjson.ParseBytes(answer)
 	head := func(name string) { c.println(p.paint(bold, name)) }
+	if state.Get("checkpoint.checkpoint_id").String() == "" && len(state.Get("values").Map()) == 0 {
+		c.println("no checkpoint: no run has saved anything on this thread yet")
+		return
+	}
 	c.println("checkpoint " + orNone(state.Get("checkpoint.checkpoint_id").String()) + ", " + state.Get("created_at").String())
 	state.Get("values").ForEach(func(key, value gjson.Result) bool {
 		if key.String() == "messages" && value.IsArray() {

@@ -14,7 +14,8 @@ import (
 func newThreads() *cobra.Command {
 	var limit int
 	var status, graph string
-	cmd := lookCommand(&cobra.Command{
+	var cmd *cobra.Command
+	cmd = lookCommand(&cobra.Command{
 		Use:   "threads",
 		Short: "List the threads of a server",
 		Long:  `Lists the threads of a running server, the last changed first: their status, graph, and when they changed.`,
@@ -23,6 +24,9 @@ func newThreads() *cobra.Command {
   understudy threads --json --limit 1000 | jq -r '.[].thread_id'`,
 		Args: noArgs,
 	}, func(ctx context.Context, api *client, _ []string) (answer json.RawMessage, err error) {
+		if err := checkLimit(limit); err != nil {
+			return nil, err
+		}
 		body := map[string]any{
 			"limit": limit, "sort_by": "updated_at", "sort_order": "desc", "select": []string{"thread_id", "status", "metadata", "created_at", "updated_at", "interrupts"},
 		}
@@ -58,6 +62,7 @@ func newThreads() *cobra.Command {
 			return
 		}
 		table(out, rows)
+		noteMore(cmd.ErrOrStderr(), len(rows)-1, limit, ", --status and --graph narrow the list")
 	})
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "`NUMBER` of threads at most")
 	cmd.Flags().StringVar(&status, "status", "", "`STATUS`: idle, busy, interrupted or error (default any)")
