@@ -1,7 +1,10 @@
 package app
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -10,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/access"
 	"understudy/auth"
@@ -183,6 +189,61 @@ func (w *world) live() {
 	}
 }
 
+// onSocket are commands of WebSockets.
+var onSocket = []string{
+	`"method":"subscription.subscribe","params":{"channels":["values","updates","messages","lifecycle","input","tasks"]}`,
+	`"method":"subscription.subscribe","params":{"channels":["values","updates","messages"],"since":0}`,
+	`"method":"state.get","params":{}`,
+	`"method":"state.get","params":{"checkpoint_id":"{C}"}`,
+	`"method":"state.listCheckpoints","params":{}`,
+	`"method":"state.fork","params":{"checkpoint_id":"{C}","assistant_id":"talk"}`,
+	`"method":"agent.getTree","params":{}`,
+	`"method":"input.respond","params":{"namespace":[],"interrupt_id":"{Q}","response":"x","assistant_id":"talk"}`,
+	`"method":"run.start","params":{"assistant_id":"talk","input":{"note":"stolen"}}`,
+}
+
+// socket opens a WebSocket on a thread of another user and sends random commands. Nothing of others arrives.
+func (w *world) socket() {
+	w.t.Helper()
+	u, of := w.users[w.random.IntN(len(w.users))], w.users[w.random.IntN(len(w.users))]
+	thread := of.has[[]string{"T", "I", "B"}[w.random.IntN(3)]]
+	if owner := w.owner[thread]; owner == u.name || owner == "" {
+		return
+	}
+	w.foreign++
+	dialer := ws.Dialer{Header: ws.HandshakeHeaderHTTP{"Authorization": {"Bearer " + u.name}}}
+	conn, _, _, err := dialer.Dial(w.t.Context(), "ws"+strings.TrimPrefix(w.url, "http")+"/threads/"+thread+"/stream/events")
+	require.NoError(w.t, err)
+	defer conn.Close()
+	require.NoError(w.t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	said, answered := "", 0
+	n := 1 + w.random.IntN(4)
+	for i := range n {
+		command := fill(onSocket[w.random.IntN(len(onSocket))], of.has)
+		said += command
+		if wsutil.WriteClientMessage(conn, ws.OpText, []byte(fmt.Sprintf(`{"id":%d,%s}`, i+1, command))) != nil {
+			break // it was closed meanwhile
+		}
+		w.sent++
+	}
+	for answered < n {
+		text, err := wsutil.ReadServerText(conn)
+		if err != nil {
+			var late net.Error
+			require.False(w.t, errors.As(err, &late) && late.Timeout(), "no answer to %s", said)
+			break
+		}
+		for name, secrets := range w.secrets {
+			for _, secret := range secrets {
+				require.False(w.t, name != u.name && strings.Contains(string(text), secret), "%s reads what belongs to %s: %s: %s", u.name, name, said, text)
+			}
+		}
+		if gjson.GetBytes(text, "id").Exists() {
+			answered++
+		}
+	}
+}
+
 // Random users, resources and routes: no answer has anything of another user, none says more than that of an id that does not exist, and no request changes
 // what belongs to others.
 func TestIsolationOfAnyRequest(t *testing.T) {
@@ -217,9 +278,12 @@ func TestIsolationOfAnyRequest(t *testing.T) {
 			}
 			probes = append(probes, telling...)
 			for end := time.Now().Add(limit); time.Now().Before(end); {
-				if w.random.IntN(40) == 0 {
+				switch n := w.random.IntN(40); {
+				case n == 0:
 					w.live()
-				} else {
+				case n < 3:
+					w.socket()
+				default:
 					w.probe(probes, silent)
 				}
 			}
