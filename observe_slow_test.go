@@ -1,0 +1,102 @@
+package understudy_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy"
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// Runs do not wait for observers that panic, and do not end with them; each kind is observed, in order, when they recover.
+func TestObserversDoNotStopRuns(t *testing.T) {
+	t.Parallel()
+	type State struct {
+		Hold     bool              `json:"hold"`
+		Messages []message.Message `json:"messages" graph:"messages,reducer=add_messages"`
+	}
+	began := make(chan struct{}, 1)
+	g := pregel.NewStateGraph[State]()
+	g.AddNode("answer", func(ctx context.Context, s State) (any, error) {
+		if s.Hold {
+			began <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return State{Messages: []message.Message{message.AI("hello")}}, nil
+	})
+	g.AddEdge(pregel.START, "answer")
+	srv, err := understudy.New(understudy.Config{Addr: "127.0.0.1:0", Storage: understudy.Storage{Dir: t.TempDir()}})
+	require.NoError(t, err)
+	require.NoError(t, srv.Register("g", "", g.MustCompile()))
+
+	var broken atomic.Bool
+	broken.Store(true)
+	panicked := make(chan struct{}, 1)
+	got := make(chan understudy.Observation, 100)
+	require.NoError(t, srv.Observe("breaks", func(context.Context, understudy.Observation) error {
+		if broken.Load() {
+			select {
+			case panicked <- struct{}{}:
+			default:
+			}
+			panic("an observer breaks")
+		}
+		return nil
+	}))
+	release := make(chan struct{})
+	require.NoError(t, srv.Observe("slow", func(ctx context.Context, o understudy.Observation) error {
+		select {
+		case <-release:
+			got <- o
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	call := func(method, path, body string) string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+srv.Addr().String()+path, bytes.NewReader([]byte(body)))
+		require.NoError(t, err)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Less(t, res.StatusCode, 300, "%s", text)
+		return string(text)
+	}
+	thread := gjson.Get(call("POST", "/threads", "{}"), "thread_id").Str
+	runs := "/threads/" + thread + "/runs"
+	answer := call("POST", runs+"/wait", `{"assistant_id":"g","input":{"messages":[{"type":"human","id":"h","content":"hi"}]}}`)
+	require.Equal(t, "hello", gjson.Get(answer, "messages.1.content").Str)
+	<-panicked
+	held := gjson.Get(call("POST", runs, `{"assistant_id":"g","input":{"hold":true}}`), "run_id").Str
+	<-began
+	call("POST", runs+"/"+held+"/cancel?wait=true", "")
+	require.Equal(t, "interrupted", gjson.Get(call("GET", runs+"/"+held, ""), "status").Str)
+	require.Empty(t, got, "nothing was observed so far, and both runs are over")
+
+	close(release)
+	broken.Store(false)
+	var kinds []any
+	for range 5 {
+		o := <-got
+		require.Equal(t, thread, o.Thread)
+		kinds = append(kinds, o.Kind)
+	}
+	require.Equal(t, []any{understudy.Started, understudy.Changed, understudy.Completed, understudy.Started, understudy.Cancelled}, kinds)
+	stop()
+	require.NoError(t, <-ended)
+}
