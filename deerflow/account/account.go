@@ -149,7 +149,11 @@ func (s *Service) insert(ctx context.Context, n New, role Role) (*User, error) {
 
 // Login checks a password. from is the network address that asks. The work is the same for an account that does not exist.
 func (s *Service) Login(ctx context.Context, email, password, from string) (*User, error) {
-	c := client{network(from), strings.ToLower(email)}
+	email = strings.ToLower(strings.TrimSpace(email)) // one spelling in the query and in all keys: the store ignores case and outer spaces
+	if len(email) > maxEmail {
+		return nil, ErrCredentials // no account has it, and keys have a bound
+	}
+	c := client{network(from), email}
 	if err := s.locked(ctx, c); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,7 +27,7 @@ type memory struct {
 }
 
 func (m *memory) UserByEmail(_ context.Context, email string) (*User, error) {
-	if email != m.user.Email {
+	if !strings.EqualFold(strings.TrimSpace(email), m.user.Email) { // as the databases compare
 		return nil, fault.New(fault.NotFound, "no such user")
 	}
 	u := m.user
@@ -179,4 +180,26 @@ func TestGuessesOfOthersDoNotLockOut(t *testing.T) { //nolint:paralleltest // ot
 	attack()
 	require.ErrorIs(t, login(home, right), ErrLocked, "too long ago")
 	require.LessOrEqual(t, len(m.failures), maxForAccount+5, "what is over is forgotten")
+}
+
+// Spaces and capital letters around an address are the same account: guesses with them count together, and the owner's own network stays known.
+func TestGuessesInOtherSpellings(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
+	s, m := oneAccount(t)
+	_, err := s.Login(t.Context(), "\tANN@example.com\u00a0", "a right password", "192.0.2.1")
+	require.NoError(t, err)
+	for i := range maxForAccount {
+		email := strings.Repeat(" ", i) + "aNn@example.com" + strings.Repeat("\n", i%7)
+		_, err := s.Login(t.Context(), email, "a wrong password", fmt.Sprintf("198.51.100.%d", i))
+		require.ErrorIs(t, err, ErrCredentials)
+	}
+	for _, email := range []string{"ann@example.com", " ann@example.com", "Ann@example.com  "} {
+		_, err := s.Login(t.Context(), email, "a right password", "198.51.100.99")
+		require.ErrorIs(t, err, ErrLocked, "%q", email)
+	}
+	_, err = s.Login(t.Context(), " ann@example.com", "a right password", "192.0.2.1")
+	require.NoError(t, err, "from the network of the owner")
+	keys := len(m.failures)
+	_, err = s.Login(t.Context(), strings.Repeat("a", maxEmail)+"@example.com", "a wrong password", "203.0.113.9")
+	require.ErrorIs(t, err, ErrCredentials)
+	require.Len(t, m.failures, keys, "an address that no account can have is not a key")
 }
