@@ -111,7 +111,7 @@ func Open(o Options) (*DeerFlow, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Accounts = &account.Service{Store: o.Accounts, Tokens: account.Tokens{Key: key}, Open: d.registration, Now: o.Now}
+	d.Accounts = &account.Service{Store: o.Accounts, Tokens: account.Tokens{Key: key}, Open: d.registration, Now: o.Now, Log: o.Log}
 	if d.Internal = env("DEER_FLOW_INTERNAL_AUTH_TOKEN"); d.Internal == "" {
 		var b [32]byte
 		_, _ = rand.Read(b[:])

@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"time"
@@ -104,6 +105,7 @@ type Service struct {
 	Now  func() time.Time // nil: time.Now
 	// Cost of bcrypt; 0: 12. Tests use less.
 	Cost int
+	Log  *slog.Logger // nil: none
 }
 
 // New is a wish for an account, as a client sends it.
@@ -189,7 +191,10 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 	if err := s.know(ctx, c); err != nil {
 		return nil, err
 	}
-	return u, s.renew(ctx, u, password)
+	if err := s.renew(ctx, u, password); err != nil { // the next sign-in tries again
+		s.log().Warn("renewing a password hash of an older form failed", "user", u.ID, "error", err)
+	}
+	return u, nil
 }
 
 // client is who signs in: from a network, to an account.
@@ -248,8 +253,9 @@ func (s *Service) renew(ctx context.Context, u *User, password string) error {
 	if err != nil {
 		return err
 	}
-	u.Password = hash
-	if err := s.Store.UpdateUser(ctx, u, u.Version); err != nil && !fault.Is(err, fault.Conflict) {
+	next := *u
+	next.Password = hash
+	if err := s.Store.UpdateUser(ctx, &next, u.Version); err != nil && !fault.Is(err, fault.Conflict) {
 		return err
 	}
 	return nil
@@ -326,4 +332,11 @@ func (s *Service) now() time.Time {
 		return s.Now()
 	}
 	return time.Now()
+}
+
+func (s *Service) log() *slog.Logger {
+	if s.Log != nil {
+		return s.Log
+	}
+	return slog.New(slog.DiscardHandler)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 )
 
 // memory is a Store of one account.
@@ -24,6 +26,8 @@ type memory struct {
 
 	mu       sync.Mutex
 	failures map[string][]time.Time
+	forgot   func()                // called by ForgetFailures; nil: nothing
+	update   func(next User) error // UpdateUser
 }
 
 func (m *memory) UserByEmail(_ context.Context, email string) (*User, error) {
@@ -59,8 +63,13 @@ func (m *memory) ForgetFailures(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.failures, key)
+	if m.forgot != nil {
+		m.forgot()
+	}
 	return nil
 }
+
+func (m *memory) UpdateUser(_ context.Context, u *User, _ int) error { return m.update(*u) }
 
 func oneAccount(t *testing.T) (*Service, *memory) {
 	t.Helper()
@@ -202,4 +211,42 @@ func TestGuessesInOtherSpellings(t *testing.T) { //nolint:paralleltest // other 
 	_, err = s.Login(t.Context(), strings.Repeat("a", maxEmail)+"@example.com", "a wrong password", "203.0.113.9")
 	require.ErrorIs(t, err, ErrCredentials)
 	require.Len(t, m.failures, keys, "an address that no account can have is not a key")
+}
+
+// A right password signs in, also when its hash, of an older form, cannot be replaced.
+func TestSignInWithoutRenewing(t *testing.T) { //nolint:paralleltest // it fills the queue of hashes
+	for name, c := range map[string]struct {
+		full  bool
+		fails error
+	}{
+		"queue full":   {full: true},
+		"store fails":  {fails: fault.New(fault.Unavailable, "the database is away")},
+		"changed":      {fails: fault.New(fault.Conflict, "changed meanwhile")},
+		"it is stored": {},
+	} {
+		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
+			s, m := oneAccount(t)
+			hash, err := bcrypt.GenerateFromPassword([]byte("a right password"), bcrypt.MinCost)
+			require.NoError(t, err)
+			m.user.Password = prefixFirst + string(hash)
+			log := &logtest.Buffer{}
+			s.Log = slog.New(slog.NewTextHandler(log, nil))
+			m.update = func(next User) error {
+				if c.fails == nil {
+					m.user = next
+				}
+				return c.fails
+			}
+			if c.full {
+				m.forgot = func() { queued.Store(maxQueued) }
+				defer queued.Store(0)
+			}
+			u, err := s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.1")
+			require.NoError(t, err)
+			require.Equal(t, "ann", u.ID)
+			failed := c.full || fault.Is(c.fails, fault.Unavailable)
+			require.Equal(t, failed, strings.Contains(log.String(), "renewing a password hash of an older form failed"), log.String())
+			require.Equal(t, c.fails == nil && !c.full, current(m.user.Password))
+		})
+	}
 }
