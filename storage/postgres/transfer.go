@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"understudy/storage/internal/seal"
 	"understudy/transfer"
 )
@@ -108,6 +110,24 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 	}
 	d.Storage = transfer.NewStorage(name, s.Transfer(), s.Assistants(), notes...)
 	return d, nil
+}
+
+// IsOurs reports whether a database has tables of this program, of any version. It reads none of them.
+func IsOurs(ctx context.Context, opts Options) (found bool, err error) {
+	config, err := configure(&opts)
+	if err != nil {
+		return false, fmt.Errorf("open database: %w", err)
+	}
+	c := config.ConnConfig
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err == nil {
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is open on it
+		err = conn.QueryRow(ctx, hasTable, "understudy_migrations").Scan(&found)
+	}
+	if err != nil {
+		return false, fmt.Errorf("open the database %s on %s:%d: %w", c.Database, c.Host, c.Port, classify(ended(ctx, err)))
+	}
+	return found, nil
 }
 
 // Plain reports whether values are stored as LangGraph's savers store them, so that these can read

@@ -147,14 +147,11 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 // isThere returns an error when nothing has been stored in the data folder or database: to make it would hide that another one is meant.
 func isThere(ctx context.Context, cfg *config.Config) error {
 	if cfg.DatabaseURL != "" {
-		rows, err := postgres.OpenDatabase(ctx, postgres.Options{URL: cfg.DatabaseURL, Keys: cfg.Keys})
-		if errors.Is(err, postgres.ErrNotOurs) {
+		found, err := postgres.IsOurs(ctx, postgres.Options{URL: cfg.DatabaseURL})
+		if err == nil && !found {
 			return errors.New("the database has nothing of this program: name another with --database-url, or a data folder with --data")
 		}
-		if err != nil {
-			return unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
-		}
-		return rows.Close()
+		return unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
 	}
 	if cfg.Data == sqlite.InMemory {
 		return ErrNotFolder
