@@ -72,8 +72,8 @@ func (m *Memory) Publish(_ context.Context, t id.Thread, records []*Record) erro
 // recentBytes is how much a thread keeps of the records of a run that the database has too: what a reader that was away for a moment needs.
 const recentBytes = 2 << 20
 
-// Saved notes that the database has the Stored records of a thread up to an offset. Of a run that has ended they are dropped, and of others all but the newest.
-func (m *Memory) Saved(t id.Thread, upTo Offset) {
+// Saved notes that the database has some records of a thread. Of a run that has ended what it has is dropped, and of others all but the newest.
+func (m *Memory) Saved(t id.Thread, records []*Record) {
 	m.mu.RLock()
 	p := m.topics[t]
 	m.mu.RUnlock()
@@ -82,7 +82,7 @@ func (m *Memory) Saved(t id.Thread, upTo Offset) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.saved(upTo)
+	p.saved(records)
 }
 
 // evict drops kept records until an eighth of the limit of all threads is free again: all of threads on which no kept run goes, from the one that ended

@@ -18,6 +18,7 @@ import (
 	"understudy/bridge"
 	"understudy/bridge/bridgetest"
 	"understudy/id"
+	"understudy/internal/seedtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -239,6 +240,48 @@ func TestPublishersShareTheLimit(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
+// In whatever order records are saved, and whichever of them never are, those that the database lacks can be replayed, and no others once their run is over.
+func TestOnlySavedRecordsAreDropped(t *testing.T) {
+	t.Parallel()
+	for seed := range seedtest.Seeds(200) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		m := bridge.NewMemory(bridge.Options{})
+		var want []bridge.Offset
+		var saves [][]*bridge.Record
+		count := 1 + rnd.IntN(20)
+		for i := range count {
+			r := &bridge.Record{Run: "r", Kept: true, Stored: rnd.IntN(4) > 0, Data: make([]byte, rnd.IntN(400<<10))}
+			if i == count-1 {
+				r.Kind, r.Stored = bridge.Terminal, true
+			}
+			require.NoError(t, m.Publish(t.Context(), "t", []*bridge.Record{r}))
+			switch {
+			case !r.Stored || rnd.IntN(4) == 0:
+				want = append(want, r.Offset)
+			case len(saves) > 0 && rnd.IntN(2) == 0:
+				saves[len(saves)-1] = append(saves[len(saves)-1], r)
+			default:
+				saves = append(saves, []*bridge.Record{r})
+			}
+		}
+		rnd.Shuffle(len(saves), func(i, j int) { saves[i], saves[j] = saves[j], saves[i] })
+		for _, records := range saves {
+			m.Saved("t", records)
+		}
+		s, err := m.Subscribe(t.Context(), "t", &bridge.Offset{})
+		require.NoError(t, err)
+		var got []bridge.Offset
+		for records, err := s.Replay(t.Context()); len(records) > 0; records, err = s.Replay(t.Context()) {
+			require.NoError(t, err)
+			for _, r := range records {
+				got = append(got, r.Offset)
+			}
+		}
+		s.Close()
+		require.Equal(t, want, got, "seed %d", seed)
+	}
+}
+
 // What the database has is not kept in memory too: nothing of a run that has ended, and of one that runs the newest. Who comes back learns what is missing.
 func TestSavedRecordsAreDropped(t *testing.T) {
 	t.Parallel()
@@ -266,22 +309,22 @@ func TestSavedRecordsAreDropped(t *testing.T) {
 	n, gap := kept(bridge.Offset{})
 	require.Equal(t, 9, n)
 	require.Equal(t, bridge.NoGap, gap)
-	m.Saved("t", all[3].Offset)
+	m.Saved("t", all[:4])
 	n, gap = kept(bridge.Offset{})
 	require.Equal(t, 5, n, "not what is not saved yet")
 	require.Equal(t, bridge.RecordGap, gap)
 	_, gap = kept(all[3].Offset)
 	require.Equal(t, bridge.NoGap, gap)
-	m.Saved("t", all[7].Offset)
+	m.Saved("t", all[4:])
 	n, _ = kept(bridge.Offset{})
 	require.Equal(t, 1, n, "only the other's: it takes more than half of what is recent")
 	small := publish(&bridge.Record{Stored: true})
 	end := publish(&bridge.Record{Stored: true, Kind: bridge.Terminal})
-	m.Saved("t", small.Offset)
+	m.Saved("t", []*bridge.Record{small})
 	n, _ = kept(bridge.Offset{})
 	require.Equal(t, 2, n, "the end is not saved yet")
-	m.Saved("t", end.Offset)
-	m.Saved("none", end.Offset)
+	m.Saved("t", []*bridge.Record{end})
+	m.Saved("none", []*bridge.Record{end})
 	n, gap = kept(bridge.Offset{})
 	require.Equal(t, 1, n)
 	require.Equal(t, bridge.RecordGap, gap)

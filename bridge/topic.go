@@ -25,6 +25,7 @@ type topic struct {
 
 	kept      []*Record
 	keptBytes int64
+	unsaved   map[Offset]struct{} // of kept records that are Stored, and which the database does not have yet; or never, when it was away for long
 	// runs holds the kept runs that are running, or have kept or dropped records.
 	runs    map[id.Run]*keptRun
 	open    int   // kept runs that have not ended
@@ -137,6 +138,12 @@ func (p *topic) keep(r *Record, expires int64) {
 		return
 	}
 	p.kept = append(p.kept, r)
+	if r.Stored {
+		if p.unsaved == nil {
+			p.unsaved = map[Offset]struct{}{}
+		}
+		p.unsaved[r.Offset] = struct{}{}
+	}
 	p.holds(p.keptBytes + size(r))
 }
 
@@ -171,19 +178,23 @@ func (p *topic) shrink(records int, bytes int64) {
 	}
 }
 
-// saved drops kept records that the database has: all of runs that have ended, and of the others the older ones when there are many.
-func (p *topic) saved(upTo Offset) {
+// saved notes that the database has records, and drops what it has: all of runs that have ended, and of the others the older ones when there are many.
+func (p *topic) saved(records []*Record) {
+	for _, r := range records {
+		delete(p.unsaved, r.Offset)
+	}
 	if !p.settled && p.keptBytes <= recentBytes {
 		return
 	}
 	bytes, waits := p.keptBytes, false
 	p.filter(func(r *Record) bool {
 		ended := p.runs[r.Run].ended
+		_, unsaved := p.unsaved[r.Offset]
 		switch {
-		case !r.Stored || !ended && bytes <= recentBytes/2: // half of them, so that this happens seldom
-			return true
-		case r.Offset.Compare(upTo) > 0:
+		case unsaved:
 			waits = waits || ended
+			return true
+		case !r.Stored || !ended && bytes <= recentBytes/2: // half of them, so that this happens seldom
 			return true
 		}
 		bytes -= size(r)
@@ -200,6 +211,7 @@ func (p *topic) filter(stays func(*Record) bool) {
 	bytes := int64(0)
 	for _, r := range p.kept {
 		if !stays(r) {
+			delete(p.unsaved, r.Offset)
 			continue
 		}
 		kept = append(kept, r)
@@ -211,7 +223,7 @@ func (p *topic) filter(stays func(*Record) bool) {
 
 func (p *topic) forget(r id.Run, expires int64) {
 	if r == "" {
-		p.kept, p.runs, p.open, p.lost = nil, nil, 0, loss{}
+		p.kept, p.unsaved, p.runs, p.open, p.lost = nil, nil, nil, 0, loss{}
 		p.holds(0)
 		return
 	}

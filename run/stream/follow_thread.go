@@ -127,7 +127,7 @@ func (tf *threadFollower) isNew(rec *bridge.Record) bool {
 }
 
 // read returns what is next: of the stream, or what is known of a run that has ended on another server. It waits for most of a stream's life: what
-// needs room on the stack is elsewhere (see TestIdleStreamsAreSmall).
+// needs room on the stack is elsewhere (see TestMemoryOfIdleStreams).
 func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
 	if tf.replaying {
 		records, err := tf.src.kept(ctx)

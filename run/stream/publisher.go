@@ -221,15 +221,15 @@ func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 
 // saver is a bridge that need not keep what the database has.
 type saver interface {
-	// Saved notes that the database has the stored records of a thread up to an offset.
-	Saved(t id.Thread, upTo bridge.Offset)
+	// Saved notes that the database has some records of a thread. Others may come later, or never, in any order.
+	Saved(t id.Thread, records []*bridge.Record)
 }
 
 // saved notes that the database has records.
 func (p *Publisher) saved(byThread map[id.Thread][]*bridge.Record) {
 	if s, ok := p.Bridge.(saver); ok {
 		for t, records := range byThread {
-			s.Saved(t, records[len(records)-1].Offset)
+			s.Saved(t, records)
 		}
 	}
 }
