@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,8 +59,9 @@ type TimeoutError struct{ After time.Duration }
 
 func (e *TimeoutError) Error() string { return fmt.Sprintf("no answer within %s", e.After) }
 
-// Prompt starts the agent in a folder, and returns its answer to a prompt. All that it started ends before Prompt returns. The error for a command that does not exist
-// is exec.ErrNotFound or fs.ErrNotExist, for one that takes too long *TimeoutError.
+// Prompt starts the agent in a folder, and returns its answer to a prompt. All that it started ends before Prompt returns; a process that left its group is found on
+// Linux only, and only if it did not clear its environment, but none delays Prompt. The error for a command that does not exist is exec.ErrNotFound or fs.ErrNotExist,
+// for one that takes too long *TimeoutError.
 func (a Agent) Prompt(ctx context.Context, dir string, servers []Server, prompt string, log *slog.Logger) (string, error) {
 	after := a.Timeout
 	if after <= 0 {
@@ -71,7 +73,7 @@ func (a Agent) Prompt(ctx context.Context, dir string, servers []Server, prompt 
 	if err != nil {
 		return "", err
 	}
-	stop := context.AfterFunc(limited, c.kill) // ends a read that waits, too
+	stop := c.unlessStopped(func(f func()) func() bool { return context.AfterFunc(limited, f) })
 	text, err := c.talk(a, dir, servers, prompt)
 	stop()
 	c.end()
@@ -90,7 +92,9 @@ func (a Agent) Prompt(ctx context.Context, dir string, servers []Server, prompt 
 // conn is a running agent.
 type conn struct {
 	cmd     *exec.Cmd
+	mark    string // the value of marker in its environment
 	in      io.WriteCloser
+	stdout  io.Closer
 	out     *bufio.Scanner
 	errs    *tail
 	log     *slog.Logger
@@ -101,9 +105,9 @@ type conn struct {
 }
 
 func (a Agent) start(dir string, log *slog.Logger) (*conn, error) {
-	c := &conn{errs: &tail{}, log: log.With("acp_agent", a.Name), approve: a.Approve}
+	c := &conn{errs: &tail{}, log: log.With("acp_agent", a.Name), approve: a.Approve, mark: rand.Text()}
 	c.cmd = exec.Command(a.Command, a.Args...) //nolint:noctx // kill ends it with its group
-	c.cmd.Dir, c.cmd.Env, c.cmd.SysProcAttr, c.cmd.Stderr, c.cmd.WaitDelay = dir, environment(a.Env), group.Attributes(), c.errs, leave
+	c.cmd.Dir, c.cmd.Env, c.cmd.SysProcAttr, c.cmd.Stderr, c.cmd.WaitDelay = dir, append(environment(a.Env), marker+"="+c.mark), group.Attributes(), c.errs, leave
 	var err error
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -115,7 +119,7 @@ func (a Agent) start(dir string, log *slog.Logger) (*conn, error) {
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
-	c.out = bufio.NewScanner(out)
+	c.stdout, c.out = out, bufio.NewScanner(out)
 	c.out.Buffer(nil, maxLine)
 	c.log.Info("acp agent started", "pid", c.cmd.Process.Pid)
 	return c, nil
@@ -137,16 +141,44 @@ func environment(more map[string]string) []string {
 	return out
 }
 
-func (c *conn) kill() { group.Kill(c.cmd.Process.Pid) }
+// marker is a variable of an agent and of all that it starts, with a value for each prompt.
+const marker = "UNDERSTUDY_ACP_PROMPT"
+
+// kill kills the program with all that it started.
+func (c *conn) kill() {
+	group.Kill(c.cmd.Process.Pid)
+	killMarked(marker + "=" + c.mark)
+}
+
+// abort kills the program and closes its pipes: a process that is not found may hold the other ends, and a read or write would wait for it.
+func (c *conn) abort() {
+	c.in.Close()
+	c.stdout.Close()
+	c.kill()
+}
+
+// unlessStopped has abort called by a timer or context. The function that it returns stops that, or waits for its end if it has begun.
+func (c *conn) unlessStopped(after func(func()) (stop func() bool)) (stop func()) {
+	ended := make(chan struct{})
+	cancel := after(func() {
+		defer close(ended)
+		c.abort()
+	})
+	return func() {
+		if !cancel() {
+			<-ended
+		}
+	}
+}
 
 // end ends the program with all that it started, and waits for it.
 func (c *conn) end() {
 	c.in.Close()
-	timer := time.AfterFunc(leave, c.kill)
+	stop := c.unlessStopped(func(f func()) func() bool { return time.AfterFunc(leave, f).Stop })
 	for c.out.Scan() { // with a full pipe it would not end
 	}
 	_ = c.cmd.Wait() // its status says nothing about the answer
-	timer.Stop()
+	stop()
 	c.kill() // its children
 }
 

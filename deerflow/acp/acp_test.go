@@ -61,6 +61,17 @@ func fake(mode string) {
 				os.Exit(3)
 			case "garbage":
 				say("{]")
+			case "daemon", "daemon hangs", "daemon deaf":
+				cmd := exec.Command("setsid", "sleep", "600")
+				cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+				if os.Getenv("CLEARED") != "" {
+					cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+				}
+				_ = cmd.Start()
+				_ = os.WriteFile("child", []byte(fmt.Sprint(cmd.Process.Pid)), 0o600)
+				if mode == "daemon hangs" {
+					select {}
+				}
 			case "child":
 				cmd := exec.Command("sleep", "600")
 				cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -76,6 +87,9 @@ func fake(mode string) {
 				continue
 			}
 			say(`{"jsonrpc":"2.0","id":` + r.Get("id").Raw + `,"result":{"sessionId":"s"}}`)
+			if mode == "daemon deaf" {
+				select {}
+			}
 		case "session/prompt":
 			switch mode {
 			case "hangs":
