@@ -311,8 +311,11 @@ func (s *Crons) Count(ctx context.Context, q run.CronQuery) (int, error) {
 // cronBatch is how many crons fire in one transaction: enough for thousands that are due in the same minute, few enough not to hold up other writers.
 const cronBatch = 64
 
+// rulesEvery is how often the rules of scheduled tasks are read at least: nothing pokes when they change.
+const rulesEvery = 30 * time.Second
+
 // fireDue makes one run for each due cron and moves the cron on in the same transaction: it fires once, whatever happens. What was missed while the
-// server was down is made up for by one run. It returns when the next cron is due.
+// server was down is made up for by one run. It returns when the next cron is due, or the rules of scheduled tasks are read again.
 func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 	for {
 		now, sure, err := s.Clock.Sure(ctx)
@@ -328,8 +331,12 @@ func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 		}
 		if fired == 0 {
 			next, err := s.Store.NextCron(ctx, s.rules().Scheduled)
-			if now := s.Clock.Now(); err == nil && !next.IsZero() && !next.After(now) {
+			now := s.Clock.Now()
+			if err == nil && !next.IsZero() && !next.After(now) {
 				next = now.Add(100 * time.Millisecond) // another instance is about to fire it
+			}
+			if again := now.Add(rulesEvery); s.Tasks != nil && (next.IsZero() || next.After(again)) {
+				next = again
 			}
 			return next, err
 		}
