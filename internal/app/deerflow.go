@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tmc/langchaingo/llms"
@@ -66,18 +67,29 @@ func (s *Server) openDeerFlow(program string) (*gateway.Installation, error) {
 	return out, nil
 }
 
-// taskRules returns how scheduled tasks are run; nil without an installation. A change of config.yaml counts at once; while it cannot be read, nothing is due.
+// taskRules returns how scheduled tasks are run; nil without an installation. A change of config.yaml counts at once.
 func (s *Server) taskRules() func() cron.TaskRules {
 	if s.deerflow == nil {
 		return nil
 	}
+	rules := lastRules(s.deerflow.Settings)
+	rules() // config.yaml was valid a moment ago
+	return rules
+}
+
+// lastRules returns a function that returns the rules of the settings, and while those cannot be read, such as of a file that is half saved, the rules before.
+func lastRules(read func() (*settings.Settings, error)) func() cron.TaskRules {
+	var last atomic.Pointer[cron.TaskRules]
+	last.Store(&cron.TaskRules{MaxRuns: 1, MinDelay: time.Minute}) // of settings that could not be read yet
 	return func() cron.TaskRules {
-		set, err := s.deerflow.Settings()
+		set, err := read()
 		if err != nil {
-			return cron.TaskRules{}
+			return *last.Load()
 		}
 		c := set.Scheduler
-		return cron.TaskRules{Scheduled: c.Enabled, MaxRuns: c.MaxRuns, MinDelay: time.Duration(c.MinDelay) * time.Second}
+		now := cron.TaskRules{Scheduled: c.Enabled, MaxRuns: c.MaxRuns, MinDelay: time.Duration(c.MinDelay) * time.Second}
+		last.Store(&now)
+		return now
 	}
 }
 

@@ -13,10 +13,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/deerflow/settings"
 	"understudy/internal/config"
+	"understudy/run/cron"
 )
 
 // gatewayUser is a user of DeerFlow's Gateway API; the zero value of user has no session.
@@ -227,4 +230,29 @@ func TestDeerFlowAndForwardedHeaders(t *testing.T) {
 	for _, name := range []string{"Origin", "Headers", "Methods", "Credentials"} {
 		require.Empty(t, resp.Header.Get("Access-Control-Allow-"+name))
 	}
+}
+
+// While config.yaml cannot be read, scheduled tasks are run as before: they are due, and no more of them at once.
+func TestRulesOfBrokenSettings(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	file := &settings.File[*settings.Settings]{Path: path, Parse: func(text []byte) (*settings.Settings, error) {
+		return settings.Parse(text, func(string) (string, bool) { return "", false })
+	}}
+	rules := lastRules(file.Current)
+	require.False(t, rules().Scheduled)
+	require.NotZero(t, rules().MaxRuns, "0 is any number")
+	save := func(scheduler string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(path, []byte("config_version: 34\nmodels: []\nscheduler: "+scheduler+"\n"), 0o600))
+	}
+	save(`{enabled: true, max_concurrent_runs: 2, min_once_delay_seconds: 5}`)
+	want := cron.TaskRules{Scheduled: true, MaxRuns: 2, MinDelay: 5 * time.Second}
+	require.Equal(t, want, rules())
+	save(`{enabled: true, max_conc`)
+	require.Equal(t, want, rules())
+	require.NoError(t, os.Remove(path))
+	require.Equal(t, want, rules())
+	save(`{enabled: false}`)
+	require.Equal(t, cron.TaskRules{MaxRuns: 3, MinDelay: time.Minute}, rules())
 }
