@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -79,24 +80,28 @@ func (s gateway) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 			if err := s.Complete(c, &req); err != nil {
 				return err
 			}
-			t := web.Param(c, "thread_id")
-			if t == "" {
-				if t = b.Thread; t == "" {
-					t = string(id.NewThread())
-				}
-			}
-			v, err := s.ensure(c, who, id.Thread(t), nil)
+			v, err := s.threadFor(c, who, cmp.Or(web.Param(c, "thread_id"), b.Thread), b.Checkpoint)
 			if err != nil {
 				return err
-			}
-			if b.Checkpoint != "" {
-				if err := s.checkpoint(c, v.ID, b.Checkpoint); err != nil {
-					return err
-				}
 			}
 			return h(c, &newRun{v, req})
 		})
 	}
+}
+
+// threadFor returns the thread of a new run; t "" is a new one. It makes the thread when it is missing, except for a run from a checkpoint, which must exist.
+func (s gateway) threadFor(c *fiber.Ctx, who *caller, t, checkpoint string) (*thread.View, error) {
+	switch {
+	case checkpoint == "":
+		return s.ensure(c, who, cmp.Or(id.Thread(t), id.NewThread()), nil)
+	case t == "":
+		return nil, noCheckpoint(checkpoint)
+	}
+	v, err := s.owned(c, who, t)
+	if err == nil {
+		err = s.checkpoint(c, v.ID, checkpoint)
+	}
+	return v, err
 }
 
 // runPath is where a run is found.
