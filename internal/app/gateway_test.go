@@ -1,6 +1,7 @@
 package app
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,5 +27,28 @@ func TestRunsFromUnknownCheckpoints(t *testing.T) {
 		status, answer := w.ask("POST", path, body)
 		require.Equal(t, 404, status, "%s: %s", path, answer)
 		require.Equal(t, before, count(), path)
+	}
+}
+
+// Another method of a path is refused with the methods that it has, below either prefix.
+func TestOtherMethodsOfTheGateway(t *testing.T) {
+	t.Parallel()
+	w := serveLead(t, "", nil)
+	for _, prefix := range []string{"/api", "/api/langgraph"} {
+		for path, allowed := range map[string]string{"/threads/" + w.thread + "/goal": "", "/user-profile": "GET, PUT"} {
+			req, err := http.NewRequestWithContext(t.Context(), "TRACE", w.base+prefix+path, nil)
+			require.NoError(t, err)
+			res, err := w.client.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, 405, res.StatusCode, prefix+path)
+			if allowed != "" {
+				require.Equal(t, allowed, res.Header.Get("Allow"), prefix+path)
+			}
+		}
+		status, answer := w.ask("PUT", prefix+"/threads/"+w.thread, `{}`)
+		require.Equal(t, 405, status, answer)
+		status, answer = w.ask("PUT", prefix+"/nothing", `{}`)
+		require.Equal(t, 404, status, answer)
 	}
 }

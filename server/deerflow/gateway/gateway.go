@@ -109,7 +109,7 @@ const (
 	admins           // of them, administrators
 )
 
-// prefixes: the web UI and channels use either.
+// prefixes: the web UI and channels use either. One that begins with another comes after it.
 var prefixes = []string{"/api", "/api/langgraph"}
 
 type handler func(c *fiber.Ctx, who *caller) error
@@ -433,7 +433,7 @@ func (s gateway) routes() {
 	s.settingsRoutes()
 	s.taskRoutes()
 	s.absentRoutes()
-	for _, p := range prefixes {
+	for _, p := range slices.Backward(prefixes) { // the longer one first, as the shorter takes its paths too
 		s.Rest(p, s.rest(p))
 	}
 }
