@@ -52,3 +52,17 @@ func TestOtherMethodsOfTheGateway(t *testing.T) {
 		require.Equal(t, 404, status, answer)
 	}
 }
+
+// The body of a search of assistants may be left out; one that is there has to be right.
+func TestAssistantSearchWithoutBody(t *testing.T) {
+	t.Parallel()
+	w := serveLead(t, "", nil)
+	for body, want := range map[string]int{"": 200, "null": 200, " null\n": 200, "{}": 200, `{"limit":1}`: 200, "nul": 422, " ": 422, "[]": 422, `{"limit":"x"}`: 422} {
+		for _, prefix := range []string{"/api", "/api/langgraph"} {
+			status, answer := w.ask("POST", prefix+"/assistants/search", body, "Content-Type", "application/json")
+			require.Equal(t, want, status, "%q: %s", body, answer)
+		}
+	}
+	status, answer := w.ask("POST", "/api/assistants/search", "null", "Content-Type", "text/plain")
+	require.Equal(t, 422, status, answer)
+}

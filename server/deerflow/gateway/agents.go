@@ -76,13 +76,13 @@ func (s gateway) agentRoutes() {
 // assistantRoutes show the lead agent, and the agents of the caller, as assistants of LangGraph. All run on the lead agent's graph.
 func (s gateway) assistantRoutes() {
 	s.handle("POST", "/assistants/search", members, func(c *fiber.Ctx, who *caller) error {
-		if len(c.Request().Header.Peek(fiber.HeaderContentType)) > 0 { // the body may be left out
+		if len(c.Request().Header.Peek(fiber.HeaderContentType)) > 0 { // without it the Gateway reads no body
 			check := func(f *deerflow.Form) error {
 				f.Int("limit", 10, math.MinInt, math.MaxInt)
 				f.Int("offset", 0, math.MinInt, math.MaxInt)
 				return f.Err()
 			}
-			if err := s.form(c, check); err != nil {
+			if err := s.optionalForm(c, check); err != nil {
 				return err
 			}
 		}

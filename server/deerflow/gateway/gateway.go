@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/subtle"
@@ -395,18 +396,32 @@ func jsonOnly(c *fiber.Ctx, body []byte) error {
 // form reads the body of a request to the Gateway. maxForm bounds it.
 func (s gateway) form(c *fiber.Ctx, h func(f *deerflow.Form) error) error {
 	return s.WithBody(c, func(body []byte) error {
-		if len(body) > maxForm {
-			return fault.Newf(fault.TooLarge, "Request body is larger than %d bytes", maxForm)
-		}
-		if err := jsonOnly(c, body); err != nil {
-			return err
-		}
-		f, err := deerflow.Body(body)
-		if err != nil {
-			return err
-		}
-		return h(f)
+		return readForm(c, body, h)
 	})
+}
+
+// optionalForm is form for a body that may be left out, or be null: then h is not called.
+func (s gateway) optionalForm(c *fiber.Ctx, h func(f *deerflow.Form) error) error {
+	return s.WithBody(c, func(body []byte) error {
+		if len(body) == 0 || string(bytes.TrimSpace(body)) == "null" && jsonOnly(c, body) == nil {
+			return nil
+		}
+		return readForm(c, body, h)
+	})
+}
+
+func readForm(c *fiber.Ctx, body []byte, h func(f *deerflow.Form) error) error {
+	if len(body) > maxForm {
+		return fault.Newf(fault.TooLarge, "Request body is larger than %d bytes", maxForm)
+	}
+	if err := jsonOnly(c, body); err != nil {
+		return err
+	}
+	f, err := deerflow.Body(body)
+	if err != nil {
+		return err
+	}
+	return h(f)
 }
 
 const maxForm = 8 << 20
