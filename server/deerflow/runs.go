@@ -247,7 +247,7 @@ func Run(x *run.Run, done *run.Completion) json.RawMessage {
 	o.Delete("langsmith_session_name")
 	o.SetText("created_at", Stamp(x.CreatedAt))
 	o.SetText("updated_at", Stamp(x.UpdatedAt))
-	o.Set("metadata", without(x.Metadata, append([]string{"created_by"}, hiddenKeys...)...))
+	o.Set("metadata", without(x.Metadata, slices.Concat(startKeys, hiddenKeys)...))
 	k := &jsonobj.Object{}
 	k.Set("input", rawOr(x.Kwargs.Input, "null"))
 	k.Set("config", givenConfig(x.Kwargs.Config))
@@ -273,6 +273,9 @@ func Run(x *run.Run, done *run.Completion) json.RawMessage {
 	o.Set("stop_reason", encode(done.StopReason))
 	return o.JSON()
 }
+
+// startKeys are metadata that the server adds to a run: who made it, and how the agent works in it, which the row of its start shows.
+var startKeys = []string{"created_by", "agent_name", "model_name", "thinking_enabled", "reasoning_effort", "is_plan_mode", "subagent_enabled", "tool_groups", "available_skills"}
 
 // serverConfig are the keys of configurable that the server writes, who acts among them.
 var serverConfig = []string{access.UserKey, access.IdentityKey, access.PermissionsKey, "langgraph_request_id", "run_id", "thread_id", "graph_id", "assistant_id", "user_id"}
