@@ -33,7 +33,8 @@ type Store interface {
 	// Remains returns threads removed by RemoveThread that have rows left, and remains of incomplete copies.
 	Remains(ctx context.Context, limit int) ([]id.Thread, error)
 
-	// DueRuns returns the running runs of a thread, and the pending ones that are due by now.
+	// DueRuns returns the running runs of a thread, and the pending ones that wait for their turn: all but the delayed ones that are not due by now. Those that were
+	// created without a delay are due whatever the clock of their server said.
 	DueRuns(ctx context.Context, t id.Thread, now time.Time) ([]id.Run, error)
 	// Usage returns the size of the checkpoints of a thread; zero for an unknown one.
 	Usage(ctx context.Context, t id.Thread) (Usage, error)

@@ -80,6 +80,39 @@ var queueCases = map[string]func(*testing.T, Backend){
 		updateRun(t, b, late, func(r *run.Run) { r.CreatedAt = at(50) })
 		require.Equal(t, late.ID, due(t, b, at(50)))
 	},
+	"runs wait by their own clock": func(t *testing.T, b Backend) {
+		ahead := at(100)                             // the clock of the server that writes
+		behind := ahead.Add(-300 * time.Millisecond) // that of the server that reads
+		for i, c := range []struct {
+			name             string
+			created, updated time.Time
+			with             func(*run.Run)
+			due              []bool // behind, ahead, an hour later
+		}{
+			{"waits", ahead, ahead, nil, []bool{true, true, true}},
+			{"is set past the run before it", ahead.Add(time.Microsecond), ahead.Add(time.Microsecond), nil, []bool{true, true, true}},
+			{"waits for an hour, by both clocks", behind.Add(-time.Hour), behind.Add(-time.Hour), nil, []bool{true, true, true}},
+			{"is delayed", ahead.Add(time.Hour), ahead, nil, []bool{false, false, true}},
+			{"is delayed by less than the clocks differ", behind.Add(100 * time.Millisecond), behind, nil, []bool{false, true, true}},
+			{"was delayed, and is due by both", behind.Add(-time.Second), behind.Add(-time.Hour), nil, []bool{true, true, true}},
+			{"was delayed, and was taken back from a server that died", ahead.Add(time.Second), ahead, func(r *run.Run) { r.Attempt = 1 }, []bool{true, true, true}},
+			{"was delayed, and is running", ahead.Add(time.Second), ahead, func(r *run.Run) { r.Status = run.Running }, []bool{true, true, true}},
+			{"is over", ahead, ahead, func(r *run.Run) { r.Status = run.Success }, []bool{false, false, false}},
+		} {
+			insertThreads(t, b, newThread(i+1))
+			r := newRun(i+1, i+1)
+			r.CreatedAt, r.UpdatedAt = c.created, c.updated
+			if c.with != nil {
+				c.with(r)
+			}
+			insertRuns(t, b, r)
+			for j, now := range []time.Time{behind, ahead, ahead.Add(time.Hour)} {
+				got, err := b.Threads.DueRuns(ctx, r.Thread, now)
+				require.NoError(t, err)
+				require.Equal(t, c.due[j], len(got) == 1 && got[0] == r.ID, "a run that %s, at %s: %v", c.name, now, got)
+			}
+		}
+	},
 	"graphs are passed over": func(t *testing.T, b Backend) {
 		graphs := []string{"c", "a", "b", "a", "a", "b"} // of the runs 1, 2, 3…
 		var all []*run.Run

@@ -120,8 +120,10 @@ var (
 		selectNewest+`FROM json_each($1) t CROSS JOIN runs ON run_id IN (
 			SELECT run_id FROM runs `+OfThreads+`thread_id = t.value ORDER BY created_at DESC, run_id DESC LIMIT $2
 		) ORDER BY created_at DESC, run_id DESC LIMIT $2`)
+	// DueOfThread compares a run with its own times first: the clock of the server that created it may be ahead of the reader's. Only a delayed run that was never claimed
+	// is due later than its row was written.
 	DueOfThread = same("SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'running' " +
-		"UNION ALL SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'pending' AND created_at <= $2")
+		"UNION ALL SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'pending' AND (attempt > 0 OR created_at <= updated_at OR created_at <= $2)")
 	ActiveOfThread = SelectRuns(ofThread)
 	ActiveOfAll    = SelectRuns(ofAllThreads)
 	ActiveThreads  = same("SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + activeOf("running") + " AND thread_id > $4 ORDER BY thread_id LIMIT $5) running " +
