@@ -1,9 +1,10 @@
-// Package acp asks agents that speak the Agent Client Protocol: programs, over stdin and stdout. Each prompt has a process and a session of its own, which end with it.
+// Package acp prompts agents that speak the Agent Client Protocol: programs, over stdin and stdout. Each prompt has a process and a session of its own, which end with it.
 package acp
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -49,7 +50,7 @@ const (
 	defaultTimeout = 30 * time.Minute
 	maxLine        = 16 << 20 // bytes of a message
 	maxAnswer      = 1 << 20  // bytes of an answer; what follows is left out
-	maxTail        = 2 << 10  // bytes of stderr, for errors
+	maxTail        = 2 << 10  // bytes of stderr, for the log
 	protocol       = 1
 	leave          = 2 * time.Second // for a program to end by itself after its answer
 )
@@ -61,7 +62,7 @@ func (e *TimeoutError) Error() string { return fmt.Sprintf("no answer within %s"
 
 // Prompt starts the agent in a folder, and returns its answer to a prompt. All that it started ends before Prompt returns; a process that left its group is found on
 // Linux only, and only if it did not clear its environment, but none delays Prompt. The error for a command that does not exist is exec.ErrNotFound or fs.ErrNotExist,
-// for one that takes too long *TimeoutError.
+// for one that takes too long *TimeoutError. No error has values of Env, or of variables and headers of the servers; the end of stderr is logged at level debug only.
 func (a Agent) Prompt(ctx context.Context, dir string, servers []Server, prompt string, log *slog.Logger) (string, error) {
 	after := a.Timeout
 	if after <= 0 {
@@ -81,9 +82,9 @@ func (a Agent) Prompt(ctx context.Context, dir string, servers []Server, prompt 
 		return "", cause
 	}
 	if err != nil {
-		if tail := c.errs.text(); tail != "" {
-			err = fmt.Errorf("%w; it printed: %s", err, tail)
-		}
+		hide := redactor(a, servers)
+		err = errors.New(hide.Replace(err.Error())) // nothing asks for a cause: what the agent sent is in its text
+		c.log.Debug("acp agent failed", "error", err, "stderr", hide.Replace(c.errs.text()))
 		return "", err
 	}
 	return text, nil
@@ -283,7 +284,7 @@ func (c *conn) call(method string, params, into any) error {
 		}
 		var p packet
 		if err := json.Unmarshal(line, &p); err != nil {
-			return fmt.Errorf("%s: it sends what is no JSON: %w", method, err)
+			return fmt.Errorf("%s: it sends invalid JSON: %w", method, err)
 		}
 		switch {
 		case p.Method != "":
@@ -354,7 +355,7 @@ func (c *conn) permit(params json.RawMessage) json.RawMessage {
 			Kind string `json:"kind"`
 		} `json:"options"`
 	}
-	_ = json.Unmarshal(params, &asked) // of what cannot be read nothing is allowed
+	_ = json.Unmarshal(params, &asked) // invalid parameters have no options to allow
 	outcome := map[string]string{"outcome": "cancelled"}
 	if c.approve {
 		for _, kind := range []string{"allow_once", "allow_always"} {
@@ -370,15 +371,47 @@ func (c *conn) permit(params json.RawMessage) json.RawMessage {
 	return raw
 }
 
+// minSecret is the length of the shortest value that is redacted: texts are full of shorter ones, such as true and 8080, and none of them is a secret.
+const minSecret = 6
+
+// redactor returns what replaces the values that an agent was given and may repeat.
+func redactor(a Agent, servers []Server) *strings.Replacer {
+	secrets := map[string]bool{}
+	add := func(values map[string]string) {
+		for _, v := range values {
+			_, after, _ := strings.Cut(v, " ") // the token of "Bearer …"
+			for _, one := range []string{v, after} {
+				if len(one) >= minSecret {
+					quoted, _ := json.Marshal(one) // a text
+					secrets[one], secrets[string(quoted[1:len(quoted)-1])] = true, true
+				}
+			}
+		}
+	}
+	add(a.Env)
+	for _, s := range servers {
+		add(s.Env)
+		add(s.Headers)
+	}
+	longest := slices.SortedFunc(maps.Keys(secrets), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // one may contain another
+	pairs := make([]string, 0, 2*len(longest))
+	for _, one := range longest {
+		pairs = append(pairs, one, "[redacted]")
+	}
+	return strings.NewReplacer(pairs...)
+}
+
 // tail keeps the end of what a program prints.
 type tail struct {
 	mu   sync.Mutex
 	last []byte
+	cut  bool
 }
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.cut = t.cut || len(t.last)+len(p) > maxTail
 	t.last = append(t.last, p[max(0, len(p)-maxTail):]...)
 	t.last = append(t.last[:0], t.last[max(0, len(t.last)-maxTail):]...)
 	return len(p), nil
@@ -387,5 +420,9 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.last), ""))
+	text := string(t.last)
+	if t.cut { // its first line may begin within a secret, which would not be found
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(text, ""))
 }

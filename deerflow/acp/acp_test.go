@@ -2,6 +2,7 @@ package acp_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,6 +83,13 @@ func fake(mode string) {
 			say(`{"jsonrpc":"2.0","id":` + r.Get("id").Raw + `,"result":{"protocolVersion":` + version + `,"agentCapabilities":{}}}`)
 		case "session/new":
 			session = r.Get("params").Raw
+			if mode == "leaks" {
+				fmt.Fprintln(os.Stderr, "the key is "+os.Getenv("SECRET_KEY"))
+				fmt.Fprintln(os.Stderr, "no licence")
+				data, _ := json.Marshal(os.Getenv("SECRET_KEY") + " of " + r.Get("params.mcpServers.0.env.0.value").String() + ", " + strings.TrimPrefix(r.Get("params.mcpServers.1.headers.0.value").String(), "Bearer "))
+				say(`{"jsonrpc":"2.0","id":` + r.Get("id").Raw + `,"error":{"code":-32000,"message":"wrong key ` + os.Getenv("PLAIN_KEY") + `, retry is true","data":` + string(data) + `}}`)
+				continue
+			}
 			if mode == "login" {
 				say(`{"jsonrpc":"2.0","id":` + r.Get("id").Raw + `,"error":{"code":-32000,"message":"Authentication required"}}`)
 				continue
@@ -158,7 +166,7 @@ func must(b []byte, err error) []byte {
 func TestAgentsThatMisbehave(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
-		"dies": "the program ended without an answer; it printed: no licence", "garbage": "what is no JSON", "old": "version 7 of the protocol", "login": "session/new: Authentication required (-32000)",
+		"dies": "initialize: the program ended without an answer", "garbage": "it sends invalid JSON", "old": "version 7 of the protocol", "login": "session/new: Authentication required (-32000)",
 		"endless line": "token too long",
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -184,6 +192,27 @@ func TestAgentsThatMisbehave(t *testing.T) {
 	require.True(t, strings.HasSuffix(got, "x\n[The rest of the answer is left out.]"))
 	_, err = acp.Agent{Name: "x", Command: "no-such-program-of-understudy"}.Prompt(t.Context(), t.TempDir(), nil, "x", quiet)
 	require.ErrorIs(t, err, exec.ErrNotFound)
+}
+
+// What an agent repeats of its variables, and of those of MCP servers, is in no error and no log; what it prints is in the log at level debug.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	a := agent(t, "leaks")
+	a.Env["SECRET_KEY"], a.Env["PLAIN_KEY"], a.Env["RETRY"] = `sk-"quoted"-17`, "sk-plain-18", "true"
+	servers := []acp.Server{
+		{Name: "a", Command: "npx", Env: map[string]string{"K": "sk-plain-18-longer"}}, {Type: "http", Name: "b", URL: "http://x", Headers: map[string]string{"H": "Bearer token-19"}},
+	}
+	var debug, info bytes.Buffer
+	_, err := a.Prompt(t.Context(), t.TempDir(), servers, "x", slog.New(slog.NewTextHandler(&debug, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	require.EqualError(t, err, `session/new: wrong key [redacted], retry is true (-32000): "[redacted] of [redacted], [redacted]"`)
+	require.Contains(t, debug.String(), "no licence")
+	require.Contains(t, debug.String(), "the key is [redacted]")
+	for _, secret := range []string{"quoted", "plain-18", "token-19"} {
+		require.NotContains(t, debug.String(), secret)
+	}
+	_, err = a.Prompt(t.Context(), t.TempDir(), nil, "x", slog.New(slog.NewTextHandler(&info, nil)))
+	require.Error(t, err)
+	require.NotContains(t, info.String(), "licence")
 }
 
 // A run that is cancelled ends its agent.

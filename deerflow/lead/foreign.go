@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -77,9 +78,29 @@ func (g *Graph) askACP(ctx context.Context, name string, c settings.ACPAgent, pr
 		return fmt.Sprintf("Error invoking ACP agent '%s': the command '%s' is not installed on the server.", name, c.Command), nil
 	case err != nil:
 		pregel.LogOf(ctx).Warn("an ACP agent failed", "acp_agent", name, "error", err)
-		return fmt.Sprintf("Error invoking ACP agent '%s': %s", name, sandbox.Head(sandbox.Clean(err.Error()), 1000)), nil
+		return fmt.Sprintf("Error invoking ACP agent '%s': %s", name, sandbox.Head(sandbox.Clean(maskPaths(err.Error(), dir)), 1000)), nil
 	case strings.TrimSpace(text) == "":
 		return "(no response)", nil
 	}
 	return sandbox.Clean(text), nil
+}
+
+// absolute finds what may be an absolute path, and not the path of a URL.
+var absolute = regexp.MustCompile(`(^|[\s"'(\[=:,])(/[^\s"'()\[\]:,;/]+)(/[^\s"'()\[\]:,;]*)?`)
+
+// maskPaths replaces paths of this machine in an error of an agent: the folder that it works in by the name which the model knows, others by a word. The model needs
+// none of them, and the transcript is read by users.
+func maskPaths(text, dir string) string {
+	const workspace = "/mnt/acp-workspace"
+	text = strings.ReplaceAll(text, dir, workspace)
+	return absolute.ReplaceAllStringFunc(text, func(found string) string {
+		m := absolute.FindStringSubmatch(found)
+		if path := m[2] + m[3]; path == workspace || strings.HasPrefix(path, workspace+"/") {
+			return found
+		}
+		if _, err := os.Lstat(m[2]); err != nil { // such as /v1/messages
+			return found
+		}
+		return m[1] + "[path]"
+	})
 }

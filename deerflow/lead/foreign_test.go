@@ -41,3 +41,15 @@ func TestForeignAgents(t *testing.T) {
 	_, got = setup(t, config).say(t, `invoke_acp_agent {"agent":"builder","prompt":"x"}`, `{}`, nil)
 	require.Contains(t, got, "Error: invoke_acp_agent is not a valid tool")
 }
+
+// Errors of an agent reach the model, and the transcript that users read, without paths of this machine.
+func TestForeignErrorsHavePathsOfNoMachine(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "agent.sh")
+	require.NoError(t, os.WriteFile(script, []byte(`read -r a
+echo "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-1,\"message\":\"$PWD/a.txt: /etc/passwd: at $0:7; POST https://host/etc/x and /v1/messages of no-folder-here\"}}"
+`), 0o600))
+	w := setup(t, config+"acp_agents:\n  builder: {command: bash, args: ['"+script+"'], description: builds things}\n")
+	_, got := w.say(t, `invoke_acp_agent {"agent":"builder","prompt":"build"}`, `{"user_id":"u"}`, nil)
+	require.Equal(t, "Error invoking ACP agent 'builder': initialize: /mnt/acp-workspace/a.txt: [path]: at [path]:7; POST https://host/etc/x and /v1/messages of no-folder-here (-1)", got)
+}
