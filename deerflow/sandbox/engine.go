@@ -81,6 +81,8 @@ func servePodman(program string, log *slog.Logger) (*docker, *service, error) {
 	at := "unix://" + filepath.Join(dir, "api.sock")
 	printed := &capture{limit: edge}
 	s := &service{cmd: exec.Command(path, "system", "service", "--time", "0", at), dir: dir, gone: make(chan struct{})} //nolint:noctx // end ends it
+	// Not the folder of the server: conmon creates a file named oom in the working directory when a command is out of memory.
+	s.cmd.Dir = dir
 	s.cmd.SysProcAttr, s.cmd.Stdout, s.cmd.Stderr, s.cmd.WaitDelay = group.Attributes(), printed, printed, time.Second
 	if err := s.cmd.Start(); err != nil {
 		os.RemoveAll(dir)
