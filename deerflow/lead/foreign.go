@@ -21,6 +21,10 @@ import (
 	"understudy/graph/pregel"
 )
 
+// foreignPool is how many ACP agents run at once in this process; calls beyond that wait. Each is a program with all rights of the server, and often takes hundreds of
+// megabytes.
+const foreignPool = 4
+
 // invokeACP is the tool by which the agent asks agents that are programs of their own. They work in the folder acp-workspace of the run's thread.
 func (g *Graph) invokeACP(agents map[string]settings.ACPAgent) agent.Tool {
 	names := slices.Sorted(maps.Keys(agents))
@@ -52,6 +56,17 @@ func (g *Graph) askACP(ctx context.Context, name string, c settings.ACPAgent, pr
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder of ACP agents: %w", err)
 	}
+	select {
+	case g.foreign <- struct{}{}:
+	default:
+		pregel.LogOf(ctx).Info("acp agent waits: too many are running", "acp_agent", name, "running", foreignPool)
+		select {
+		case g.foreign <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	defer func() { <-g.foreign }()
 	var servers []acp.Server
 	if g.o.ForeignServers != nil {
 		var err error

@@ -64,6 +64,7 @@ type Character struct {
 type Graph struct {
 	o         Options
 	subagents chan struct{} // as many as may start now
+	foreign   chan struct{} // an element for each ACP agent that runs
 	servers   *servers      // nil: there are none
 
 	mu    sync.Mutex
@@ -75,7 +76,7 @@ var _ graph.Graph = (*Graph)(nil)
 
 // New returns the agent. It builds nothing yet.
 func New(o Options) *Graph {
-	g := &Graph{o: o, subagents: make(chan struct{}, subagentPool)}
+	g := &Graph{o: o, subagents: make(chan struct{}, subagentPool), foreign: make(chan struct{}, foreignPool)}
 	for range subagentPool {
 		g.subagents <- struct{}{}
 	}
