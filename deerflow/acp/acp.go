@@ -92,8 +92,11 @@ func (a Agent) Prompt(ctx context.Context, dir string, servers []Server, prompt 
 
 // conn is a running agent.
 type conn struct {
-	cmd     *exec.Cmd
-	mark    string // the value of marker in its environment
+	cmd  *exec.Cmd
+	mark string // the value of marker in its environment
+
+	killGroup func(pid int)
+
 	in      io.WriteCloser
 	stdout  io.Closer
 	out     *bufio.Scanner
@@ -106,7 +109,7 @@ type conn struct {
 }
 
 func (a Agent) start(dir string, log *slog.Logger) (*conn, error) {
-	c := &conn{errs: &tail{}, log: log.With("acp_agent", a.Name), approve: a.Approve, mark: rand.Text()}
+	c := &conn{errs: &tail{}, log: log.With("acp_agent", a.Name), approve: a.Approve, mark: rand.Text(), killGroup: group.Kill}
 	c.cmd = exec.Command(a.Command, a.Args...) //nolint:noctx // kill ends it with its group
 	c.cmd.Dir, c.cmd.Env, c.cmd.SysProcAttr, c.cmd.Stderr, c.cmd.WaitDelay = dir, append(environment(a.Env), marker+"="+c.mark), group.Attributes(), c.errs, leave
 	var err error
@@ -145,9 +148,9 @@ func environment(more map[string]string) []string {
 // marker is a variable of an agent and of all that it starts, with a value for each prompt.
 const marker = "UNDERSTUDY_ACP_PROMPT"
 
-// kill kills the program with all that it started.
+// kill kills the program with all that it started. It must not be called after Wait, when the ID may be that of another process and its group.
 func (c *conn) kill() {
-	group.Kill(c.cmd.Process.Pid)
+	c.killGroup(c.cmd.Process.Pid)
 	killMarked(marker + "=" + c.mark)
 }
 
@@ -178,9 +181,10 @@ func (c *conn) end() {
 	stop := c.unlessStopped(func(f func()) func() bool { return time.AfterFunc(leave, f).Stop })
 	for c.out.Scan() { // with a full pipe it would not end
 	}
-	_ = c.cmd.Wait() // its status says nothing about the answer
+	awaitExit(c.cmd.Process.Pid)
 	stop()
-	c.kill() // its children
+	c.kill()         // its children
+	_ = c.cmd.Wait() // its status says nothing about the answer
 }
 
 // talk asks for the answer to a prompt.

@@ -2,12 +2,24 @@ package acp
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// awaitExit waits until a child has exited and leaves it to Wait to release its ID.
+func awaitExit(pid int) {
+	for {
+		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
 
 // killMarked kills the processes that have a variable, NAME=value, in their environment, those too that left the group of their parent. It returns when there are none
 // left, within three seconds.
