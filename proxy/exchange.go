@@ -223,6 +223,9 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	out.Header.Del(compat.OverlayHeader)
+	if x.in.Method != http.MethodGet || !strings.HasSuffix(x.path, "/ok") { // a check of another proxy, which may have to come back to it
+		out.Header.Del(probeHeader)
+	}
 	if x.rewrites() {
 		out.Header.Set("Accept-Encoding", "identity")
 		// Partial answers (206) and unchanged ones (304) would not match what clients see here.

@@ -31,12 +31,11 @@ func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Log
 			down = false
 			log.Info("the upstream answers", "upstream", u.String())
 		}
-		if err == nil {
-			was := looped
-			looped = u.back.Load()
-			if u.looped.Store(looped); looped && !was {
-				log.Error("the upstream leads back to this proxy; calls get 508", "upstream", u.String(), "fix", "name the LangGraph Server with --upstream, not the address of a proxy")
-			}
+		// After an error, too: the way back may have ended, and then calls get 502.
+		was := looped
+		looped = u.back.Load()
+		if u.looped.Store(looped); looped && !was {
+			log.Error("the upstream leads back to this proxy; calls get 508", "upstream", u.String(), "fix", "name the LangGraph Server with --upstream, not the address of a proxy")
 		}
 		if err == nil {
 			was := strange
