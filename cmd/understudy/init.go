@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -133,8 +134,10 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("%w; name a folder in which this user may write", err)
+	made, err := makeFolders(dir)
+	if err != nil {
+		removeAll(made)
+		return fmt.Errorf("%w; %s", err, adviceOn(err, files))
 	}
 	var there []string
 	for _, name := range sortedKeys(files) {
@@ -152,7 +155,8 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 		if name == ".env" {
 			mode = 0o600 // keys
 		}
-		err := os.MkdirAll(filepath.Dir(at), 0o755)
+		folders, err := makeFolders(filepath.Dir(at))
+		made = append(made, folders...)
 		if err == nil {
 			err = writeNew(at, files[name], mode)
 		}
@@ -163,7 +167,8 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 			for _, written := range names[:i] {
 				_ = os.Remove(filepath.Join(dir, written)) // as far as it is there
 			}
-			return fmt.Errorf("%w; nothing was written: make room for %d KiB, or name another folder", err, sizeOf(files)>>10+1)
+			removeAll(made)
+			return fmt.Errorf("%w; nothing was written: %s", err, adviceOn(err, files))
 		}
 	}
 	steps, talk := strings.Split(next, "\n"), ""
@@ -179,6 +184,43 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "wrote %s into %s; serve it:\n\n    %s\n\nand talk to it from another terminal: understudy chat%s\n", what, dir, strings.Join(steps, "\n    "), talk)
 	return nil
+}
+
+// makeFolders creates a folder and those above it, and returns the ones that it created, the outermost first.
+func makeFolders(dir string) (made []string, err error) {
+	var missing []string
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			break
+		}
+		missing = append(missing, at)
+	}
+	for _, at := range slices.Backward(missing) {
+		if err := os.Mkdir(at, 0o755); err == nil {
+			made = append(made, at)
+		} else if !errors.Is(err, fs.ErrExist) { // else another program made it
+			return made, err
+		}
+	}
+	return made, os.MkdirAll(dir, 0o755) // an error when it is a file
+}
+
+// removeAll removes created folders, the innermost first. Those into which another program has written stay.
+func removeAll(made []string) {
+	for _, at := range slices.Backward(made) {
+		_ = os.Remove(at)
+	}
+}
+
+// adviceOn returns what to do when files could not be written.
+func adviceOn(err error, files map[string][]byte) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Sprintf("make room for %d KiB, or name another folder", sizeOf(files)>>10+1)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return "name a folder in which this user may write"
+	}
+	return "name another folder"
 }
 
 func sizeOf(files map[string][]byte) (size int) {
