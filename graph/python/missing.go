@@ -58,8 +58,11 @@ var (
 // hides returns what to do about a file or folder of the project, in one of dirs, that hides a package; "" when text is of something else.
 func hides(python, text string, dirs []string) string {
 	if m := hidden.FindStringSubmatch(text); m != nil {
-		name := m[1][strings.LastIndexByte(m[1], '.')+1:]
-		return "rename the file " + name + ".py: it hides the package " + name
+		// An installed module, such as six, may be a file, too: then the import is wrong.
+		if at, what := inProject(m[1], dirs); what == "file" {
+			return "rename the file " + at + ": it hides the package " + m[1]
+		}
+		return "correct the import: " + m[1] + " is a module without parts"
 	}
 	name, part := "", ""
 	for _, pattern := range []*regexp.Regexp{notThere, fromProject, noAttribute} {

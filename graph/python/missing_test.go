@@ -40,7 +40,7 @@ func TestFixFailure(t *testing.T) {
 		"  File \"/app/agent.py\", line 2, in f\n    raise ValueError(\"environment variable A_KEY\")\nValueError: no":                                                                                                                                                "",
 		"  File \"/app/agent.py\", line 2, in f\n    {}['A_KEY']\nKeyError: 'A_KEY'":                                                                                                                                                                                  "",
 		"ImportError: attempted relative import with no known parent package":                                                                                                                                                                                         `name the module in place of its file: "package.module:graph" in graphs of langgraph.json, with the folder of the package in dependencies`,
-		"  File \"/app/agent.py\", line 1, in <module>\n    import openai.types\nModuleNotFoundError: No module named 'openai.types'; 'openai' is not a package":                                                                                                      "rename the file openai.py: it hides the package openai",
+		"  File \"/app/agent.py\", line 1, in <module>\n    import openai.types\nModuleNotFoundError: No module named 'openai.types'; 'openai' is not a package":                                                                                                      "correct the import: openai is a module without parts",
 		"  File \"/x/graphs.py\", line 1, in load\n    f()\nPermissionError: [Errno 13] Permission denied: '/app/agent.py'":                                                                                                                                           "let the user of the server use /app/agent.py, or start the server as its owner",
 		"  File \"/app/agent.py\", line 1, in <module>\n    open('prompt.md')\nFileNotFoundError: [Errno 2] No such file or directory: 'prompt.md'":                                                                                                                   "create prompt.md, or correct the path: it begins in the folder of langgraph.json",
 		"  File \"/app/agent.py\", line 1, in <module>\n    open('/a/b')\nFileNotFoundError: [Errno 2] No such file or directory: '/a/b'\nDuring task with name 'n'":                                                                                                  "create /a/b, or correct the path",
@@ -61,6 +61,7 @@ func TestFixOfWhatHidesAPackage(t *testing.T) {
 		filepath.Join(dir, "langgraph", "__init__.py"), filepath.Join(dir, "openai", "__init__.py"), filepath.Join(other, "redis.py"), filepath.Join(dir, "mine", "__init__.py"),
 		filepath.Join(dir, "parts", "one.py"), // a folder without __init__.py hides nothing
 		filepath.Join(venv, "lib", "python3.12", "site-packages", "openai", "__init__.py"), filepath.Join(venv, "lib", "python3.12", "site-packages", "redis", "__init__.py"),
+		filepath.Join(venv, "lib", "python3.12", "site-packages", "six.py"), filepath.Join(dir, "mine", "one.py"),
 		filepath.Join(venv, "lib", "python3.12", "site-packages", "parts", "__init__.py"),
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
@@ -77,6 +78,9 @@ func TestFixOfWhatHidesAPackage(t *testing.T) {
 		"ImportError: cannot import name 'Redis' from 'redis' (" + filepath.Join(other, "redis.py") + ")":                    redis,
 		"AttributeError: module 'redis' has no attribute 'Redis'":                                                            redis,
 		"ModuleNotFoundError: No module named 'mine.tools'":                                                                  "create mine.tools, or correct the import; if it is in an installed package, rename the folder " + filepath.Join(dir, "mine") + ", which hides it",
+		"ModuleNotFoundError: No module named 'redis.asyncio'; 'redis' is not a package":                                     redis,
+		"ModuleNotFoundError: No module named 'six.foo'; 'six' is not a package":                                             "correct the import: six is a module without parts",
+		"ModuleNotFoundError: No module named 'mine.one.two'; 'mine.one' is not a package":                                   "correct the import: mine.one is a module without parts",
 		"AttributeError: module 'mine' has no attribute 'Tool'":                                                              "",
 		"ImportError: cannot import name 'Tool' from 'mine' (" + filepath.Join(dir, "mine", "__init__.py") + ")":             "",
 		"ModuleNotFoundError: No module named 'parts.two'":                                                                   py + " -m pip install parts" + yours,
