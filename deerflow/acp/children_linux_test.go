@@ -75,7 +75,6 @@ func TestDaemonsOfAnAgent(t *testing.T) {
 					return errors.New("Prompt does not return")
 				}
 			}
-			var late *acp.TimeoutError
 			t.Run("answer", func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
@@ -85,6 +84,7 @@ func TestDaemonsOfAnAgent(t *testing.T) {
 			t.Run("timeout", func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
+				var late *acp.TimeoutError
 				require.ErrorAs(t, prompt(t.Context(), dir, "daemon hangs", 2*time.Second, "x"), &late)
 				ended(t, dir)
 			})
@@ -113,6 +113,7 @@ func TestDaemonsOfAnAgent(t *testing.T) {
 			t.Run("write", func(t *testing.T) { // it reads no more, and its child holds the end of stdin
 				t.Parallel()
 				dir := t.TempDir()
+				var late *acp.TimeoutError
 				require.ErrorAs(t, prompt(t.Context(), dir, "daemon deaf", 2*time.Second, strings.Repeat("x", 4<<20)), &late)
 				ended(t, dir)
 			})
