@@ -130,7 +130,7 @@ func agent(t *testing.T, mode string) acp.Agent {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	return acp.Agent{Name: "fake", Command: self, Env: map[string]string{"FAKE_AGENT": mode, "GOCOVERDIR": t.TempDir()}, Timeout: 30 * time.Second}
+	return acp.Agent{Name: "fake", Command: self, Env: map[string]string{"FAKE_AGENT": mode, "GOCOVERDIR": t.TempDir()}, Timeout: 2 * time.Minute}
 }
 
 var quiet = slog.New(slog.DiscardHandler)
