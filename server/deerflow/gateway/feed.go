@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -377,6 +378,18 @@ func (s gateway) unrate(c *fiber.Ctx, f domain.Feedback) error {
 	return web.SendJSON(c, deerflow.Success(""))
 }
 
+// elsewhere returns the error for a run that is not in thread t: if its own thread is another user's, the run does not exist for the caller.
+func (s gateway) elsewhere(c *fiber.Ctx, who *caller, x *run.Run, t string) error {
+	_, err := s.owned(c, who, string(x.Thread))
+	switch f := (*deerflow.Failure)(nil); {
+	case err == nil:
+		return fault.Newf(fault.NotFound, "Run %s not found in thread %s", x.ID, t)
+	case errors.As(err, &f) && f.Status == http.StatusNotFound:
+		return deerflow.NoRun(string(x.ID))
+	}
+	return err
+}
+
 // rate sets what the caller thinks of a run.
 func (s gateway) rate(c *fiber.Ctx, who *caller, t string) error {
 	return s.form(c, func(f *deerflow.Form) error {
@@ -394,10 +407,7 @@ func (s gateway) rate(c *fiber.Ctx, who *caller, t string) error {
 			return err
 		}
 		if string(x.Thread) != t {
-			if _, err := s.owned(c, who, string(x.Thread)); err != nil { // of another user, who is not to be noticed
-				return deerflow.NoRun(r)
-			}
-			return fault.Newf(fault.NotFound, "Run %s not found in thread %s", r, t)
+			return s.elsewhere(c, who, x, t)
 		}
 		kept, err := s.DeerFlow.Feedback.PutFeedback(c.UserContext(), domain.Feedback{
 			ID: string(id.NewRun()), Run: x.ID, Thread: x.Thread, User: who.id, Message: message, Rating: rating, Comment: comment, CreatedAt: time.Now(),
