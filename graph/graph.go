@@ -25,11 +25,18 @@ type Graph interface {
 	// as LangGraph shows it when read without an id.
 	Explain(ctx context.Context, cfg Config, at checkpointer.Key, live bool) (checkpointer.Explanation, error)
 	// Update writes new checkpoints as if nodes had run, one after the other, and returns the key of the last. It saves through
-	// cfg.Saver. The error for an unknown node or invalid values is a *fault.Error of kind Invalid.
+	// cfg.Saver. The error for an unknown node or invalid values is a *fault.Error of kind Invalid; for an unknown node it is an *UnknownNode.
 	Update(ctx context.Context, cfg Config, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error)
 	// Describe returns schemas, drawing and subgraphs.
 	Describe(ctx context.Context, cfg Config, what DescribeWhat) (json.RawMessage, error)
 }
+
+// UnknownNode is the error of an update as a node that the graph does not have, in LangGraph's words. It unwraps to a *fault.Error of kind Invalid.
+type UnknownNode struct{ Node string }
+
+func (e *UnknownNode) Error() string { return "Node " + e.Node + " does not exist" }
+
+func (e *UnknownNode) Unwrap() error { return fault.New(fault.Invalid, e.Error()) }
 
 // ErrWorkerDied: the process that ran the graph ended. The run did not fail, its worker did.
 var ErrWorkerDied = errors.New("the worker running the graph died")

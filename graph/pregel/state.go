@@ -383,7 +383,7 @@ func (l *loop) updateAs(
 			return key, fault.New(fault.Invalid, "as_node is required when applying multiple updates")
 		}
 		if l.g.nodes[u.AsNode] == nil {
-			return key, fault.Newf(fault.Invalid, "Node %s does not exist", u.AsNode)
+			return key, &graph.UnknownNode{Node: u.AsNode}
 		}
 	}
 	base, err := l.isBase(ctx, cfg, key, t, first)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -238,7 +239,7 @@ func (g *pyGraph) Update(ctx context.Context, cfg graph.Config, at checkpointer.
 	})
 	if err != nil {
 		if fault.Is(err, fault.Invalid) {
-			return checkpointer.Key{}, err
+			return checkpointer.Key{}, unknownNode(err, steps)
 		}
 		return checkpointer.Key{}, fmt.Errorf("update thread %s: %w", at.Thread, err)
 	}
@@ -248,6 +249,16 @@ func (g *pyGraph) Update(ctx context.Context, cfg graph.Config, at checkpointer.
 	}
 	key := checkpointer.Key{Thread: id.Thread(d.str()), NS: d.str(), ID: id.Checkpoint(d.str())}
 	return key, d.err
+}
+
+// unknownNode returns the refusal of an update: a *graph.UnknownNode when LangGraph says that of a node in steps.
+func unknownNode(err error, steps [][]graph.StateUpdate) error {
+	for _, u := range slices.Concat(steps...) {
+		if unknown := (&graph.UnknownNode{Node: u.AsNode}); err.Error() == unknown.Error() {
+			return unknown
+		}
+	}
+	return err
 }
 
 func (g *pyGraph) Describe(ctx context.Context, cfg graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {

@@ -629,7 +629,7 @@ func testUpdate(t *testing.T, p *python.Pool) {
 	}
 	for node, want := range map[string]string{"nobody": "Node nobody does not exist"} {
 		_, err = g.Update(ctx, cfg, at, [][]graph.StateUpdate{{{Values: json.RawMessage(`{}`), AsNode: node}}})
-		if !fault.Is(err, fault.Invalid) || err.Error() != want {
+		if unknown := (*graph.UnknownNode)(nil); !errors.As(err, &unknown) || !fault.Is(err, fault.Invalid) || err.Error() != want {
 			t.Errorf("%s: %v", node, err)
 		}
 	}

@@ -320,7 +320,7 @@ func (s gateway) write(c *fiber.Ctx, v *thread.View, at thread.Place, values jso
 	}
 	for _, node := range append(nodes, "") {
 		next, err = s.Threads.UpdateState(c.UserContext(), at, [][]graph.StateUpdate{{{Values: values, AsNode: node}}})
-		if !fault.Is(err, fault.Invalid) {
+		if unknown := (*graph.UnknownNode)(nil); !errors.As(err, &unknown) {
 			break
 		}
 	}
