@@ -173,8 +173,8 @@ type CronTx interface {
 	// Scheduled tasks are among them with tasks only.
 	DueCrons(now time.Time, limit int, tasks bool) ([]*Cron, error)
 	InsertOccurrence(o *Occurrence) error
-	// ActiveOccurrences counts the pending and running runs of scheduled tasks.
-	ActiveOccurrences() (int, error)
+	// ActiveOccurrences returns the scheduled task of each of their runs that is pending or running.
+	ActiveOccurrences() ([]id.Cron, error)
 	Run(t id.Thread, r id.Run) (*Run, error)
 }
 

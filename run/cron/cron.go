@@ -325,17 +325,22 @@ func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 		if !sure {
 			return now.Add(clock.Retry), nil
 		}
-		fired, err := s.fireBatch(ctx, now)
+		rules := s.rules()
+		fired, waiting, err := s.fireBatch(ctx, now, rules)
 		if err != nil {
 			return time.Time{}, err
 		}
 		if fired == 0 {
-			next, err := s.Store.NextCron(ctx, s.rules().Scheduled)
+			next, err := s.Store.NextCron(ctx, rules.Scheduled && !waiting)
 			now := s.Clock.Now()
 			if err == nil && !next.IsZero() && !next.After(now) {
 				next = now.Add(100 * time.Millisecond) // another instance is about to fire it
 			}
-			if again := now.Add(rulesEvery); s.Tasks != nil && (next.IsZero() || next.After(again)) {
+			again := rulesEvery
+			if waiting {
+				again = taskPause
+			}
+			if again := now.Add(again); s.Tasks != nil && (next.IsZero() || next.After(again)) {
 				next = again
 			}
 			return next, err
@@ -343,17 +348,16 @@ func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// fireBatch fires those that are due longest by a time, and returns how many.
-func (s *Crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
-	var due []*run.Cron
-	rules := s.rules()
+// fireBatch fires those that are due longest by a time. It returns how many, and whether tasks wait until fewer runs of tasks are active.
+func (s *Crons) fireBatch(ctx context.Context, now time.Time, rules TaskRules) (fired int, waiting bool, err error) {
 	admitted, err := s.admit(ctx, now)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	err = s.Runs.CreateIn(ctx, func(tx run.CronTx, add Add) error {
-		var err error
-		if due, err = tx.DueCrons(now, cronBatch, rules.Scheduled); err != nil {
+		fired, waiting = 0, false
+		due, room, err := dueIn(tx, now, rules)
+		if err != nil {
 			return err
 		}
 		if admitted != nil { // what was not asked about is left for the next batch
@@ -363,11 +367,18 @@ func (s *Crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 		slices.SortStableFunc(due, func(a, b *run.Cron) int { return strings.Compare(string(a.Thread), string(b.Thread)) })
 		for _, c := range due {
 			if c.Account != "" {
-				if _, err := s.fireTask(tx, add, c, now, rules, false); err != nil {
+				refused, err := s.fireTask(tx, add, c, now, room, false)
+				if err != nil {
 					return err
+				}
+				if errors.Is(refused, errTaskLimit) {
+					waiting = true
+				} else {
+					fired++
 				}
 				continue
 			}
+			fired++
 			if c.Next, err = nextTime(c, now); err != nil {
 				s.Log.ErrorContext(ctx, "cron has no valid schedule any more; it is switched off", "cron_id", c.ID, "error", err)
 				c.Next, c.Enabled = nil, false
@@ -384,10 +395,22 @@ func (s *Crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, err
+	return fired, waiting, err
+}
+
+// dueIn returns crons that are due, and if there are tasks among them, how many runs of tasks may be made. Tasks that wait do not keep other crons out.
+func dueIn(tx run.CronTx, now time.Time, rules TaskRules) ([]*run.Cron, *room, error) {
+	due, err := tx.DueCrons(now, cronBatch, rules.Scheduled)
+	if err != nil || !slices.ContainsFunc(due, func(c *run.Cron) bool { return c.Account != "" }) {
+		return due, nil, err
 	}
-	return len(due), nil
+	room, err := roomIn(tx, rules)
+	if err != nil || !room.full() || len(due) < cronBatch {
+		return due, room, err
+	}
+	others, err := tx.DueCrons(now, cronBatch, false)
+	due = slices.DeleteFunc(due, func(c *run.Cron) bool { return c.Account == "" })
+	return append(due, others...), room, err
 }
 
 // request is the run that a cron makes.

@@ -3,6 +3,7 @@ package cron
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ var (
 
 const (
 	skippedActive = "skipped: a previous run of this task is still active"
-	// taskPause is when a task that is due is looked at again while too many runs go.
+	// taskPause is when tasks that are due are looked at again while too many runs are active.
 	taskPause = 5 * time.Second
 	// MaxTasks is how many scheduled tasks an account may have.
 	MaxTasks = 1000
@@ -303,13 +304,34 @@ func (s *Crons) Occurrences(ctx context.Context, c *run.Cron, limit, offset int)
 	return s.Store.Occurrences(ctx, c.ID, limit, offset)
 }
 
+// room is how many runs of scheduled tasks may still be made.
+type room struct {
+	most   int       // 0: any number
+	active []id.Cron // the tasks of those that are pending or running
+}
+
+func (r *room) full() bool { return r.most > 0 && len(r.active) >= r.most }
+
+// roomIn counts the runs that are active, unless any number may be.
+func roomIn(tx run.CronTx, rules TaskRules) (r *room, err error) {
+	r = &room{most: rules.MaxRuns}
+	if r.most > 0 {
+		r.active, err = tx.ActiveOccurrences()
+	}
+	return r, err
+}
+
 // TriggerTask makes a run of a scheduled task now. fault.Conflict: another run is in its way. Other errors are those of creating the run.
 func (s *Crons) TriggerTask(ctx context.Context, account, task string) error {
 	var refused error
 	err := s.Runs.CreateIn(ctx, func(tx run.CronTx, add Add) error {
 		c, err := taskIn(tx, account, task)
+		if err != nil {
+			return err
+		}
+		room, err := roomIn(tx, s.rules())
 		if err == nil {
-			refused, err = s.fireTask(tx, add, c, s.Clock.Now(), s.rules(), true)
+			refused, err = s.fireTask(tx, add, c, s.Clock.Now(), room, true)
 		}
 		return err
 	})
@@ -320,9 +342,12 @@ func (s *Crons) TriggerTask(ctx context.Context, account, task string) error {
 }
 
 // fireTask makes the run of a task that is due or triggered, and notes what came of it, in the same transaction: it fires once, whatever happens. refused says why
-// there is no run.
-func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, rules TaskRules, manual bool) (refused, err error) {
+// there is no run. With errTaskLimit nothing is noted or written: there are too many, and a task that is due waits.
+func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, room *room, manual bool) (refused, err error) {
 	t := c.Task
+	if !manual && room.full() && !slices.Contains(room.active, c.ID) {
+		return errTaskLimit, nil // as most do then: nothing is read for it
+	}
 	active, err := settleIn(tx, c)
 	if err != nil {
 		return nil, err
@@ -339,18 +364,8 @@ func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, rul
 	if active {
 		return s.skip(tx, c, o, next, skippedActive)
 	}
-	if rules.MaxRuns > 0 {
-		n, err := tx.ActiveOccurrences()
-		if err != nil {
-			return nil, err
-		}
-		if n >= rules.MaxRuns && manual {
-			return errTaskLimit, nil
-		} else if n >= rules.MaxRuns {
-			again := now.Add(taskPause)
-			c.Next = &again
-			return nil, tx.UpdateCron(c)
-		}
+	if room.full() {
+		return errTaskLimit, nil
 	}
 	var r *run.Run
 	if err = bad; err == nil { // else the schedule cannot be read any more: its zone is gone
@@ -360,6 +375,7 @@ func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, rul
 	case err == nil:
 		o.Run, t.LastRun, t.LastError, t.Settled = r.ID, r.ID, "", false
 		t.Runs++
+		room.active = append(room.active, c.ID)
 		switch {
 		case t.Once:
 			t.Status = run.TaskRunning

@@ -102,6 +102,7 @@ func TestPlans(t *testing.T) {
 		"active runs":            relational.ActiveOfThread.SQLite,
 		"active runs of all":     relational.ActiveOfAll.SQLite,
 		"runs with a status":     relational.RunsWithStatus.SQLite,
+		"active occurrences":     relational.ActiveOccurrences.SQLite,
 		"checkpoints, all":       keysOfAll,
 		"checkpoints by id":      keysOfID,
 		"store items, below":     relational.ItemsBelow.SQLite,

@@ -89,9 +89,13 @@ var (
 	SelectOccurrences = same("SELECT o." + strings.ReplaceAll(occurrenceColumns, ", ", ", o.") + ", r.run_id, r.status, r.cancel, r.error, r.ended_at FROM cron_occurrences o LEFT JOIN runs r ON r.run_id = o.run_id " +
 		"WHERE o.cron_id = $1 ORDER BY o.created_at DESC, o.occurrence_id DESC LIMIT $2 OFFSET $3")
 	deleteOccurrences = same("DELETE FROM cron_occurrences WHERE cron_id = $1")
-	// activeOccurrences begins at the runs, of which few are active.
-	activeOccurrences = same("SELECT count(*) FROM runs r JOIN cron_occurrences o ON o.run_id = r.run_id WHERE r.status IN ('pending', 'running')")
+	// ActiveOccurrences begins at the indexes of active runs, and looks each up in the partial index of occurrences. SQLite keeps to the order of a CROSS JOIN.
+	ActiveOccurrences = same(activeOccurrences("pending") + " UNION ALL " + activeOccurrences("running"))
 )
+
+func activeOccurrences(status string) string {
+	return "SELECT o.cron_id FROM runs r CROSS JOIN cron_occurrences o WHERE r.status = '" + status + "' AND o.run_id = r.run_id AND o.run_id <> ''"
+}
 
 const occurrenceColumns = "occurrence_id, cron_id, thread_id, run_id, manual, status, error, created_at"
 
@@ -132,9 +136,8 @@ func (tx *Tx) InsertOccurrence(o *run.Occurrence) error {
 }
 
 // ActiveOccurrences implements run.Tx.
-func (tx *Tx) ActiveOccurrences() (int, error) {
-	n, _, err := first(tx, activeOccurrences, number[int64])
-	return int(n), err
+func (tx *Tx) ActiveOccurrences() ([]id.Cron, error) {
+	return all(tx, ActiveOccurrences, func(r Row) id.Cron { return id.Cron(r.Text(0)) })
 }
 
 // Cron implements run.Store.
