@@ -65,6 +65,8 @@ type CronReader interface {
 	CountCrons(ctx context.Context, q CronQuery) (int, error)
 	// NextCron is when the next enabled cron is due; zero when there is none. Scheduled tasks count with tasks only.
 	NextCron(ctx context.Context, tasks bool) (time.Time, error)
+	// DueCrons is that of CronTx, without leaving any out.
+	DueCrons(ctx context.Context, now time.Time, limit int, tasks bool) ([]*Cron, error)
 	// Occurrences returns what came of the times at which a scheduled task was due, newest first.
 	Occurrences(ctx context.Context, c id.Cron, limit, offset int) ([]*Occurrence, error)
 }

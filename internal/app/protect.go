@@ -124,6 +124,12 @@ func (s *Server) admitCron() func(ctx context.Context, c *run.Cron, req *run.Req
 		if actor == nil {                                          // made before the server asked for credentials
 			actor = access.System
 		}
+		if _, own := s.auth.(accounts); c.Account != "" && !own {
+			// The policy knows no accounts of DeerFlow. The Gateway has checked what belongs to whom, as for all of its runs.
+			err := s.guard.AdmitAgain(access.With(ctx, access.System), c.Thread, req)
+			req.Actor = actor
+			return err
+		}
 		return s.guard.AdmitAgain(access.With(ctx, actor), c.Thread, req)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
+	"understudy/access"
 	"understudy/id"
 	"understudy/internal/cronexpr"
 	"understudy/internal/encryption"
@@ -350,7 +352,7 @@ func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 
 // fireBatch fires those that are due longest by a time. It returns how many, and whether tasks wait until fewer runs of tasks are active.
 func (s *Crons) fireBatch(ctx context.Context, now time.Time, rules TaskRules) (fired int, waiting bool, err error) {
-	admitted, err := s.admit(ctx, now)
+	admitted, err := s.admit(ctx, now, rules.Scheduled)
 	if err != nil {
 		return 0, false, err
 	}
@@ -360,14 +362,13 @@ func (s *Crons) fireBatch(ctx context.Context, now time.Time, rules TaskRules) (
 		if err != nil {
 			return err
 		}
-		if admitted != nil { // what was not asked about is left for the next batch
-			due = slices.DeleteFunc(due, func(c *run.Cron) bool { return c.Account == "" && admitted[c.ID].of(c) == nil })
-		}
+		// What was not asked about is left for the next batch.
+		due = slices.DeleteFunc(due, func(c *run.Cron) bool { return s.asks(c) && admitted[c.ID].of(c) == nil })
 		// In the same order everywhere: a storage that locks threads one by one must not find two transactions that wait for each other.
 		slices.SortStableFunc(due, func(a, b *run.Cron) int { return strings.Compare(string(a.Thread), string(b.Thread)) })
 		for _, c := range due {
 			if c.Account != "" {
-				refused, err := s.fireTask(tx, add, c, now, room, false)
+				refused, err := s.fireTask(tx, add, c, now, room, admitted[c.ID], false)
 				if err != nil {
 					return err
 				}
@@ -387,7 +388,7 @@ func (s *Crons) fireBatch(ctx context.Context, now time.Time, rules TaskRules) (
 				return fmt.Errorf("move cron %s on: %w", c.ID, err)
 			}
 			if err := s.fire(add, c, admitted[c.ID]); err != nil {
-				if kind := fault.KindOf(err); kind == fault.Internal || kind == fault.Unavailable { // it may work the next time
+				if mayWork(err) {
 					return err
 				}
 				s.Log.WarnContext(ctx, "cron could not make its run", "cron_id", c.ID, "error", err)
@@ -413,14 +414,23 @@ func dueIn(tx run.CronTx, now time.Time, rules TaskRules) ([]*run.Cron, *room, e
 	return append(due, others...), room, err
 }
 
+// mayWork reports whether what failed may work the next time. An answer of the policy is none of that.
+func mayWork(err error) bool {
+	if refusal := new(access.Refusal); errors.As(err, &refusal) {
+		return refusal.Status >= http.StatusInternalServerError
+	}
+	kind := fault.KindOf(err)
+	return kind == fault.Internal || kind == fault.Unavailable
+}
+
 // request is the run that a cron makes.
 func (s *Crons) request(c *run.Cron) (*run.Request, error) {
-	req, err := s.Wire.Request(c.Payload, c.Thread == "")
+	req, err := s.Wire.Request(c.Payload, c.Thread == "" && c.Account == "")
 	if err != nil {
 		return nil, err
 	}
 	req.RequestID, req.Encryption = string(id.NewRun()), encryption.OfRun(jsonobj.Of(c.Payload).Get("config"))
-	if c.Thread == "" {
+	if c.Thread == "" && c.Account == "" {
 		req.OnCompletion = c.OnRunCompleted
 	}
 	return &req, nil
@@ -444,38 +454,49 @@ func (a *admission) of(c *run.Cron) *admission {
 // atOnce is how many crons are asked about at once.
 const atOnce = 16
 
-// admit asks about the crons that are due, before the transaction that fires them: the answer may come from another process. It returns nil when
-// no policy is asked.
-func (s *Crons) admit(ctx context.Context, now time.Time) (map[id.Cron]*admission, error) {
-	if s.Admit == nil {
-		return nil, nil
+// asks reports whether a cron is asked about before it fires: tasks always, as their request is made then.
+func (s *Crons) asks(c *run.Cron) bool { return c.Account != "" || s.Admit != nil }
+
+// ask asks whether a cron may make a run.
+func (s *Crons) ask(ctx context.Context, c *run.Cron) *admission {
+	a := &admission{updated: c.UpdatedAt}
+	if a.req, a.err = s.request(c); a.err == nil && s.Admit != nil {
+		a.err = s.Admit(ctx, c, a.req)
 	}
-	enabled := true
-	next, err := s.Store.Crons(ctx, run.CronQuery{Enabled: &enabled, SortBy: "next_run_date", Ascending: true, Limit: 2 * cronBatch})
-	if err != nil {
-		return nil, err
-	}
+	return a
+}
+
+// admit asks about the crons that are due, with tasks about those too, before the transaction that fires them: the answer may come from another process.
+func (s *Crons) admit(ctx context.Context, now time.Time, tasks bool) (map[id.Cron]*admission, error) {
 	answers := map[id.Cron]*admission{}
 	var group errgroup.Group
 	group.SetLimit(atOnce)
-	for _, c := range next {
-		if c.Next == nil || c.Next.After(now) {
+	for _, with := range []bool{false, true} { // tasks that wait must not hide other crons
+		if with && !tasks || !with && s.Admit == nil {
 			continue
 		}
-		a := &admission{updated: c.UpdatedAt}
-		answers[c.ID] = a
-		group.Go(func() error {
-			if a.req, a.err = s.request(c); a.err == nil {
-				a.err = s.Admit(ctx, c, a.req)
+		due, err := s.Store.DueCrons(ctx, now, 2*cronBatch, with)
+		if err != nil {
+			_ = group.Wait()
+			return nil, err
+		}
+		for _, c := range due {
+			if answers[c.ID] != nil || !s.asks(c) {
+				continue
 			}
-			return nil
-		})
+			a := &admission{updated: c.UpdatedAt}
+			answers[c.ID] = a
+			group.Go(func() error {
+				*a = *s.ask(ctx, c)
+				return nil
+			})
+		}
 	}
 	_ = group.Wait() // the errors are those of the crons
 	return answers, ctx.Err()
 }
 
-// fire makes the run of a cron. admitted is the answer for it; nil: no policy was asked.
+// fire makes the run of a cron that is no task. admitted is the answer for it; nil: no policy was asked.
 func (s *Crons) fire(add Add, c *run.Cron, admitted *admission) error {
 	var req *run.Request
 	var err error

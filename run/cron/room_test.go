@@ -32,6 +32,10 @@ func (s *fullStore) NextCron(_ context.Context, tasks bool) (time.Time, error) {
 	return time.Time{}, nil
 }
 
+func (s *fullStore) DueCrons(_ context.Context, now time.Time, limit int, tasks bool) ([]*run.Cron, error) {
+	return fullTx{s: s}.DueCrons(now, limit, tasks)
+}
+
 func (s *fullStore) CreateIn(_ context.Context, fn func(tx run.CronTx, add Add) error) error {
 	return fn(fullTx{s: s}, func(id.Thread, id.Assistant, bool, *run.Request) (*run.Run, error) {
 		return &run.Run{ID: id.NewRun()}, nil

@@ -23,6 +23,8 @@ type idle struct {
 
 func (s *idle) NextCron(context.Context, bool) (time.Time, error) { return time.Time{}, nil }
 
+func (s *idle) DueCrons(context.Context, time.Time, int, bool) ([]*run.Cron, error) { return nil, nil }
+
 func (s *idle) CreateIn(_ context.Context, fn func(tx run.CronTx, add Add) error) error {
 	return fn(idleTx{idle: s}, nil)
 }

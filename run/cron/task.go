@@ -3,11 +3,13 @@ package cron
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
@@ -34,6 +36,7 @@ var (
 	errTaskThread  = fault.New(fault.NotFound, "Thread not found")
 	errTaskRunning = fault.New(fault.Conflict, "Scheduled task is currently running; retry after the active execution finishes")
 	errTaskActive  = fault.New(fault.Conflict, "task already has an active run")
+	errChanged     = fault.New(fault.Conflict, "Scheduled task is being changed; try again")
 	errTaskLimit   = fault.New(fault.Conflict, "global concurrent-run limit reached")
 )
 
@@ -101,6 +104,7 @@ func (s *Crons) CreateTask(ctx context.Context, n NewTask) (*run.Cron, error) {
 		ID: id.NewCron(), Assistant: n.Assistant, Timezone: n.Timezone, Next: next, Metadata: json.RawMessage(`{}`), Payload: n.Payload, Enabled: true, CreatedAt: now, UpdatedAt: now,
 		Account: n.Account, Task: &run.Task{Title: n.Title, Prompt: n.Prompt, Once: n.Once, Spec: n.Spec, Fresh: n.Fresh, Thread: n.Thread, Status: run.TaskEnabled},
 	}
+	c.Payload = encryptedIn(c.Payload, encryption.Of(ctx))
 	err = s.Store.Write(ctx, func(tx run.Tx) error {
 		if err := bind(tx, c); err != nil {
 			return err
@@ -112,6 +116,17 @@ func (s *Crons) CreateTask(ctx context.Context, n NewTask) (*run.Cron, error) {
 	}
 	s.Poke()
 	return c, nil
+}
+
+// encryptedIn writes into the configuration of a task's runs the context that they are encrypted in.
+func encryptedIn(payload json.RawMessage, in encryption.Context) json.RawMessage {
+	o := jsonobj.Of(payload)
+	config := jsonobj.Of(o.Get("config"))
+	configurable := jsonobj.Of(config.Get("configurable"))
+	encryption.Write(configurable, in)
+	config.Set("configurable", configurable.JSON())
+	o.Set("config", config.JSON())
+	return o.JSON()
 }
 
 // bind makes the thread that runs of a task continue the cron's, with which it is deleted.
@@ -235,7 +250,7 @@ func (s *Crons) UpdateTask(ctx context.Context, account, task string, p TaskPatc
 			t.Title = *p.Title
 		}
 		if p.Prompt != nil {
-			t.Prompt, c.Payload = *p.Prompt, p.Payload
+			t.Prompt, c.Payload = *p.Prompt, encryptedIn(p.Payload, encryption.OfRun(jsonobj.Of(c.Payload).Get("config")))
 		}
 		if p.Fresh != nil {
 			t.Fresh = *p.Fresh
@@ -323,15 +338,35 @@ func roomIn(tx run.CronTx, rules TaskRules) (r *room, err error) {
 
 // TriggerTask makes a run of a scheduled task now. fault.Conflict: another run is in its way. Other errors are those of creating the run.
 func (s *Crons) TriggerTask(ctx context.Context, account, task string) error {
+	for range triggerTries {
+		c, err := s.TaskOf(ctx, account, task)
+		if err != nil {
+			return err
+		}
+		if err := s.triggerTask(ctx, account, task, s.ask(ctx, c)); !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+	return errChanged
+}
+
+// triggerTries is how often a task is asked about again that was changed meanwhile.
+const triggerTries = 3
+
+// triggerTask is TriggerTask for the version of the task that was admitted; errChanged: it is another one now.
+func (s *Crons) triggerTask(ctx context.Context, account, task string, admitted *admission) error {
 	var refused error
 	err := s.Runs.CreateIn(ctx, func(tx run.CronTx, add Add) error {
 		c, err := taskIn(tx, account, task)
 		if err != nil {
 			return err
 		}
+		if admitted.of(c) == nil {
+			return errChanged
+		}
 		room, err := roomIn(tx, s.rules())
 		if err == nil {
-			refused, err = s.fireTask(tx, add, c, s.Clock.Now(), room, true)
+			refused, err = s.fireTask(tx, add, c, s.Clock.Now(), room, admitted, true)
 		}
 		return err
 	})
@@ -343,7 +378,7 @@ func (s *Crons) TriggerTask(ctx context.Context, account, task string) error {
 
 // fireTask makes the run of a task that is due or triggered, and notes what came of it, in the same transaction: it fires once, whatever happens. refused says why
 // there is no run. With errTaskLimit nothing is noted or written: there are too many, and a task that is due waits.
-func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, room *room, manual bool) (refused, err error) {
+func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, room *room, admitted *admission, manual bool) (refused, err error) {
 	t := c.Task
 	if !manual && room.full() && !slices.Contains(room.active, c.ID) {
 		return errTaskLimit, nil // as most do then: nothing is read for it
@@ -369,7 +404,7 @@ func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, roo
 	}
 	var r *run.Run
 	if err = bad; err == nil { // else the schedule cannot be read any more: its zone is gone
-		r, err = s.addTaskRun(add, c, o)
+		r, err = s.addTaskRun(add, c, o, admitted)
 	}
 	switch kind := fault.KindOf(err); {
 	case err == nil:
@@ -382,7 +417,7 @@ func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, roo
 		case !manual || t.Status != run.TaskPaused:
 			t.Status = run.TaskEnabled
 		}
-	case kind == fault.Internal || kind == fault.Unavailable: // it may work the next time
+	case mayWork(err):
 		return nil, err
 	case kind == fault.Conflict && !manual:
 		return s.skip(tx, c, o, next, err.Error())
@@ -417,11 +452,11 @@ func (s *Crons) moveOn(tx run.CronTx, c *run.Cron, o *run.Occurrence, next *time
 }
 
 // addTaskRun makes the run of an occurrence.
-func (s *Crons) addTaskRun(add Add, c *run.Cron, o *run.Occurrence) (*run.Run, error) {
-	req, err := s.Wire.Request(c.Payload, false)
-	if err != nil {
-		return nil, err
+func (s *Crons) addTaskRun(add Add, c *run.Cron, o *run.Occurrence, admitted *admission) (*run.Run, error) {
+	if admitted.err != nil {
+		return nil, admitted.err
 	}
+	req := *admitted.req // of which the transaction may make another one
 	how := "scheduled"
 	if o.Manual {
 		how = "manual"
@@ -430,7 +465,7 @@ func (s *Crons) addTaskRun(add Add, c *run.Cron, o *run.Occurrence) (*run.Run, e
 	metadata.SetText("scheduled_task_id", TaskID(c.ID))
 	metadata.SetText("scheduled_task_run_id", o.ID)
 	metadata.SetText("scheduled_trigger", how)
-	req.Metadata, req.RequestID, req.Strategy, req.KeepUndone = metadata.JSON(), string(id.NewRun()), run.Reject, true
+	req.Metadata, req.Strategy, req.KeepUndone = metadata.JSON(), run.Reject, true
 	req.IfNotExists = "reject"
 	if c.Task.Fresh {
 		req.IfNotExists = "create"

@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/access"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/cron"
@@ -26,10 +28,11 @@ type taskWorld struct {
 	*world
 	offset  atomic.Int64
 	rules   atomic.Pointer[cron.TaskRules]
-	release chan error // an end of the graph `held`
+	release chan error      // an end of the graph `held`
+	ctx     context.Context // in which tasks are made; nil: that of the test
 }
 
-func newTaskWorld(t *testing.T) *taskWorld {
+func newTaskWorld(t *testing.T, changes ...func(*service.Options)) *taskWorld {
 	t.Helper()
 	w := &taskWorld{release: make(chan error)}
 	w.rules.Store(&cron.TaskRules{Scheduled: true, MaxRuns: 3, MinDelay: time.Minute})
@@ -46,6 +49,9 @@ func newTaskWorld(t *testing.T) *taskWorld {
 	}, func(o *service.Options) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
 		o.Tasks = func() cron.TaskRules { return *w.rules.Load() }
+		for _, change := range changes {
+			change(o)
+		}
 	})
 	return w
 }
@@ -66,7 +72,11 @@ func (w *taskWorld) make(graph string, change func(*cron.NewTask)) *run.Cron {
 	if change != nil {
 		change(&n)
 	}
-	c, err := w.runs.Crons().CreateTask(w.t.Context(), n)
+	ctx := w.ctx
+	if ctx == nil {
+		ctx = w.t.Context()
+	}
+	c, err := w.runs.Crons().CreateTask(ctx, n)
 	require.NoError(w.t, err)
 	return c
 }
@@ -227,4 +237,56 @@ func TestTasksThatAreNotScheduled(t *testing.T) {
 	require.True(t, fault.Is(err, fault.NotFound))
 	_, err = crons.TaskOf(t.Context(), "", cron.TaskID(plain.ID))
 	require.True(t, fault.Is(err, fault.NotFound), "and a cron is no task, of no account")
+}
+
+// Runs of tasks, due or triggered, are asked about, act as their account, and are encrypted as the task was.
+func TestTasksActAsTheirAccounts(t *testing.T) {
+	t.Parallel()
+	var refuse atomic.Bool
+	w := newTaskWorld(t, func(o *service.Options) {
+		o.Admit = func(_ context.Context, c *run.Cron, req *run.Request) error {
+			if refuse.Load() && c.Account != "" {
+				return &access.Refusal{Status: 403, Detail: json.RawMessage(`"no"`)}
+			}
+			req.Actor = &access.Actor{Identity: "ann", Permissions: []string{}, User: json.RawMessage(`{"identity":"ann"}`)}
+			return nil
+		}
+	})
+	in, err := encryption.Parse([]byte(`{"tenant":"t1"}`))
+	require.NoError(t, err)
+	w.ctx = encryption.With(t.Context(), in)
+	task := w.make("echo", nil)
+	prompt := "Q"
+	_, err = w.runs.Crons().UpdateTask(t.Context(), "ann", cron.TaskID(task.ID), cron.TaskPatch{Prompt: &prompt, Payload: task.Payload})
+	require.NoError(t, err)
+	check := func(n int) {
+		t.Helper()
+		o := w.came(task, n, run.OccurrenceSuccess)
+		rows, err := w.runs.List(t.Context(), o.Thread, run.Query{Limit: 1})
+		require.NoError(t, err)
+		require.Equal(t, o.Run, rows[0].ID)
+		actor := access.OfRun(rows[0].Kwargs.Config)
+		require.NotNil(t, actor, string(rows[0].Kwargs.Config))
+		require.Equal(t, "ann", actor.Identity)
+		require.Equal(t, in, encryption.OfRun(rows[0].Kwargs.Config))
+	}
+	require.NoError(t, w.trigger(task))
+	check(1)
+	w.later(hour)
+	check(2)
+
+	// A refusal is the outcome of the task, and does not keep other crons from firing.
+	refuse.Store(true)
+	var refusal *access.Refusal
+	require.ErrorAs(t, w.trigger(task), &refusal)
+	require.Equal(t, `"no"`, w.came(task, 3, run.OccurrenceFailed).Error)
+	plain, err := w.runs.Crons().Create(t.Context(), run.NewCron{AssistantID: "echo", Schedule: "0 * * * *", Enabled: true, Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)}})
+	require.NoError(t, err)
+	w.later(hour)
+	w.came(task, 4, run.OccurrenceFailed)
+	require.Eventually(t, func() bool {
+		now, err := w.runs.Crons().Get(t.Context(), plain.ID)
+		require.NoError(t, err)
+		return now.Next.After(*plain.Next)
+	}, time.Minute, 10*time.Millisecond, "the cron is due")
 }

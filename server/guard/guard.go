@@ -39,6 +39,9 @@ func (g *Guard) Wrap(o *server.Options) {
 	o.Runs = &runs{Guard: g, inner: o.Runs, assistants: &assistants{Guard: g, inner: o.Assistants}}
 	o.Runs.(*runs).assistants = o.Assistants.(*assistants)
 	o.Crons = &crons{Guard: g, inner: o.Crons, assistants: o.Assistants.(*assistants)}
+	if o.Tasks != nil {
+		o.Tasks = &tasks{Guard: g, Tasks: o.Tasks}
+	}
 	o.Items = &items{Guard: g, inner: o.Items}
 	if o.Changes != nil {
 		o.Changes = &changed{Guard: g, inner: o.Changes}

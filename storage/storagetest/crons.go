@@ -143,6 +143,11 @@ var cronCases = map[string]func(*testing.T, Backend){
 			require.Equal(t, []id.Cron{cronID(4)}, cronIDs(plain))
 			return err
 		})
+		for tasks, want := range map[bool][]id.Cron{true: {cronID(1), cronID(2), cronID(3)}, false: {cronID(4)}} {
+			committed, err := b.Runs.DueCrons(ctx, at(9), 3, tasks)
+			require.NoError(t, err)
+			require.Equal(t, want, cronIDs(committed))
+		}
 	},
 	"occurrences": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2), newThread(3))

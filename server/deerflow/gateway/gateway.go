@@ -224,11 +224,16 @@ func (d *Installation) Authenticate(ctx context.Context, r *access.Request) (*ac
 	if err != nil {
 		return nil, refusalOf(err)
 	}
+	return caller.actor(), nil
+}
+
+// actor is the caller as the services know them.
+func (who *caller) actor() *access.Actor {
 	user := &jsonobj.Object{}
-	user.SetText("identity", caller.id)
+	user.SetText("identity", who.id)
 	user.Set("is_authenticated", json.RawMessage("true"))
-	user.SetText("display_name", caller.Email)
-	return &access.Actor{Identity: caller.id, DisplayName: caller.Email, Authenticated: true, Permissions: []string{}, User: user.JSON()}, nil
+	user.SetText("display_name", who.Email)
+	return &access.Actor{Identity: who.id, DisplayName: who.Email, Authenticated: true, Permissions: []string{}, User: user.JSON()}
 }
 
 // refusalOf is what an error of the gates is to LangGraph's routes.

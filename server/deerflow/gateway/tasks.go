@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"understudy/access"
 	"understudy/deerflow/settings"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -139,7 +140,7 @@ func (s gateway) createTask(c *fiber.Ctx, who *caller) error {
 		if n.Once = kind == "once"; !n.Once && kind != "cron" {
 			return unsupported("schedule_type")
 		}
-		if n.Payload, err = taskPayload(set, who, n.Prompt); err != nil {
+		if n.Payload, err = s.taskPayload(set, who, n.Prompt); err != nil {
 			return err
 		}
 		made, err := s.Tasks.CreateTask(c.UserContext(), n)
@@ -167,8 +168,9 @@ func (s gateway) taskMode(c *fiber.Ctx, who *caller, mode string, t id.Thread) (
 	return false, err
 }
 
-// taskPayload is the request of the runs of a task, as of a client that sends the prompt, and asks no questions, which would stay without an answer.
-func taskPayload(set *settings.Settings, who *caller, prompt string) (json.RawMessage, error) {
+// taskPayload is the request of the runs of a task, as of a client that sends the prompt, and asks no questions, which would stay without an answer. The
+// runs act as the caller, unless everybody is let in.
+func (s gateway) taskPayload(set *settings.Settings, who *caller, prompt string) (json.RawMessage, error) {
 	message := &jsonobj.Object{}
 	message.SetText("role", "user")
 	message.SetText("content", prompt)
@@ -183,6 +185,11 @@ func taskPayload(set *settings.Settings, who *caller, prompt string) (json.RawMe
 	payload := jsonobj.Of(b.LangGraph)
 	config := jsonobj.Of(payload.Get("config"))
 	config.Set("metadata", stamped(nil, who.id)) // of the threads that are made
+	if !s.DeerFlow.Open {
+		configurable := jsonobj.Of(config.Get("configurable"))
+		access.Write(configurable, who.actor())
+		config.Set("configurable", configurable.JSON())
+	}
 	payload.Set("config", config.JSON())
 	return payload.JSON(), nil
 }
@@ -230,7 +237,7 @@ func (s gateway) patchTask(c *fiber.Ctx, who *caller) error {
 		}
 		p.Fresh = &fresh
 		if p.Prompt != nil {
-			if p.Payload, err = taskPayload(set, who, *p.Prompt); err != nil {
+			if p.Payload, err = s.taskPayload(set, who, *p.Prompt); err != nil {
 				return err
 			}
 		}

@@ -74,10 +74,11 @@ var (
 
 	NextCron = differing("SELECT next_run_date FROM crons WHERE enabled AND next_run_date IS NOT NULL AND ($1 OR account_id = '') ORDER BY next_run_date, cron_id LIMIT 1",
 		"SELECT next_run_date FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND ($1 OR account_id = '') ORDER BY next_run_date, cron_id LIMIT 1")
-	// DueCrons skips crons that another transaction is about to fire, so that each fires once.
-	DueCrons = differing("SELECT "+cronColumns+" FROM crons WHERE enabled AND next_run_date IS NOT NULL AND next_run_date <= $1 AND ($3 OR account_id = '') "+
-		"ORDER BY next_run_date, cron_id LIMIT $2 FOR UPDATE SKIP LOCKED",
+	dueCrons = differing("SELECT "+cronColumns+" FROM crons WHERE enabled AND next_run_date IS NOT NULL AND next_run_date <= $1 AND ($3 OR account_id = '') "+
+		"ORDER BY next_run_date, cron_id LIMIT $2",
 		"SELECT "+cronColumns+" FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND next_run_date <= $1 AND ($3 OR account_id = '') ORDER BY next_run_date, cron_id LIMIT $2")
+	// DueCrons skips crons that another transaction is about to fire, so that each fires once.
+	DueCrons = dueCrons.Then(differing(" FOR UPDATE SKIP LOCKED", ""))
 
 	cronSorts         = []string{"cron_id", "assistant_id", "thread_id", "created_at", "updated_at", "next_run_date", "end_time"}
 	cronsInOrder      = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE account_id = ''"), "cron_id", cronSorts...)
@@ -205,6 +206,11 @@ func (s *Store) NextCron(ctx context.Context, tasks bool) (time.Time, error) {
 		next, _, err := first(q, NextCron, moment, tasks)
 		return next, err
 	})
+}
+
+// DueCrons implements run.CronReader.
+func (s *Store) DueCrons(ctx context.Context, now time.Time, limit int, tasks bool) ([]*run.Cron, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*run.Cron, error) { return all(q, dueCrons, scanCron, micros(now), limit, tasks) })
 }
 
 // Cron implements run.Tx. It locks the row.

@@ -1,0 +1,37 @@
+package app
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/access"
+	"understudy/auth"
+	"understudy/run"
+	"understudy/server/guard"
+)
+
+// Runs of scheduled tasks act as their account. Policies of others, which know no accounts of DeerFlow, are not asked.
+func TestActorsOfTasks(t *testing.T) {
+	t.Parallel()
+	task := &run.Cron{Account: "ann", Payload: json.RawMessage(`{"config":{"configurable":{"langgraph_auth_user":{"identity":"ann"},"langgraph_auth_user_id":"ann","langgraph_auth_permissions":[]}}}`)}
+	for name, policy := range map[string]Auth{
+		"user_id": accounts{Owner: access.Owner{Key: "user_id"}},
+		"": struct {
+			*auth.Native
+			auth.Policy
+		}{Policy: auth.Policy{Owner: &access.Owner{Key: "owner"}}},
+	} {
+		s := &Server{auth: policy, guard: &guard.Guard{Policy: policy}}
+		req := run.Request{Metadata: json.RawMessage(`{}`), Arguments: run.Arguments{Config: json.RawMessage(`{"configurable":{"langgraph_auth_user_id":"ann"}}`)}}
+		require.NoError(t, s.admitCron()(t.Context(), task, &req), name)
+		require.Equal(t, "ann", req.Actor.Identity)
+		require.JSONEq(t, `{"configurable":{}}`, string(req.Config))
+		if name != "" {
+			require.JSONEq(t, `{"`+name+`":"ann"}`, string(req.Metadata))
+		} else {
+			require.JSONEq(t, `{}`, string(req.Metadata))
+		}
+	}
+}
