@@ -30,7 +30,7 @@ type Cron struct {
 
 // CronQuery selects crons. Zero fields do not restrict, but without an account scheduled tasks are left out.
 type CronQuery struct {
-	Account   string // whose scheduled tasks are selected, and nothing else
+	Account   string // whose scheduled tasks are selected, and nothing else; without their Payload
 	Assistant id.Assistant
 	Thread    id.Thread
 	Enabled   *bool

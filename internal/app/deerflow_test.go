@@ -232,6 +232,27 @@ func TestDeerFlowAndForwardedHeaders(t *testing.T) {
 	}
 }
 
+// Texts of scheduled tasks are bounded: a thousand of them are listed at once.
+func TestTextsOfTasks(t *testing.T) {
+	t.Parallel()
+	user, _ := serveDeerFlow(t)
+	ann := user("ann@example.com")
+	body := func(title, prompt int) string {
+		return fmt.Sprintf(`{"title":%q,"prompt":%q,"schedule_type":"cron","schedule_spec":{"cron":"0 9 * * *"},"timezone":"UTC"}`, strings.Repeat("é", title), strings.Repeat("é", prompt))
+	}
+	task := "/api/scheduled-tasks/" + ann.must("POST", "/api/scheduled-tasks", body(200, 20_000), "id")
+	for _, long := range []string{body(201, 1), body(1, 20_001)} {
+		for method, path := range map[string]string{"POST": "/api/scheduled-tasks", "PATCH": task} {
+			status, answer := ann.ask(method, path, long)
+			require.Equal(t, 422, status, answer)
+			require.Contains(t, answer, "string_too_long")
+		}
+	}
+	ann.must("PATCH", task, `{"title":"N"}`, "id")
+	_, list := ann.ask("GET", "/api/scheduled-tasks", "")
+	require.Contains(t, list, strings.Repeat("é", 20_000), "the prompt is there")
+}
+
 // While config.yaml cannot be read, scheduled tasks are run as before: they are due, and no more of them at once.
 func TestRulesOfBrokenSettings(t *testing.T) {
 	t.Parallel()

@@ -126,6 +126,9 @@ var cronCases = map[string]func(*testing.T, Backend){
 			got, err := b.Runs.Crons(ctx, tt.q)
 			require.NoError(t, err)
 			require.Equal(t, tt.want, cronIDs(got), "%+v", tt.q)
+			for _, c := range got {
+				require.Equal(t, tt.q.Account != "", len(c.Payload) == 0, "lists of tasks leave payloads out")
+			}
 			n, err := b.Runs.CountCrons(ctx, tt.q)
 			require.NoError(t, err)
 			require.Len(t, tt.want, n)

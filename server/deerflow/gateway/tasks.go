@@ -109,8 +109,11 @@ func (s gateway) occurrences(c *fiber.Ctx, who *caller) error {
 	return sendAll(c, list, deerflow.Occurrence)
 }
 
-// maxPrompt is how long texts of tasks are at most.
-const maxPrompt = 1 << 20
+// How many characters texts of tasks have at most: an account may have a thousand of them, which are listed at once.
+const (
+	maxTitle  = 200
+	maxPrompt = 20_000
+)
 
 func unsupported(what string) error { return fault.New(fault.Unprocessable, "Unsupported "+what) }
 
@@ -125,7 +128,7 @@ func (s gateway) createTask(c *fiber.Ctx, who *caller) error {
 			f.Thread("thread_id")
 		}
 		mode := f.TextOr("context_mode", deerflow.FreshThread, 0, maxText)
-		n := cron.NewTask{Account: who.id, Assistant: id.DefaultAssistant(lead), Title: f.Required("title", 1, maxPrompt), Prompt: f.Required("prompt", 1, maxPrompt)}
+		n := cron.NewTask{Account: who.id, Assistant: id.DefaultAssistant(lead), Title: f.Required("title", 1, maxTitle), Prompt: f.Required("prompt", 1, maxPrompt)}
 		kind := f.Required("schedule_type", 0, maxText)
 		n.Spec, n.Timezone = f.RequiredDict("schedule_spec"), f.Required("timezone", 0, maxText)
 		if err := f.Err(); err != nil {
@@ -204,7 +207,7 @@ func (s gateway) patchTask(c *fiber.Ctx, who *caller) error {
 		if t != nil && f.IsText("thread_id") {
 			f.Thread("thread_id")
 		}
-		p := cron.TaskPatch{Title: f.Text("title", 1, maxPrompt), Prompt: f.Text("prompt", 1, maxPrompt), Timezone: f.Text("timezone", 0, maxText)}
+		p := cron.TaskPatch{Title: f.Text("title", 1, maxTitle), Prompt: f.Text("prompt", 1, maxPrompt), Timezone: f.Text("timezone", 0, maxText)}
 		if f.Raw("schedule_spec") != nil {
 			p.Spec = f.Dict("schedule_spec")
 		}

@@ -84,7 +84,9 @@ var (
 	cronsInOrder      = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE account_id = ''"), "cron_id", cronSorts...)
 	cronsOfThread     = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE thread_id = $1 AND account_id = ''"), "cron_id", cronSorts...)
 	cronsOfAssistants = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE assistant_id = $1 AND account_id = ''"), "cron_id", cronSorts...)
-	cronsOfAccount    = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE account_id = $1 AND account_id <> ''"), "cron_id", cronSorts...)
+	// cronsOfAccount leaves out the payloads, which repeat the prompts.
+	cronsOfAccount = inOrder(same("SELECT "+strings.Replace(cronColumns, "payload", "NULL", 1)+" FROM crons WHERE account_id = $1 AND account_id <> ''"), "cron_id", cronSorts...)
+	CountOfAccount = same("SELECT count(*) FROM crons WHERE account_id = $1 AND account_id <> ''")
 
 	insertOccurrence  = same(insertInto("cron_occurrences", occurrenceColumns))
 	SelectOccurrences = same("SELECT o." + strings.ReplaceAll(occurrenceColumns, ", ", ", o.") + ", r.run_id, r.status, r.cancel, r.error, r.ended_at FROM cron_occurrences o LEFT JOIN runs r ON r.run_id = o.run_id " +
@@ -157,6 +159,12 @@ func (s *Store) Crons(ctx context.Context, q run.CronQuery) (out []*run.Cron, er
 
 // CountCrons implements run.Store.
 func (s *Store) CountCrons(ctx context.Context, q run.CronQuery) (n int, err error) {
+	if q.Account != "" && q.Thread == "" && q.Assistant == "" && q.Enabled == nil && len(q.Metadata) == 0 && access.Reach(ctx, access.Crons) == nil {
+		return from(ctx, s.db.Read, func(r Querier) (int, error) {
+			n, _, err := first(r, CountOfAccount, number[int64], q.Account)
+			return int(n), err
+		})
+	}
 	err = s.eachCron(ctx, q, func(*run.Cron) error {
 		n++
 		return nil
