@@ -67,7 +67,7 @@ type CronReader interface {
 	NextCron(ctx context.Context, tasks bool) (time.Time, error)
 	// DueCrons is that of CronTx, without leaving any out.
 	DueCrons(ctx context.Context, now time.Time, limit int, tasks bool) ([]*Cron, error)
-	// Occurrences returns what came of the times at which a scheduled task was due, newest first.
+	// Occurrences returns the outcomes of the times at which a scheduled task was due, newest first.
 	Occurrences(ctx context.Context, c id.Cron, limit, offset int) ([]*Occurrence, error)
 }
 
@@ -174,6 +174,7 @@ type CronTx interface {
 	// DueCrons returns enabled crons due by now, those due longest first. On a Shared store it leaves out those that another instance is firing.
 	// Scheduled tasks are among them with tasks only.
 	DueCrons(now time.Time, limit int, tasks bool) ([]*Cron, error)
+	// InsertOccurrence deletes the oldest of the task when there are more than MaxOccurrences.
 	InsertOccurrence(o *Occurrence) error
 	// ActiveOccurrences returns the scheduled task of each of their runs that is pending or running.
 	ActiveOccurrences() ([]id.Cron, error)

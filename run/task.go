@@ -67,7 +67,10 @@ func (t *Task) Settle(last *Run) {
 	}
 }
 
-// Occurrence is what came of a scheduled task when it was due or triggered.
+// MaxOccurrences is how many occurrences are kept of a scheduled task, the newest.
+const MaxOccurrences = 1000
+
+// Occurrence is the outcome of a scheduled task that was due or triggered.
 type Occurrence struct {
 	ID     string
 	Cron   id.Cron

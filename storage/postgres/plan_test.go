@@ -114,7 +114,7 @@ func TestPlans(t *testing.T) {
 		relational.AllSeqsOfRun.Postgres, relational.Revisions.Postgres, relational.OneCheckpoint.Postgres, relational.LatestCheckpoint.Postgres, checkpointsOfNS.Postgres, checkpointsOfAll.Postgres, checkpointsOfID.Postgres, olderOfNS.Postgres, olderOfAll.Postgres,
 		selectBlobs, someBlobs, selectWrites, someWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, relational.ListsOf.Postgres, relational.UsedByCheckpoints.Postgres, relational.UsedByWrites.Postgres, relational.UsedByChannels.Postgres, relational.SizesOfParts.Postgres, relational.Unrecorded.Postgres, relational.Lineage.Postgres,
 		relational.SelectRecords.Postgres, relational.RecordsOfRun.Postgres, deleteRecords, relational.SelectOffset.Postgres, relational.ForksOf.Postgres, relational.LineagesOf.Postgres, unindexThread, relational.Followed.Postgres, relational.OldAudit.Postgres, relational.ManyAudit.Postgres, relational.RunsOf.Postgres, relational.ForgetRunsOf.Postgres,
-		relational.ActiveOccurrences.Postgres, relational.CountOfAccount.Postgres, relational.UnindexedBodies.Postgres, relational.MessagesOfBodies.Postgres, relational.MessagesOfThread.Postgres, relational.MatchWords.Postgres,
+		relational.ActiveOccurrences.Postgres, relational.OldOccurrences.Postgres, relational.CountOfAccount.Postgres, relational.UnindexedBodies.Postgres, relational.MessagesOfBodies.Postgres, relational.MessagesOfThread.Postgres, relational.MatchWords.Postgres,
 	}
 	// ordered: those that stop early read an index in its order.
 	ordered := []string{

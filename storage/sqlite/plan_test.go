@@ -58,6 +58,7 @@ func TestPlans(t *testing.T) {
 		"mark":                   "UPDATE runs SET passed = 1 WHERE run_id = ? AND passed = 0",
 		"delete runs":            "DELETE FROM runs WHERE thread_id = ?",
 		"kwargs of a thread":     "DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?)",
+		"old occurrences":        relational.OldOccurrences.SQLite,
 		"tasks of an account":    relational.CountOfAccount.SQLite,
 		"due crons":              relational.DueCrons.SQLite,
 		"occurrences":            relational.SelectOccurrences.SQLite,

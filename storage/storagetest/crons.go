@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -198,6 +199,24 @@ var cronCases = map[string]func(*testing.T, Backend){
 		got, err := b.Runs.Occurrences(ctx, cronID(2), 9, 0)
 		require.NoError(t, err)
 		require.Empty(t, got)
+	},
+	"old occurrences": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		insertCrons(t, b, newCron(1, nil), newCron(2, nil))
+		write(t, b, func(tx run.Tx) error {
+			require.NoError(t, tx.InsertOccurrence(&run.Occurrence{ID: "other", Cron: cronID(2), Thread: threadID(1), At: at(0)}))
+			for n := range run.MaxOccurrences + 3 {
+				require.NoError(t, tx.InsertOccurrence(&run.Occurrence{ID: fmt.Sprintf("%04d", n), Cron: cronID(1), Thread: threadID(1), At: at(n / 2)}))
+			}
+			return nil
+		})
+		got, err := b.Runs.Occurrences(ctx, cronID(1), 0, 0)
+		require.NoError(t, err)
+		require.Len(t, got, run.MaxOccurrences)
+		require.Equal(t, "0003", got[len(got)-1].ID, "the oldest are gone")
+		got, err = b.Runs.Occurrences(ctx, cronID(2), 0, 0)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
 	},
 	"search": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))

@@ -91,6 +91,9 @@ var (
 	insertOccurrence  = same(insertInto("cron_occurrences", occurrenceColumns))
 	SelectOccurrences = same("SELECT o." + strings.ReplaceAll(occurrenceColumns, ", ", ", o.") + ", r.run_id, r.status, r.cancel, r.error, r.ended_at FROM cron_occurrences o LEFT JOIN runs r ON r.run_id = o.run_id " +
 		"WHERE o.cron_id = $1 ORDER BY o.created_at DESC, o.occurrence_id DESC LIMIT $2 OFFSET $3")
+	// OldOccurrences deletes those of a task below the newest ones.
+	OldOccurrences = same("DELETE FROM cron_occurrences WHERE cron_id = $1 AND (created_at, occurrence_id) <= " +
+		"(SELECT created_at, occurrence_id FROM cron_occurrences WHERE cron_id = $1 ORDER BY created_at DESC, occurrence_id DESC LIMIT 1 OFFSET $2)")
 	deleteOccurrences = same("DELETE FROM cron_occurrences WHERE cron_id = $1")
 	// ActiveOccurrences begins at the indexes of active runs, and looks each up in the partial index of occurrences. SQLite keeps to the order of a CROSS JOIN.
 	ActiveOccurrences = same(activeOccurrences("pending") + " UNION ALL " + activeOccurrences("running"))
@@ -134,6 +137,9 @@ func (tx *Tx) InsertOccurrence(o *run.Occurrence) error {
 	}
 	if err := tx.Exec(insertOccurrence, o.ID, o.Cron, o.Thread, o.Run, o.Manual, string(o.Status), why, micros(o.At)); err != nil {
 		return fmt.Errorf("occurrence of cron %s: %w", o.Cron, err)
+	}
+	if err := tx.Exec(OldOccurrences, o.Cron, run.MaxOccurrences); err != nil {
+		return fmt.Errorf("old occurrences of cron %s: %w", o.Cron, err)
 	}
 	return nil
 }
