@@ -67,7 +67,7 @@ func taskCron(task string) id.Cron {
 // occurrenceID makes an id of an occurrence.
 func occurrenceID() string { return "task-run-" + strings.ReplaceAll(string(id.NewCron()), "-", "") }
 
-// NewTask is a wish for a scheduled task.
+// NewTask is a request for a scheduled task.
 type NewTask struct {
 	Account       string
 	Title, Prompt string
@@ -303,7 +303,7 @@ func (s *Crons) setTask(ctx context.Context, account, task string, status run.Ta
 	})
 }
 
-// DeleteTask deletes a scheduled task and what came of it. Its runs are not affected.
+// DeleteTask deletes a scheduled task and its occurrences. Its runs are not affected.
 func (s *Crons) DeleteTask(ctx context.Context, account, task string) error {
 	return s.Store.Write(ctx, func(tx run.Tx) error {
 		c, err := taskIn(tx, account, task)
@@ -314,7 +314,7 @@ func (s *Crons) DeleteTask(ctx context.Context, account, task string) error {
 	})
 }
 
-// Occurrences returns what came of a scheduled task, newest first.
+// Occurrences returns the outcomes of a scheduled task, newest first.
 func (s *Crons) Occurrences(ctx context.Context, c *run.Cron, limit, offset int) ([]*run.Occurrence, error) {
 	return s.Store.Occurrences(ctx, c.ID, limit, offset)
 }
@@ -376,7 +376,7 @@ func (s *Crons) triggerTask(ctx context.Context, account, task string, admitted 
 	return refused
 }
 
-// fireTask makes the run of a task that is due or triggered, and notes what came of it, in the same transaction: it fires once, whatever happens. refused says why
+// fireTask makes the run of a task that is due or triggered, and notes the outcome in the same transaction: it fires once, whatever happens. refused says why
 // there is no run. With errTaskLimit nothing is noted or written: there are too many, and a task that is due waits.
 func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, room *room, admitted *admission, manual bool) (refused, err error) {
 	t := c.Task

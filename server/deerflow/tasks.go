@@ -70,7 +70,7 @@ func stampSeconds(t time.Time) string {
 	return Stamp(t)
 }
 
-// Occurrence is what came of a scheduled task.
+// Occurrence is the outcome of a scheduled task that was due or triggered.
 func Occurrence(o *run.Occurrence) json.RawMessage {
 	trigger := "scheduled"
 	if o.Manual {
