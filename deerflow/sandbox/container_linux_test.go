@@ -391,6 +391,9 @@ func TestNoContainers(t *testing.T) {
 		_, err := newContainers(o, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, want)
 	}
+	remote := map[string]string{"DOCKER_HOST": "tcp://10.0.0.1:2376", "DOCKER_TLS_VERIFY": "1"}
+	_, err = newContainers(ContainerOptions{Lookup: func(name string) (string, bool) { v, ok := remote[name]; return v, ok }}, slog.New(slog.DiscardHandler))
+	require.ErrorContains(t, err, "would be spoken to without TLS")
 	e = withEngine(t, ContainerOptions{}, func(g *engine) { g.broken = "no room for it" })
 	_, err = e.open(t, "a").Run(t.Context(), Command{Text: "true"})
 	require.ErrorContains(t, err, "no room for it")

@@ -30,11 +30,17 @@ func findEngine(o ContainerOptions, log *slog.Logger) (*docker, *service, error)
 	addresses, named := o.Engines, o.Engines != nil
 	if host, ok := lookup("DOCKER_HOST"); !named && ok && host != "" {
 		addresses, named = []string{host}, true
+		if verify, ok := lookup("DOCKER_TLS_VERIFY"); ok && verify != "" && !strings.HasPrefix(host, "unix:") {
+			return nil, nil, fmt.Errorf("DOCKER_TLS_VERIFY is set, and the engine at %s would be spoken to without TLS: use a socket on this machine, such as one that ssh -L forwards", host)
+		}
 	}
 	if !named {
 		addresses = []string{"unix:///var/run/docker.sock", "unix:///run/podman/podman.sock"}
 		if dir, ok := lookup("XDG_RUNTIME_DIR"); ok && dir != "" {
 			addresses = append(addresses, "unix://"+dir+"/docker.sock", "unix://"+dir+"/podman/podman.sock")
+		}
+		if home, ok := lookup("HOME"); ok && home != "" { // Docker Desktop
+			addresses = append(addresses, "unix://"+home+"/.docker/run/docker.sock")
 		}
 	}
 	var tried []error
