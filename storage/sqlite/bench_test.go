@@ -9,12 +9,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"understudy/checkpointer"
+	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
@@ -319,4 +321,18 @@ func BenchmarkNearest(b *testing.B) {
 			}
 		})
 	}
+}
+
+// fullThread adds a thread with events of so many bytes.
+func fullThread(ctx context.Context, s *Store, t id.Thread, size int) error {
+	return s.write(ctx, func(tx *Tx) error {
+		row := benchThread(1)
+		row.ID = t
+		if err := tx.InsertThread(row); err != nil {
+			return err
+		}
+		e := event("message")
+		e.Content = fmt.Appendf(nil, `{"content":%q}`, strings.Repeat("x", size))
+		return tx.AppendEvents(t, []*eventstore.Event{e})
+	})
 }

@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"zombiezen.com/go/sqlite"
 
-	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/metricstest"
@@ -32,20 +31,6 @@ import (
 	"understudy/internal/seedtest"
 	"understudy/thread"
 )
-
-// fullThread adds a thread with events of so many bytes.
-func fullThread(ctx context.Context, s *Store, t id.Thread, size int) error {
-	return s.write(ctx, func(tx *Tx) error {
-		row := benchThread(1)
-		row.ID = t
-		if err := tx.InsertThread(row); err != nil {
-			return err
-		}
-		e := event("message")
-		e.Content = fmt.Appendf(nil, `{"content":%q}`, strings.Repeat("x", size))
-		return tx.AppendEvents(t, []*eventstore.Event{e})
-	})
-}
 
 // A write that does not fit is refused alone: the others go on at once.
 func TestAWriteLargerThanTheDisk(t *testing.T) {
