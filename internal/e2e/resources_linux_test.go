@@ -351,7 +351,7 @@ func TestFullDiskOfCommands(t *testing.T) {
 	}{
 		{"is full; free disk space, or name another folder", []string{"backup", within, "--data", from}},
 		{"is full; free disk space, or name another folder", []string{"restore", backup, "--data", within}},
-		{"the disk is full", []string{"import", "--from", from, "--data", within}},
+		{"is full", []string{"import", "--from", from, "--data", within}},
 	} {
 		require.Contains(t, run(c.args...), c.want, c.args)
 		require.NoError(t, os.RemoveAll(within))
