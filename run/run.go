@@ -152,6 +152,9 @@ type Request struct {
 	// Encryption is the context that the run's content is encrypted in.
 	Encryption encryption.Context
 
+	// Cron is the cron that makes it, which its configuration says; "": none.
+	Cron id.Cron
+
 	// From the edge.
 	RequestID string            // x-request-id, or made up
 	Headers   map[string]string // configurable headers (http.configurable_headers), lower case

@@ -111,6 +111,9 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 	for name, value := range req.Headers {
 		configurable.SetText(name, value)
 	}
+	if req.Cron != "" {
+		configurable.SetText("cron_id", string(req.Cron))
+	}
 	identify(configurable, req.Actor)
 	configurable.SetText("langgraph_request_id", req.RequestID)
 	if req.Tracer != nil {

@@ -425,15 +425,31 @@ func mayWork(err error) bool {
 
 // request is the run that a cron makes.
 func (s *Crons) request(c *run.Cron) (*run.Request, error) {
-	req, err := s.Wire.Request(c.Payload, c.Thread == "" && c.Account == "")
+	req, err := s.Wire.Request(asSent(c.Payload), c.Thread == "" && c.Account == "")
 	if err != nil {
 		return nil, err
 	}
 	req.RequestID, req.Encryption = string(id.NewRun()), encryption.OfRun(jsonobj.Of(c.Payload).Get("config"))
+	if c.Account == "" {
+		req.Cron = c.ID
+	}
 	if c.Thread == "" && c.Account == "" {
 		req.OnCompletion = c.OnRunCompleted
 	}
 	return &req, nil
+}
+
+// asSent returns a payload in which configurable and context are not both given, which is refused: clients cannot send both, so next to a context all of
+// configurable was written here.
+func asSent(payload json.RawMessage) json.RawMessage {
+	o := jsonobj.Of(payload)
+	config := jsonobj.Of(o.Get("config"))
+	if jsonobj.Of(o.Get("context")).Len() == 0 || config.Get("configurable") == nil {
+		return payload
+	}
+	config.Delete("configurable")
+	o.Set("config", config.JSON())
+	return o.JSON()
 }
 
 // admission is the answer for one version of a cron.
