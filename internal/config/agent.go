@@ -138,7 +138,7 @@ func (f *file) model(m *provider.Spec, v value, key string) {
 			n := int(f.integer(v, key, 0, 10))
 			m.Retries = &n
 		},
-		"script": func(v value, _ string) { m.Script = appendRaw(nil, v) },
+		"script": func(v value, _ string) { m.Script = v.append(nil) },
 	})
 	if !named {
 		f.missing(v, join(key, "name"), "write provider:model, such as %q", modelExample)
@@ -242,7 +242,7 @@ func (f *file) responseFormat(v value, key string) *agent.ResponseFormat {
 		f.wrong(schema, key, `is not a JSON Schema of an object; write {"type": "object", "properties": {…}}`)
 		return nil
 	}
-	out.Schema = appendRaw(nil, schema)
+	out.Schema = schema.append(nil)
 	out.Name = noToolName.ReplaceAllString(out.Name, "_")
 	return out
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -239,44 +238,6 @@ func (f *file) raw(v value, key, example string) json.RawMessage {
 		return nil
 	}
 	return v.append(nil)
-}
-
-// append appends the value as JSON.
-func (v value) append(b []byte) json.RawMessage {
-	switch data := v.data.(type) {
-	case []member:
-		b = append(b, '{')
-		for i, m := range data {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(appendJSON(b, m.key), ':')
-			b = m.value.append(b)
-		}
-		return append(b, '}')
-	case []value:
-		b = append(b, '[')
-		for i, item := range data {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = item.append(b)
-		}
-		return append(b, ']')
-	case json.Number:
-		return append(b, data...)
-	default:
-		return appendJSON(b, data)
-	}
-}
-
-// appendJSON appends a text, a bool or null.
-func appendJSON(b []byte, v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("config: %T in a parsed file", v))
-	}
-	return append(b, text...)
 }
 
 // needsGate reports whether Python runs something besides graphs.

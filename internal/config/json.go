@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"understudy/internal/jsonobj"
 	"unicode/utf8"
 )
 
@@ -16,6 +17,38 @@ type value struct {
 	at int // offset of its first byte
 	// data is string, bool, json.Number, nil, []value or []member.
 	data any
+}
+
+// append appends the value as JSON.
+func (v value) append(b []byte) json.RawMessage {
+	switch data := v.data.(type) {
+	case []member:
+		b = append(b, '{')
+		for i, m := range data {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(jsonobj.AppendText(b, m.key), ':')
+			b = m.value.append(b)
+		}
+		return append(b, '}')
+	case []value:
+		b = append(b, '[')
+		for i, item := range data {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = item.append(b)
+		}
+		return append(b, ']')
+	case string:
+		return jsonobj.AppendText(b, data)
+	case json.Number:
+		return append(b, data...)
+	case bool:
+		return strconv.AppendBool(b, data)
+	}
+	return append(b, "null"...)
 }
 
 type member struct {

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"understudy/internal/jsonobj"
 )
 
 // textOrFile reads a text, or {"file": name}.
@@ -112,41 +110,9 @@ func (f *file) rawMembers(v value, key string) map[string]json.RawMessage {
 	}
 	out := make(map[string]json.RawMessage, len(members))
 	for _, m := range members {
-		out[m.key] = appendRaw(nil, m.value)
+		out[m.key] = m.value.append(nil)
 	}
 	return out
-}
-
-// appendRaw writes a value as JSON again.
-func appendRaw(b []byte, v value) []byte {
-	switch d := v.data.(type) {
-	case []member:
-		b = append(b, '{')
-		for i, m := range d {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(jsonobj.AppendText(b, m.key), ':')
-			b = appendRaw(b, m.value)
-		}
-		return append(b, '}')
-	case []value:
-		b = append(b, '[')
-		for i, item := range d {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendRaw(b, item)
-		}
-		return append(b, ']')
-	case string:
-		return jsonobj.AppendText(b, d)
-	case json.Number:
-		return append(b, d...)
-	case bool:
-		return strconv.AppendBool(b, d)
-	}
-	return append(b, "null"...)
 }
 
 func (f *file) filledList(v value, key string) []string {
