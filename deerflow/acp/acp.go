@@ -13,7 +13,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -129,20 +128,9 @@ func (a Agent) start(dir string, log *slog.Logger) (*conn, error) {
 	return c, nil
 }
 
-// environment returns the variables that any program needs, and further ones.
+// environment returns the variables that any program needs, those of its way to the network, and further ones.
 func environment(more map[string]string) []string {
-	env := map[string]string{}
-	for _, name := range []string{"HOME", "LOGNAME", "PATH", "SHELL", "USER", "LANG", "TMPDIR", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT"} {
-		if v, ok := os.LookupEnv(name); ok {
-			env[name] = v
-		}
-	}
-	maps.Copy(env, more)
-	out := make([]string, 0, len(env))
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		out = append(out, name+"="+env[name])
-	}
-	return out
+	return group.Environment(more, "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT")
 }
 
 // marker is a variable of an agent and of all that it starts, with a value for each prompt.

@@ -1,13 +1,10 @@
 package acp
 
 import (
-	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
+	"understudy/internal/group"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,19 +21,13 @@ func awaitExit(pid int) {
 // killMarked kills the processes that have a variable, NAME=value, in their environment, those too that left the group of their parent. It returns when there are none
 // left, within three seconds.
 func killMarked(variable string) {
-	within := []byte("\x00" + variable + "\x00")
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
 		found := false
-		dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
-		for _, dir := range dirs {
-			env, err := os.ReadFile(dir + "/environ") // of a zombie it is empty
-			if err != nil || !bytes.Contains(append([]byte{0}, env...), within) {
-				continue
-			}
-			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+		group.Processes(func(dir string, pid int) {
+			if group.HasVariable(dir, variable) {
 				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
 			}
-		}
+		})
 		if !found {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"understudy/internal/group"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,27 +66,12 @@ func markOf(dir string) uint64 {
 	return n
 }
 
-// processes calls fn with the folder in /proc of each process but this one, and its ID.
-func processes(fn func(dir string, pid int)) {
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return
-	}
-	for _, dir := range dirs {
-		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && pid != os.Getpid() {
-			fn(dir, pid)
-		}
-	}
-}
-
 // has reports whether a process belongs to a command: by its mark, or by a variable of its environment.
 func (j *job) has(dir string) bool {
 	if j.limit != 0 && markOf(dir) == j.limit {
 		return true
 	}
-	env, err := os.ReadFile(dir + "/environ")
-	variable := []byte(marker + "=" + j.mark + "\x00")
-	return err == nil && (bytes.HasPrefix(env, variable) || bytes.Contains(env, append([]byte{0}, variable...)))
+	return group.HasVariable(dir, marker+"="+j.mark)
 }
 
 // killMarked kills the processes of a command, those too that left its group.
@@ -97,7 +83,7 @@ func (j *job) killMarked() {
 				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
 			}
 		}
-		processes(kill)
+		group.Processes(kill)
 		if now := lastPID(); !found && now == last {
 			return
 		}
@@ -117,7 +103,7 @@ func (j *job) killMarked() {
 func (j *job) lives() (found bool) {
 	for range 5 { // one that starts another and ends while the list is read may hide both
 		last := lastPID()
-		processes(func(dir string, _ int) { found = found || j.has(dir) && !ended(dir) })
+		group.Processes(func(dir string, _ int) { found = found || j.has(dir) && !ended(dir) })
 		if found || lastPID() == last {
 			return found
 		}
@@ -149,7 +135,7 @@ func orphaned() func(dir string) bool {
 	space, err := os.Readlink("/proc/self/ns/pid")
 	owners := sync.OnceValue(func() map[uint64]bool {
 		all := map[uint64]bool{ownerOf(thisServer()): true}
-		processes(func(_ string, pid int) { all[ownerOf(fmt.Sprintf("%s/%d/%s", space, pid, startOf(pid)))] = true })
+		group.Processes(func(_ string, pid int) { all[ownerOf(fmt.Sprintf("%s/%d/%s", space, pid, startOf(pid)))] = true })
 		return all
 	})
 	return func(dir string) bool {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"understudy/internal/group"
 )
 
 // server is a variable of commands that names the server which started them: its namespace of processes, ID and start.
@@ -60,7 +61,7 @@ func livesHere(name string) bool {
 // command does in the meantime happens twice.
 func killOrphans() (n int) {
 	marked := orphaned()
-	processes(func(dir string, pid int) {
+	group.Processes(func(dir string, pid int) {
 		if (marked(dir) || ofDead(dir)) && !ended(dir) && syscall.Kill(pid, syscall.SIGKILL) == nil {
 			n++
 		}

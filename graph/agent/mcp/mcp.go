@@ -10,9 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -243,7 +241,7 @@ func (s *Source) transport() (sdk.Transport, *exec.Cmd) {
 		return &sdk.StreamableClientTransport{Endpoint: s.opts.URL, HTTPClient: client}, nil
 	}
 	cmd := exec.Command(s.opts.Command, s.opts.Args...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.opts.Dir, s.environment(), group.Attributes()
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.opts.Dir, group.Environment(s.opts.Env, "TERM"), group.Attributes()
 	cmd.Stderr = &lines{log: s.opts.Log}
 	cmd.WaitDelay = 2 * time.Second // a child of it may hold stderr
 	return &sdk.CommandTransport{Command: cmd, TerminateDuration: 2 * time.Second}, cmd
@@ -300,22 +298,6 @@ func (s *Source) kill(cmd *exec.Cmd) {
 	if cmd != nil && cmd.Process != nil {
 		group.Kill(cmd.Process.Pid)
 	}
-}
-
-// environment returns the variables that any program needs, and those of the options.
-func (s *Source) environment() []string {
-	env := map[string]string{}
-	for _, name := range []string{"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ"} {
-		if v, ok := os.LookupEnv(name); ok {
-			env[name] = v
-		}
-	}
-	maps.Copy(env, s.opts.Env)
-	out := make([]string, 0, len(env))
-	for k, v := range env {
-		out = append(out, k+"="+v)
-	}
-	return out
 }
 
 func (s *Source) markStale() {
