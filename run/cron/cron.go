@@ -178,10 +178,17 @@ func (s *Crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 
 // withCronID writes what clients cannot into the configuration of the runs: which cron makes them, and the context that they are encrypted in.
 func withCronID(payload *jsonobj.Object, c id.Cron, in encryption.Context) json.RawMessage {
+	return withConfigurable(payload, func(configurable *jsonobj.Object) {
+		configurable.SetText("cron_id", string(c))
+		encryption.Write(configurable, in)
+	})
+}
+
+// withConfigurable returns a payload with what write has changed in the configurable of its configuration.
+func withConfigurable(payload *jsonobj.Object, write func(configurable *jsonobj.Object)) json.RawMessage {
 	config := jsonobj.Of(payload.Get("config"))
 	configurable := jsonobj.Of(config.Get("configurable"))
-	configurable.SetText("cron_id", string(c))
-	encryption.Write(configurable, in)
+	write(configurable)
 	config.Set("configurable", configurable.JSON())
 	payload.Set("config", config.JSON())
 	return payload.JSON()
@@ -500,7 +507,7 @@ func (s *Crons) admit(ctx context.Context, now time.Time, tasks bool) (map[id.Cr
 			if answers[c.ID] != nil || !s.asks(c) {
 				continue
 			}
-			a := &admission{updated: c.UpdatedAt}
+			a := new(admission)
 			answers[c.ID] = a
 			group.Go(func() error {
 				*a = *s.ask(ctx, c)

@@ -120,13 +120,7 @@ func (s *Crons) CreateTask(ctx context.Context, n NewTask) (*run.Cron, error) {
 
 // encryptedIn writes into the configuration of a task's runs the context that they are encrypted in.
 func encryptedIn(payload json.RawMessage, in encryption.Context) json.RawMessage {
-	o := jsonobj.Of(payload)
-	config := jsonobj.Of(o.Get("config"))
-	configurable := jsonobj.Of(config.Get("configurable"))
-	encryption.Write(configurable, in)
-	config.Set("configurable", configurable.JSON())
-	o.Set("config", config.JSON())
-	return o.JSON()
+	return withConfigurable(jsonobj.Of(payload), func(configurable *jsonobj.Object) { encryption.Write(configurable, in) })
 }
 
 // bind makes the thread that runs of a task continue the cron's, with which it is deleted.
@@ -145,10 +139,7 @@ func bind(tx run.Tx, c *run.Cron) error {
 // TaskOf returns a scheduled task of an account.
 func (s *Crons) TaskOf(ctx context.Context, account, task string) (*run.Cron, error) {
 	c, err := s.Store.Cron(ctx, taskCron(task))
-	if fault.Is(err, fault.NotFound) || err == nil && (c.Account == "" || c.Account != account) {
-		return nil, errNoTask
-	}
-	if err != nil {
+	if err = ownTask(c, err, account); err != nil {
 		return nil, err
 	}
 	return c, s.settle(ctx, c)
@@ -202,10 +193,15 @@ func settleIn(tx run.CronTx, c *run.Cron) (active bool, err error) {
 // taskIn returns a task of an account, locked.
 func taskIn(tx run.CronTx, account, task string) (*run.Cron, error) {
 	c, err := tx.Cron(taskCron(task))
+	return c, ownTask(c, err, account)
+}
+
+// ownTask returns the error for what was read as a task of an account: errNoTask also when it is no task, or that of another.
+func ownTask(c *run.Cron, err error, account string) error {
 	if fault.Is(err, fault.NotFound) || err == nil && (c.Account == "" || c.Account != account) {
-		return nil, errNoTask
+		return errNoTask
 	}
-	return c, err
+	return err
 }
 
 // changeTask changes a task that is not running.
@@ -217,8 +213,8 @@ func (s *Crons) changeTask(ctx context.Context, account, task string, change fun
 		if _, err := settleIn(tx, c); err != nil {
 			return err
 		}
-		if c.Task.Status == run.TaskRunning {
-			return errTaskRunning
+		if err := Mutable(c); err != nil {
+			return err
 		}
 		now := s.Clock.Now()
 		if err := change(tx, c, now); err != nil {
@@ -267,7 +263,7 @@ func (s *Crons) UpdateTask(ctx context.Context, account, task string, p TaskPatc
 		if p.Spec == nil && p.Timezone == nil {
 			return nil
 		}
-		w := When{Once: t.Once, Spec: t.Spec, Timezone: c.Timezone}
+		w := whenOf(c)
 		if p.Spec != nil {
 			w.Spec = p.Spec
 		}
@@ -394,7 +390,7 @@ func (s *Crons) fireTask(tx run.CronTx, add Add, c *run.Cron, now time.Time, roo
 	if t.Fresh {
 		o.Thread = id.NewThread()
 	}
-	w := When{Once: t.Once, Spec: t.Spec, Timezone: c.Timezone}
+	w := whenOf(c)
 	next, bad := w.next(now)
 	if active {
 		return s.skip(tx, c, o, next, skippedActive)

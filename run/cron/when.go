@@ -12,6 +12,7 @@ import (
 	"understudy/internal/cronexpr"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/run"
 )
 
 // When is the schedule of a scheduled task.
@@ -19,6 +20,11 @@ type When struct {
 	Once     bool
 	Spec     json.RawMessage // with cron or run_at
 	Timezone string
+}
+
+// whenOf returns the schedule of a task.
+func whenOf(c *run.Cron) When {
+	return When{Once: c.Task.Once, Spec: c.Task.Spec, Timezone: c.Timezone}
 }
 
 // next returns when a schedule is due after a time, nil: never again, and the schedule in the form in which it is stored. The texts of refusals are those of DeerFlow.
