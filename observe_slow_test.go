@@ -1,10 +1,7 @@
 package understudy_test
 
 import (
-	"bytes"
 	"context"
-	"io"
-	"net/http"
 	"sync/atomic"
 	"testing"
 
@@ -62,41 +59,27 @@ func TestObserversDoNotStopRuns(t *testing.T) {
 			return ctx.Err()
 		}
 	}))
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	call := func(method, path, body string) string {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+srv.Addr().String()+path, bytes.NewReader([]byte(body)))
-		require.NoError(t, err)
-		res, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		require.Less(t, res.StatusCode, 300, "%s", text)
-		return string(text)
-	}
-	thread := gjson.Get(call("POST", "/threads", "{}"), "thread_id").Str
-	runs := "/threads/" + thread + "/runs"
-	answer := call("POST", runs+"/wait", `{"assistant_id":"g","input":{"messages":[{"type":"human","id":"h","content":"hi"}]}}`)
-	require.Equal(t, "hello", gjson.Get(answer, "messages.1.content").Str)
-	<-panicked
-	held := gjson.Get(call("POST", runs, `{"assistant_id":"g","input":{"hold":true}}`), "run_id").Str
-	<-began
-	call("POST", runs+"/"+held+"/cancel?wait=true", "")
-	require.Equal(t, "interrupted", gjson.Get(call("GET", runs+"/"+held, ""), "status").Str)
-	require.Empty(t, got, "nothing was observed so far, and both runs are over")
+	serving(t, srv, func(answer func(method, path, body string) (int, string)) {
+		call := succeeding(t, answer)
+		thread := gjson.Get(call("POST", "/threads", "{}"), "thread_id").Str
+		runs := "/threads/" + thread + "/runs"
+		said := call("POST", runs+"/wait", `{"assistant_id":"g","input":{"messages":[{"type":"human","id":"h","content":"hi"}]}}`)
+		require.Equal(t, "hello", gjson.Get(said, "messages.1.content").Str)
+		<-panicked
+		held := gjson.Get(call("POST", runs, `{"assistant_id":"g","input":{"hold":true}}`), "run_id").Str
+		<-began
+		call("POST", runs+"/"+held+"/cancel?wait=true", "")
+		require.Equal(t, "interrupted", gjson.Get(call("GET", runs+"/"+held, ""), "status").Str)
+		require.Empty(t, got, "nothing was observed so far, and both runs are over")
 
-	close(release)
-	broken.Store(false)
-	var kinds []any
-	for range 5 {
-		o := <-got
-		require.Equal(t, thread, o.Thread)
-		kinds = append(kinds, o.Kind)
-	}
-	require.Equal(t, []any{understudy.Started, understudy.Changed, understudy.Completed, understudy.Started, understudy.Cancelled}, kinds)
-	stop()
-	require.NoError(t, <-ended)
+		close(release)
+		broken.Store(false)
+		var kinds []any
+		for range 5 {
+			o := <-got
+			require.Equal(t, thread, o.Thread)
+			kinds = append(kinds, o.Kind)
+		}
+		require.Equal(t, []any{understudy.Started, understudy.Changed, understudy.Completed, understudy.Started, understudy.Cancelled}, kinds)
+	})
 }

@@ -1,11 +1,8 @@
 package understudy_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,22 +48,7 @@ func TestObserve(t *testing.T) {
 			require.ErrorContains(t, srv.Observe("a b", nil), "a name has")
 			require.ErrorContains(t, srv.Observe("nil", nil), "the function is nil")
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- srv.Run(ctx) }()
-		body(func(method, path, body string) string {
-			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+srv.Addr().String()+path, bytes.NewReader([]byte(body)))
-			require.NoError(t, err)
-			res, err := http.DefaultClient.Do(req)
-			require.NoError(t, err)
-			defer res.Body.Close()
-			text, err := io.ReadAll(res.Body)
-			require.NoError(t, err)
-			require.Less(t, res.StatusCode, 300, "%s", text)
-			return string(text)
-		}, got)
-		stop()
-		require.NoError(t, <-ended)
+		serving(t, srv, func(call func(method, path, body string) (int, string)) { body(succeeding(t, call), got) })
 	}
 	seen := map[string]bool{}
 	var runs []string

@@ -1,11 +1,8 @@
 package understudy_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,21 +43,12 @@ func TestServerOnSavedThreads(t *testing.T) {
 		srv, err := understudy.New(understudy.Config{Addr: "127.0.0.1:0", Storage: understudy.Storage{Dir: dir}})
 		require.NoError(t, err)
 		require.NoError(t, srv.Register("ask", "", graph))
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- srv.Run(ctx) }()
-		body(func(method, path, body string) string {
-			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+srv.Addr().String()+path, bytes.NewReader([]byte(body)))
-			require.NoError(t, err)
-			res, err := http.DefaultClient.Do(req)
-			require.NoError(t, err)
-			defer res.Body.Close()
-			text, err := io.ReadAll(res.Body)
-			require.NoError(t, err)
-			return fmt.Sprintf("%d %s", res.StatusCode, text)
+		serving(t, srv, func(call func(method, path, body string) (int, string)) {
+			body(func(method, path, body string) string {
+				status, answer := call(method, path, body)
+				return fmt.Sprintf("%d %s", status, answer)
+			})
 		})
-		stop()
-		require.NoError(t, <-ended)
 	}
 	at := "/threads/" + string(thread)
 	alone(State{Words: []string{"hi"}})

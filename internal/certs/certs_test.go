@@ -75,6 +75,18 @@ func (p *place) dial(t *testing.T, config *tls.Config) (*tls.Conn, string) {
 	return c, c.ConnectionState().PeerCertificates[0].Subject.CommonName
 }
 
+// refuses requires that the server refuses a client.
+func (p *place) refuses(t *testing.T, config *tls.Config) {
+	t.Helper()
+	c, err := tls.Dial("tcp", p.addr, config)
+	if err == nil { // with TLS 1.3 the client learns it with its first read
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, err = c.Read(make([]byte, 1))
+		c.Close()
+	}
+	require.Error(t, err)
+}
+
 func ask(t *testing.T, c io.ReadWriter, text string) {
 	t.Helper()
 	_, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: "+"5"+"\r\n\r\n"+text)
@@ -122,13 +134,7 @@ func TestClientsNeedCertificates(t *testing.T) {
 	otherCert, otherKey := other.Issue(t, "eve", time.Now().Add(time.Hour))
 	expired, expiredKey := p.ca.Issue(t, "old", time.Now().Add(-time.Hour))
 	for _, config := range []*tls.Config{p.ca.Client(t, nil, nil), p.ca.Client(t, otherCert, otherKey), p.ca.Client(t, expired, expiredKey)} {
-		c, err := tls.Dial("tcp", p.addr, config)
-		if err == nil { // with TLS 1.3 the client learns it with its first read
-			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-			_, err = c.Read(make([]byte, 1))
-			c.Close()
-		}
-		require.Error(t, err)
+		p.refuses(t, config)
 	}
 	require.Contains(t, p.log.String(), "without a valid certificate")
 }
@@ -269,11 +275,5 @@ func TestResumedSessions(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(p.files[2], certstest.New(t).PEM, 0o600))
 	require.Eventually(t, func() bool { return strings.Contains(p.log.String(), "certificate reloaded") }, 10*time.Second, time.Millisecond)
-	c, err := tls.Dial("tcp", p.addr, config)
-	if err == nil { // with TLS 1.3 the client learns it with its first read
-		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		_, err = c.Read(make([]byte, 1))
-		c.Close()
-	}
-	require.Error(t, err)
+	p.refuses(t, config)
 }
