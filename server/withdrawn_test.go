@@ -14,7 +14,7 @@ import (
 	"understudy/access"
 )
 
-// revocable lets in whoever comes, until their credentials are withdrawn.
+// revocable accepts every request until its credentials are withdrawn.
 type revocable struct{ withdrawn atomic.Bool }
 
 func (*revocable) Authenticate(context.Context, *access.Request) (*access.Actor, error) {

@@ -12,7 +12,7 @@ import (
 	"understudy/auth/signin"
 )
 
-// A provider with TLS may name no address without: codes, secrets and keys would go over it. Whoever writes another one into the options means it.
+// A provider reached over TLS must not name addresses without TLS: codes, secrets and keys would be sent to them in the clear. One that the options name is accepted.
 func TestAddressesWithoutTLS(t *testing.T) {
 	t.Parallel()
 	keys := []string{"authorization_endpoint", "token_endpoint", "userinfo_endpoint", "jwks_uri"}

@@ -72,7 +72,7 @@ type chat struct {
 	seen      map[string]bool // messages and calls of tools that were shown, by ID
 	column    int             // whether text was written since the last line end
 	failed    bool            // the last run did
-	told      bool            // how to continue was said
+	hinted    bool            // how to continue was said
 }
 
 func (c *chat) run(ctx context.Context, message string) error {
@@ -101,7 +101,7 @@ func (c *chat) run(ctx context.Context, message string) error {
 		}
 		err = c.said(ctx, strings.TrimSpace(text))
 	}
-	if c.thread != "" && c.in.interactive() && !c.told {
+	if c.thread != "" && c.in.interactive() && !c.hinted {
 		fmt.Fprintln(c.out, c.paint(dim, "continue with: "+c.api.command("chat --thread "+c.thread)))
 	}
 	return c.ended(err, !c.in.interactive())
@@ -313,7 +313,7 @@ func (c *chat) resolve(ctx context.Context, waiting []interrupt) ([]interrupt, e
 			answer, err := c.answer(i)
 			if err != nil {
 				if errors.Is(err, io.EOF) {
-					c.told = true
+					c.hinted = true
 					c.println(c.paint(yellow, "The run waits for your answer: "+c.api.command("chat --thread "+c.thread)))
 				}
 				return waiting, err

@@ -38,7 +38,7 @@ func openTerminal(t *testing.T, columns uint16) *terminal {
 	m := &terminal{t: t, hand: hand, slave: slave, read: make(chan string, 1000)}
 	t.Cleanup(func() {
 		require.NoError(t, slave.Close())
-		for range m.read { // ends when nobody has the other side open
+		for range m.read { // ends when the other side is closed
 		}
 		require.NoError(t, hand.Close())
 	})

@@ -28,7 +28,7 @@ def runs(c, t):
 
 
 def ended(c, t):
-    """The occurrences of a task when none of them goes on"""
+    """The occurrences of a task once none of them is running"""
     return wait_for(lambda: [x for x in runs(c, t) if all(y["status"] not in ("queued", "running") for y in runs(c, t))], 40)
 
 

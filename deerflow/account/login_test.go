@@ -151,7 +151,7 @@ func TestSignInsInAQueue(t *testing.T) { //nolint:paralleltest // it fills the q
 	require.Equal(t, "ann", u.ID)
 }
 
-// Whoever has many addresses cannot lock the owner of an account out of it: from a network from which they signed in they still do, for a month. There, too, five
+// An attacker with many addresses cannot lock the owner out of an account: from networks where the owner signed in within a month, sign-in still works. There, too, five
 // guesses lock the address.
 func TestGuessesOfOthersDoNotLockOut(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
 	s, m := oneAccount(t)

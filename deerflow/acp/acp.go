@@ -258,7 +258,7 @@ func (p *problem) Error() string {
 	return fmt.Sprintf("%s (%d)", p.Message, p.Code)
 }
 
-// call sends a request and waits for its result. What the agent sends meanwhile is dealt with.
+// call sends a request and waits for its result. Messages that the agent sends meanwhile are handled.
 func (c *conn) call(method string, params, into any) error {
 	c.next++
 	id := []byte(fmt.Sprint(c.next))
@@ -311,7 +311,7 @@ func (c *conn) send(p packet) error {
 	return err
 }
 
-// receive deals with a request or notification of the agent.
+// receive handles a request or notification of the agent.
 func (c *conn) receive(p packet) error {
 	switch p.Method {
 	case "session/update":
@@ -359,7 +359,7 @@ func (c *conn) permit(params json.RawMessage) json.RawMessage {
 		}
 	}
 	c.log.Info("acp agent asked for a permission", "outcome", outcome["outcome"])
-	raw, _ := json.Marshal(map[string]any{"outcome": outcome}) // texts alone
+	raw, _ := json.Marshal(map[string]any{"outcome": outcome}) // it has strings only
 	return raw
 }
 

@@ -289,7 +289,7 @@ var thinking = regexp.MustCompile(`(?s)<think(?:ing)?>.*?</think(?:ing)?>`)
 func (w *waiting) mark() string {
 	same := *w
 	same.Tries = 0
-	text, _ := json.Marshal(same) // texts alone
+	text, _ := json.Marshal(same) // it has strings only
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }

@@ -146,7 +146,7 @@ func TestTasksAreDue(t *testing.T) {
 		require.Equal(t, n, w.task(c).Task.Runs)
 	}
 
-	// What is missed is made up for when the task goes on, and it ends with its thread.
+	// A run that was missed is made when the task resumes, and the task is deleted with its thread.
 	_, err = w.runs.Crons().ResumeTask(t.Context(), "ann", cron.TaskID(paused.ID))
 	require.NoError(t, err)
 	w.came(paused, 1, run.OccurrenceSuccess)
@@ -155,13 +155,13 @@ func TestTasksAreDue(t *testing.T) {
 	require.True(t, fault.Is(err, fault.NotFound))
 }
 
-// A task whose last run goes on is skipped, and a single time is lost then.
+// A task is skipped while its last run is active; a task with a single time then fails.
 func TestTasksDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	w := newTaskWorld(t)
 	c := w.make("held", nil)
 	require.NoError(t, w.trigger(c))
-	require.True(t, fault.Is(w.trigger(c), fault.Conflict), "it goes on")
+	require.True(t, fault.Is(w.trigger(c), fault.Conflict), "its last run is active")
 	w.came(c, 1, run.OccurrenceRunning)
 	single := w.make("held", onceIn(30*time.Minute))
 	require.NoError(t, w.trigger(single))

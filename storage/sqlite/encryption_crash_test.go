@@ -32,7 +32,7 @@ func TestRotateChild(t *testing.T) {
 }
 
 // A rotation that is killed at any moment loses nothing, and the same command completes it. Until then the database does not open without the key from before, whose
-// values nobody could read, and says so; with a wrong key it never does. Afterwards nothing of before is left.
+// values nobody could read, and says so; with a wrong key it never does. Afterwards no value is encrypted with the old key.
 func TestKilledWhileRotating(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"understudy/deerflow/settings"
 )
 
-// Runs of scheduled tasks act as the account that they belong to, unless nobody signs in.
+// Runs of scheduled tasks act as the account that owns the task, unless sign-in is turned off.
 func TestActorOfTasks(t *testing.T) {
 	t.Parallel()
 	who := &caller{User: &account.User{ID: "ann", Email: "ann@example.com"}, id: "ann"}
