@@ -4,9 +4,10 @@ import (
 	"errors"
 	"syscall"
 	"time"
-	"understudy/internal/group"
 
 	"golang.org/x/sys/unix"
+
+	"understudy/internal/group"
 )
 
 // awaitExit waits until a child has exited and leaves it to Wait to release its ID.

@@ -11,9 +11,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"understudy/internal/group"
 
 	"golang.org/x/sys/unix"
+
+	"understudy/internal/group"
 )
 
 // A mark is a limit of a command's processes by which they are found, whatever they do to their environment, their group and their session. The filter of system calls

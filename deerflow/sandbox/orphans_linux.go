@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
 	"understudy/internal/group"
 )
 

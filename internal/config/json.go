@@ -8,8 +8,9 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"understudy/internal/jsonobj"
 	"unicode/utf8"
+
+	"understudy/internal/jsonobj"
 )
 
 // value is a JSON value that knows where it stands, so that a mistake in its meaning can be pointed at.
