@@ -81,6 +81,8 @@ type RecordStore interface {
 	// RunRecords calls fn with the kept stream records of a run above an offset, in order. Of each only Offset, Event, Data and Summarizer are set,
 	// valid during the call and after it.
 	RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
+	// EventsGone is until when events of a thread are gone with runs that were deleted (RecordTx.MarkGone); zero: none are.
+	EventsGone(ctx context.Context, t id.Thread) (time.Time, error)
 }
 
 // Expecting is an optional ability of a Tx: it reads at once what a step is about to read one by one. Results do not change, and what was expected
@@ -194,6 +196,8 @@ type RecordTx interface {
 	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)
+	// MarkGone notes that events of a thread until a time are gone, because their run is deleted. Its row, which would tell, is gone too.
+	MarkGone(t id.Thread, until time.Time) error
 }
 
 // SpanTx is the part of a Tx for spans of runs.

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -500,40 +502,50 @@ func TestStartWhileTheInterruptedRunEnds(t *testing.T) {
 	require.JSONEq(t, `{"resume":{"n":1}}`, next(t, calls))
 }
 
+const resumeGap = `"error":"resume_gap"`
+
+// firstSince returns what a reader sees first that resumes at a seq; "" if nothing is there.
+func (w *world) firstSince(th id.Thread, since int64) string {
+	w.t.Helper()
+	f := w.follow(th, protocol.Filter{Channels: protocol.Channels, Since: since, Resume: true})
+	ctx, cancel := context.WithTimeout(w.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	records, err := f.Next(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ""
+	}
+	require.NoError(w.t, err)
+	return string(records[0].Frame)
+}
+
+// runWhole starts a run and waits for its end.
+func (w *world) runWhole(th id.Thread, req run.Request) *run.Run {
+	w.t.Helper()
+	r, err := w.runs.StartOrResume(w.t.Context(), th, req)
+	require.NoError(w.t, err)
+	w.wait(th, r.ID)
+	return r
+}
+
+// seqsOf returns the numbers of events.
+func seqsOf(t *testing.T, frames []string) (all []int64) {
+	t.Helper()
+	for _, f := range frames {
+		n, err := strconv.ParseInt(strings.TrimSpace(f[strings.LastIndex(f, "id: ")+4:]), 10, 64)
+		require.NoError(t, err)
+		all = append(all, n)
+	}
+	return all
+}
+
 // Who resumes at an event that is kept reads on without a hole. Where events are gone the first thing that the reader sees says so, and the rest follows.
 func TestResumeGap(t *testing.T) {
 	t.Parallel()
-	begun := make(chan id.Run, 1)
-	w := newWorld(t, map[string]script{"g": eventful, "hang": hang(begun)}, func(o *service.Options) { o.ResumableTTL = time.Hour })
+	w := newWorld(t, map[string]script{"g": eventful}, func(o *service.Options) { o.ResumableTTL = time.Hour })
 	th := w.thread()
-	const gap = `"error":"resume_gap"`
-	first := func(since int64) string { // what a reader sees first that resumes at a seq
-		t.Helper()
-		f := w.follow(th, protocol.Filter{Channels: protocol.Channels, Since: since, Resume: true})
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		records, err := f.Next(ctx)
-		if errors.Is(err, context.DeadlineExceeded) {
-			return ""
-		}
-		require.NoError(t, err)
-		return string(records[0].Frame)
-	}
-	one := func(req run.Request) *run.Run {
-		t.Helper()
-		r, err := w.runs.StartOrResume(t.Context(), th, req)
-		require.NoError(t, err)
-		w.wait(th, r.ID)
-		return r
-	}
-	seqs := func(frames []string) (all []int64) {
-		for _, f := range frames {
-			n, err := strconv.ParseInt(strings.TrimSpace(f[strings.LastIndex(f, "id: ")+4:]), 10, 64)
-			require.NoError(t, err)
-			all = append(all, n)
-		}
-		return all
-	}
+	first := func(since int64) string { return w.firstSince(th, since) }
+	one := func(req run.Request) *run.Run { return w.runWhole(th, req) }
+	seqs := func(frames []string) []int64 { return seqsOf(t, frames) }
 	one(started("g"))
 	one(started("g"))
 	frames := framesUntil(t, w.follow(th, allEvents), 2)
@@ -547,31 +559,19 @@ func TestResumeGap(t *testing.T) {
 			require.Equal(t, want, first(seq), "after event %d", i)
 		}
 	}
-	require.Contains(t, first(all[0]-5), gap, "a seq that no event had")
-	require.Contains(t, first(all[3]+(all[len(all)-1]-all[3])*2), gap)
+	require.Contains(t, first(all[0]-5), resumeGap, "a seq that no event had")
+	require.Contains(t, first(all[3]+(all[len(all)-1]-all[3])*2), resumeGap)
 
 	// A run that is not to be kept.
 	v1 := request("g")
 	v1.Modes = []string{"values"}
 	one(v1)
-	require.Contains(t, first(all[len(all)-1]), gap)
+	require.Contains(t, first(all[len(all)-1]), resumeGap)
 	one(started("g"))
 	last := seqs(framesUntil(t, w.follow(th, allEvents), 3))
 	require.Equal(t, all, last[:len(all)], "numbers stay")
-	require.Contains(t, first(all[len(all)-1]), gap)
-	require.NotContains(t, first(last[len(all)]), gap, "after it")
-
-	// A run that is undone while its reader is away.
-	live := w.follow(th, protocol.Filter{Channels: []string{"lifecycle"}, Since: last[len(last)-1], Resume: true})
-	hanging, err := w.runs.StartOrResume(t.Context(), th, started("hang"))
-	require.NoError(t, err)
-	next(t, begun)
-	records, err := live.Next(t.Context())
-	require.NoError(t, err)
-	seen := seqs([]string{string(records[0].Frame)})[0]
-	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{hanging.ID}, run.CancelRollback, true))
-	require.Contains(t, first(seen), gap)
-	require.Equal(t, "", first(last[len(last)-1]), "nothing of it was seen")
+	require.Contains(t, first(all[len(all)-1]), resumeGap)
+	require.NotContains(t, first(last[len(all)]), resumeGap, "after it")
 
 	// Records that have expired: the rows of the runs stay.
 	require.NoError(t, w.rows.Runs().Write(t.Context(), func(tx run.Tx) error {
@@ -580,12 +580,88 @@ func TestResumeGap(t *testing.T) {
 	}))
 	w.stop()
 	w.start()
-	require.Contains(t, first(last[len(last)-2]), gap)
+	require.Contains(t, first(last[len(last)-2]), resumeGap)
 	require.Equal(t, "", first(last[len(last)-1]), "the last run was seen whole")
-	require.Contains(t, first(all[len(all)-1]), gap, "the last run was not seen")
+	require.Contains(t, first(all[len(all)-1]), resumeGap, "the last run was not seen")
 	one(started("g"))
 	got := framesUntil(t, w.follow(th, protocol.Filter{Channels: protocol.Channels, Since: last[len(last)-1], Resume: true}), 1)
 	require.Len(t, got, ofEventful)
 	require.Greater(t, seqs(got)[0], last[len(last)-1])
 	require.Contains(t, first(all[0]), `"since":`+strconv.FormatInt(all[0], 10)+`,"min_available_seq":`+strconv.FormatInt(seqs(got)[0], 10)+"}")
+}
+
+// The rows of runs that were deleted or undone are gone too: the thread knows that events are missing.
+func TestResumeGapOfDeletedRuns(t *testing.T) {
+	t.Parallel()
+	begun := make(chan id.Run, 1)
+	w := newWorld(t, map[string]script{"g": eventful, "hang": hang(begun)}, func(o *service.Options) { o.ResumableTTL = time.Hour })
+	th := w.thread()
+	w.runWhole(th, started("g"))
+	deleted := w.runWhole(th, started("g"))
+	all := seqsOf(t, framesUntil(t, w.follow(th, allEvents), 2))
+	before, within, end := all[ofEventful-1], all[len(all)-2], all[len(all)-1]
+	require.NoError(t, w.runs.Delete(t.Context(), th, deleted.ID))
+	seen := func() {
+		t.Helper()
+		require.Contains(t, w.firstSince(th, before), resumeGap)
+		require.Contains(t, w.firstSince(th, within), resumeGap)
+		require.NotContains(t, w.firstSince(th, end), resumeGap, "it was seen whole")
+	}
+	seen()
+	require.Equal(t, "", w.firstSince(th, end))
+	w.stop()
+	w.start()
+	seen()
+	w.runWhole(th, started("g"))
+	seen()
+	last := seqsOf(t, framesUntil(t, w.follow(th, allEvents), 2))
+	require.Equal(t, all[:ofEventful], last[:ofEventful], "numbers stay")
+
+	// A run that is undone while its reader is away.
+	live := w.follow(th, protocol.Filter{Channels: []string{"lifecycle"}, Since: last[len(last)-1], Resume: true})
+	hanging, err := w.runs.StartOrResume(t.Context(), th, started("hang"))
+	require.NoError(t, err)
+	next(t, begun)
+	records, err := live.Next(t.Context())
+	require.NoError(t, err)
+	saw := seqsOf(t, []string{string(records[0].Frame)})[0]
+	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{hanging.ID}, run.CancelRollback, true))
+	require.Contains(t, w.firstSince(th, saw), resumeGap)
+	require.Contains(t, w.firstSince(th, last[len(last)-1]), resumeGap, "nothing of it was seen")
+}
+
+// Whatever runs are made and deleted, in any order: a reader that resumes is told so if, and only if, an event is gone that came after the one it names.
+func TestResumeGapAfterAnyDeletions(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t, map[string]script{"g": eventful}, func(o *service.Options) { o.ResumableTTL = time.Hour })
+	th := w.thread()
+	var kept []*run.Run
+	ends := map[int64]bool{} // the last event of each run that there ever was, and whether it is kept
+	for range 8 {
+		if i := random.IntN(len(kept) + 2); i < len(kept) {
+			require.NoError(t, w.runs.Delete(t.Context(), th, kept[i].ID))
+			kept = slices.Delete(kept, i, i+1)
+		} else {
+			kept = append(kept, w.runWhole(th, started("g")))
+		}
+		for end := range ends {
+			ends[end] = false
+		}
+		if len(kept) > 0 {
+			all := seqsOf(t, framesUntil(t, w.follow(th, allEvents), len(kept)))
+			for i := ofEventful - 1; i < len(all); i += ofEventful {
+				ends[all[i]] = true
+			}
+		}
+		for since := range ends {
+			lost := false
+			for end, is := range ends {
+				lost = lost || end > since && !is
+			}
+			require.Equal(t, lost, strings.Contains(w.firstSince(th, since), resumeGap), "since %d of %v", since, ends)
+		}
+	}
 }

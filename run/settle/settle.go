@@ -61,6 +61,15 @@ func Delete(tx run.Tx, r *run.Run, now time.Time) error {
 	if err := undo(tx, r, now); err != nil {
 		return err
 	}
+	if !r.StartedAt.IsZero() {
+		last := r.EndedAt // its last event is numbered by it
+		if !r.Status.Over() {
+			last = now
+		}
+		if err := tx.MarkGone(r.Thread, last); err != nil {
+			return err
+		}
+	}
 	return tx.DeleteRun(r.Thread, r.ID)
 }
 

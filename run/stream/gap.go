@@ -31,8 +31,16 @@ func (er *eventReader) resumed(ctx context.Context, events []protocol.Event) ([]
 }
 
 // gone reports whether events after er.since are gone. The rows of runs outlive their records, and say when they began and ended, which their events are numbered by.
+// For rows that were deleted the thread does.
 func (er *eventReader) gone(ctx context.Context) (bool, error) {
-	met := er.projection.Met()
+	deleted, err := er.f.Store.EventsGone(ctx, er.thread)
+	if err != nil {
+		return false, err
+	}
+	if !deleted.IsZero() && er.since < deleted.UnixMicro() {
+		return true, nil
+	}
+	met := er.projection.Met() || er.since == deleted.UnixMicro() // the last event of a run may be deleted that the reader has seen
 	for offset := 0; offset < gapRuns; offset += gapPage {
 		runs, err := er.f.Store.Runs(ctx, er.thread, run.Query{Limit: gapPage, Offset: offset})
 		if err != nil {
@@ -60,7 +68,7 @@ func (er *eventReader) goneOf(ctx context.Context, r *run.Run, met bool) (gone, 
 	began, ended := r.StartedAt.UnixMicro(), r.EndedAt.UnixMicro()
 	switch {
 	case over && ended <= er.since:
-		// The reader has seen its last event; else one of a run that was deleted since.
+		// The reader has seen its last event; else no run had the one that it names.
 		return ended < er.since && !met, true, nil
 	case !kept:
 		return true, true, nil

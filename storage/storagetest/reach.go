@@ -179,6 +179,9 @@ func owned(t *testing.T, b Backend, n int, owner string) {
 		if err := tx.PutCheckpoint(put); err != nil {
 			return err
 		}
+		if err := tx.MarkGone(row.ID, at(1)); err != nil {
+			return err
+		}
 		if err := tx.PutSpans(r.ID, &run.SpanBatch{Spans: 1, At: at(1), Body: raw(`{}`)}); err != nil {
 			return err
 		}
@@ -227,6 +230,8 @@ func seen(t *testing.T, b Backend, ctx context.Context, n int) map[string]bool {
 	any := false
 	err = b.Runs.RunRecords(ctx, th, r, bridge.Offset{}, func(*bridge.Record) error { any = true; return nil })
 	is("records of the run", any, err)
+	gone, err := b.Runs.EventsGone(ctx, th)
+	is("events that are gone", !gone.IsZero(), err)
 	usage, err := b.Threads.Usage(ctx, th)
 	is("usage", usage.Checkpoints.Rows > 0, err)
 	spans, err := b.Runs.SpanBatches(ctx, th, r)
@@ -246,7 +251,7 @@ func readsInReach(t *testing.T, b Backend) {
 	owned(t, b, 2, "bob")
 	alice := in(t, access.Threads, `{"owner":"alice"}`)
 	everything := seen(t, b, ctx, 1)
-	require.Len(t, everything, 18)
+	require.Len(t, everything, 19)
 	delete(everything, "active threads")
 	mine := seen(t, b, alice, 1)
 	require.True(t, mine["active threads"])

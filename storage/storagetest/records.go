@@ -147,6 +147,28 @@ var recordCases = map[string]func(*testing.T, Backend){
 		require.Empty(t, read(1, 3, none))
 		require.Empty(t, read(2, 1, none))
 	},
+	"until when events are gone": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		gone := func(n int) time.Time {
+			until, err := b.Runs.EventsGone(ctx, threadID(n))
+			require.NoError(t, err)
+			return until
+		}
+		require.Zero(t, gone(1))
+		for _, n := range []int{3, 5, 4} {
+			write(t, b, func(tx run.Tx) error { return tx.MarkGone(threadID(1), at(n)) })
+		}
+		require.Equal(t, at(5), gone(1), "the latest")
+		row, err := b.Threads.Thread(ctx, threadID(1))
+		require.NoError(t, err)
+		write(t, b, func(tx run.Tx) error { return tx.UpdateThread(row) })
+		require.Equal(t, at(5), gone(1), "the rest of the row is written without it")
+		require.Zero(t, gone(2))
+		require.Zero(t, gone(3), "there is no such thread")
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) })
+		insertThreads(t, b, newThread(1))
+		require.Zero(t, gone(1), "another thread of the same id")
+	},
 	"of runs that are gone are left out": func(t *testing.T, b Backend) {
 		for _, remove := range []func(t *testing.T){
 			func(t *testing.T) {

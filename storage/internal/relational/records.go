@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"understudy/bridge"
 	"understudy/id"
@@ -37,6 +38,9 @@ var (
 	// putSpan records where in the thread's stream the records of a run are, if it is not gone.
 	putSpan = extremes(`INSERT INTO stream_runs (run_id, thread_id, first_ms, last_ms) SELECT run_id, $2, $3, $4 FROM runs ` + OfThreads + `run_id = $1 ON CONFLICT (run_id)
 		DO UPDATE SET first_ms = least(stream_runs.first_ms, excluded.first_ms), last_ms = greatest(stream_runs.last_ms, excluded.last_ms)`)
+
+	eventsGone = same("SELECT events_gone FROM threads WHERE thread_id = $1")
+	markGone   = extremes("UPDATE threads SET events_gone = greatest(events_gone, $2) WHERE thread_id = $1")
 )
 
 // ofAttempts returns a statement with the columns attempt and idx for @attempt.
@@ -215,6 +219,29 @@ func runRecords(q Querier, t id.Thread, r id.Run, after bridge.Offset, fn func(*
 	}
 	if err != nil {
 		return fmt.Errorf("records of run %s: %w", r, err)
+	}
+	return nil
+}
+
+// EventsGone implements run.Store.
+func (s *Store) EventsGone(ctx context.Context, t id.Thread) (time.Time, error) {
+	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (time.Time, error) {
+		until, _, err := first(q, eventsGone, func(r Row) int64 { return r.Int(0) }, t)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("deleted events of thread %s: %w", t, err)
+		}
+		if until == 0 {
+			return time.Time{}, nil
+		}
+		return time.UnixMicro(until).UTC(), nil
+	})
+}
+
+// MarkGone implements run.Tx.
+func (tx *Tx) MarkGone(t id.Thread, until time.Time) error {
+	tx.Lock(t)
+	if err := tx.Exec(markGone, t, micros(until)); err != nil {
+		return fmt.Errorf("deleted events of thread %s: %w", t, err)
 	}
 	return nil
 }
