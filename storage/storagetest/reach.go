@@ -259,7 +259,7 @@ func readsInReach(t *testing.T, b Backend) {
 	require.Equal(t, everything, mine)
 	require.Empty(t, seen(t, b, alice, 2))
 	require.Empty(t, seen(t, b, alice, 3))
-	require.Len(t, seen(t, b, access.Everything(alice), 1), 18)
+	require.Len(t, seen(t, b, access.Everything(alice), 1), 19)
 	require.Empty(t, seen(t, b, access.Narrow(alice, access.Threads, must(access.ParseFilter(raw(`{"team":"red"}`)))), 1))
 
 	// A thread that is deleted, and made again by another actor.
