@@ -20,6 +20,9 @@ import (
 // ErrRedisRefuses: the configuration is wrong, so retrying does not help.
 var ErrRedisRefuses = errors.New("check --redis-url / REDIS_URI")
 
+// redisPatience is how long Redis has for all answers to a start or a check.
+const redisPatience = 5 * time.Second
+
 // RedisClient makes a client for a few questions.
 func RedisClient(cfg *config.Config) (*goredis.Client, error) {
 	o, err := goredis.ParseURL(cfg.RedisURL)
@@ -34,14 +37,15 @@ func RedisClient(cfg *config.Config) (*goredis.Client, error) {
 		o.TLSConfig = trusted
 	}
 	o.PoolSize, o.MaxRetries, o.DialerRetries = 1, -1, 1
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 2*time.Second, 2*time.Second, 2*time.Second
+	// The context is the only limit: on a busy machine a TLS handshake takes seconds, and one that is cut short hides that a certificate is refused.
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = redisPatience, redisPatience, redisPatience
 	o.ContextTimeoutEnabled = true
 	return goredis.NewClient(o), nil
 }
 
 // AskRedis asks whether Redis lets us in and run scripts on our keys. ErrRedisRefuses: it never will.
 func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	client, err := RedisClient(cfg)
 	if err != nil {
