@@ -100,6 +100,7 @@ type Options struct {
 	MaxStreams   int           // open streams, waits included; default 10,000. More is 503
 	Heartbeat    time.Duration // between heartbeats in open responses; default 5 s
 	BodyTimeout  time.Duration // without any byte of an upload; default 30 s
+	BodyRest     time.Duration // for the rest of a small body that no handler reads, before its connection is closed; default 50 ms
 	WriteTimeout time.Duration // time without any read of a stream's client before it is dropped; default 1 min
 	// Drain is how long Serve continues after its end was requested, reporting that it is not ready, so that load balancers stop sending
 	// requests. Default 0.
@@ -143,6 +144,7 @@ func (o Options) withDefaults() Options {
 	orSize(&o.MaxStreams, 10_000)
 	orSize(&o.Heartbeat, 5*time.Second)
 	orSize(&o.BodyTimeout, 30*time.Second)
+	orSize(&o.BodyRest, 50*time.Millisecond)
 	orSize(&o.WriteTimeout, time.Minute)
 	orSize(&o.ShutdownTimeout, 10*time.Second)
 	orSize(&o.CORS.MaxAge, 600*time.Second)

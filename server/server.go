@@ -52,7 +52,7 @@ func New(o Options) *Server {
 	s := &Server{Transport: web.New(web.Config{
 		Logger: o.Logger, LogReasons: o.LogReasons, Registry: o.Registry, Tracer: o.Tracer, Audit: o.Audit,
 		MaxBody: o.MaxBody, MaxBodies: o.MaxBodies, MaxReads: o.MaxReads, MaxStreams: o.MaxStreams,
-		Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, WriteTimeout: o.WriteTimeout,
+		Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, BodyRest: o.BodyRest, WriteTimeout: o.WriteTimeout,
 	}), Completer: web.NewCompleter(o.Logger, o.Configurable, !o.Disable.Webhooks, o.CheckWebhook), opts: o, doors: newDoors()}
 	s.Follow = s.follow
 	s.app = fiber.New(fiber.Config{

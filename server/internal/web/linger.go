@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// restBytes and restTime bound what is read of a body that no handler wants, so that the connection can be used again.
+	// restBytes and Config.BodyRest bound what is read of a body that no handler wants, so that the connection can be used again.
 	restBytes = 256 << 10
-	restTime  = 50 * time.Millisecond
 	// lingerIdle and lingerTime bound how long more of it is dropped after the answer. A connection that is closed while its client sends is reset,
 	// and the client may lose the answer.
 	lingerIdle = 5 * time.Second
@@ -30,7 +29,7 @@ func (t *Transport) Finish(c *fiber.Ctx) {
 			return
 		}
 		if size <= restBytes { // or unknown
-			_ = c.Context().Conn().SetReadDeadline(time.Now().Add(restTime))
+			_ = c.Context().Conn().SetReadDeadline(time.Now().Add(t.bodyRest))
 			if _, err := io.CopyN(io.Discard, in, restBytes); errors.Is(err, io.EOF) {
 				return
 			}

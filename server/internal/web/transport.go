@@ -30,6 +30,7 @@ type Transport struct {
 
 	MaxBody                              int64
 	Heartbeat, BodyTimeout, WriteTimeout time.Duration // as in Options
+	bodyRest                             time.Duration
 	logReasons                           bool
 
 	Bodies Budget // memory of bodies
@@ -61,16 +62,17 @@ type Config struct {
 	Tracer     trace.Tracer // nil: no spans
 	Audit      *audit.Log   // nil: none
 
-	MaxBody, MaxBodies, MaxReads         int64 // bytes
-	MaxStreams                           int
-	Heartbeat, BodyTimeout, WriteTimeout time.Duration
+	MaxBody, MaxBodies, MaxReads int64 // bytes
+	MaxStreams                   int
+	Heartbeat, WriteTimeout      time.Duration
+	BodyTimeout, BodyRest        time.Duration
 }
 
 // New returns a Transport. Its owner ends its contexts, and closes Lingering.
 func New(o Config) *Transport {
 	t := &Transport{
 		Log: o.Logger, Failures: Failures{Log: o.Logger}, Encoders: compress.NewPool(encodersAtOnce), tracer: o.Tracer, Audit: o.Audit, logReasons: o.LogReasons,
-		tabs: tabs{log: o.Logger}, MaxBody: o.MaxBody, Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, WriteTimeout: o.WriteTimeout,
+		tabs: tabs{log: o.Logger}, MaxBody: o.MaxBody, Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, bodyRest: o.BodyRest, WriteTimeout: o.WriteTimeout,
 	}
 	t.Outlets.WriteTimeout = o.WriteTimeout
 	t.Metrics = newMetrics(o.Registry, &t.Bodies, &t.Reads)
