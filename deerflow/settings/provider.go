@@ -30,7 +30,7 @@ var modelClasses = []modelClass{
 	{use: "deerflow.models.patched_stepfun", provider: "openai", reasons: true},
 	{use: "deerflow.models.patched_deepseek", provider: "deepseek", reasons: true},
 	{use: "deerflow.models.claude_provider", provider: "anthropic"},
-	{use: "deerflow.models.openai_codex_provider", missing: "there is no sign-in with Codex; use langchain_openai:ChatOpenAI with a key"},
+	{use: "deerflow.models.openai_codex_provider", missing: "there is no sign-in with Codex; use langchain_openai:ChatOpenAI with a key and use_responses_api: true"},
 	{use: "deerflow.models.mindie_provider", missing: "tool calls as text are not supported; use langchain_openai:ChatOpenAI if the server has OpenAI's"},
 }
 
@@ -59,4 +59,38 @@ func (m *Model) Provider() (string, error) {
 func (m *Model) ReturnsReasoning() bool {
 	c, _ := m.class()
 	return c.reasons
+}
+
+// Responses reports whether the model is called by OpenAI's Responses API; nil: if it has no other. Like LangChain's client, it is so where a parameter is set that only this API
+// has.
+func (m *Model) Responses() *bool {
+	if m.UseResponses != nil {
+		return m.UseResponses
+	}
+	if c, _ := m.class(); c.provider != "openai" {
+		return nil
+	}
+	if m.OutputVersion == "responses/v1" || m.Reasoning != nil || m.Include != nil || m.Truncation != "" {
+		yes := true
+		return &yes
+	}
+	return nil
+}
+
+// ofResponses are the parameters of requests that are fields of their own.
+func (m *Model) ofResponses() map[string]any {
+	out := map[string]any{}
+	if m.Reasoning != nil {
+		out["reasoning"] = m.Reasoning
+	}
+	if m.Include != nil {
+		out["include"] = m.Include
+	}
+	if m.Truncation != "" {
+		out["truncation"] = m.Truncation
+	}
+	if m.Store != nil {
+		out["store"] = *m.Store
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,4 +31,29 @@ func TestProvider(t *testing.T) {
 	}
 	require.True(t, (&Model{Use: "deerflow.models.patched_mimo:PatchedChatMiMo"}).ReturnsReasoning())
 	require.False(t, (&Model{Use: "deerflow.models.claude_provider:ClaudeChatModel"}).ReturnsReasoning())
+}
+
+// A model is called by the Responses API when config.yaml says so, or has a parameter that only this API knows.
+func TestResponses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"use: langchain_openai:ChatOpenAI": "null {}",
+		"use: langchain_openai:ChatOpenAI\nuse_responses_api: true\noutput_version: responses/v1":       "true {}",
+		"use: langchain_openai:ChatOpenAI\noutput_version: responses/v1":                                "true {}",
+		"use: langchain_openai:ChatOpenAI\nreasoning: {effort: low}\nuse_responses_api: false":          `false {"reasoning":{"effort":"low"}}`,
+		"use: langchain_openai:ChatOpenAI\nreasoning: {effort: low, summary: auto}\nstore: false":       `true {"reasoning":{"effort":"low","summary":"auto"},"store":false}`,
+		"use: langchain_openai:ChatOpenAI\ninclude: [reasoning.encrypted_content]\ntruncation: auto":    `true {"include":["reasoning.encrypted_content"],"truncation":"auto"}`,
+		"use: langchain_anthropic:ChatAnthropic\ntruncation: auto":                                      `null {"truncation":"auto"}`,
+		"use: langchain_openai:ChatOpenAI\nsupports_reasoning_effort: true\nreasoning: {summary: auto}": `true {"reasoning":{"summary":"auto"}}`,
+	} {
+		s, err := Parse([]byte("models:\n  - name: m\n    "+indented(text)), func(string) (string, bool) { return "", false })
+		require.NoError(t, err, text)
+		body, err := s.Models[0].Options(false, "")
+		require.NoError(t, err, text)
+		api, err := json.Marshal(s.Models[0].Responses())
+		require.NoError(t, err)
+		raw, err := json.Marshal(body)
+		require.NoError(t, err)
+		require.Equal(t, want, string(api)+" "+string(raw), text)
+	}
 }

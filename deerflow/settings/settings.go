@@ -97,6 +97,14 @@ type Model struct {
 	WhenOff         map[string]any `yaml:"when_thinking_disabled"`
 	ThinkingOptions map[string]any `yaml:"thinking"`
 
+	// OpenAI's Responses API, and parameters of its requests. See Responses.
+	UseResponses  *bool          `yaml:"use_responses_api"`
+	OutputVersion string         `yaml:"output_version"`
+	Reasoning     map[string]any `yaml:"reasoning"`
+	Include       []string       `yaml:"include"`
+	Truncation    string         `yaml:"truncation"`
+	Store         *bool          `yaml:"store"`
+
 	Pricing any `yaml:"pricing"` // see PricesOf; a mistake in it only means that costs are not shown
 }
 

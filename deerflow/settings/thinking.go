@@ -9,7 +9,7 @@ import (
 // Options are what goes with each request to the model, in addition to the fields of Model: with thinking on or off, and a reasoning effort ("": the model's own). They
 // are the parameters of LangChain's clients: members of the request, those of extra_body and model_kwargs among them.
 func (m *Model) Options(thinking bool, effort string) (map[string]json.RawMessage, error) {
-	all := merged(m.ModelKwargs, m.ExtraBody)
+	all := merged(m.ofResponses(), m.ModelKwargs, m.ExtraBody)
 	if m.Effort != "" {
 		all["reasoning_effort"] = m.Effort
 	}

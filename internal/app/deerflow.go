@@ -119,7 +119,7 @@ func production(env string) bool { return strings.HasPrefix(strings.ToLower(env)
 func (s *Server) openModel(m *settings.Model, retries *int, body map[string]json.RawMessage) (agent.Model, error) {
 	spec := provider.Spec{
 		BaseURL: m.BaseURL, Key: m.APIKey, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.ContextWindow, Images: m.Vision, Log: s.log, Place: "models." + m.Name, Dir: filepath.Dir(s.cfg.DeerFlow),
-		Retries: retries, ExtraBody: body,
+		Retries: retries, ExtraBody: body, Responses: m.Responses(),
 		Getenv: func(name string) string { v, _ := s.cfg.Lookup(name); return v },
 	}
 	if spec.BaseURL == "" {

@@ -124,6 +124,10 @@ func (f *file) model(m *provider.Spec, v value, key string) {
 			m.ReturnReasoning = new(bool)
 			f.setBool(m.ReturnReasoning)(v, key)
 		},
+		"use_responses_api": func(v value, key string) {
+			m.Responses = new(bool)
+			f.setBool(m.Responses)(v, key)
+		},
 		"prompt_caching": func(v value, key string) {
 			switch text, _ := v.data.(string); {
 			case v.data == true:

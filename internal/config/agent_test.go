@@ -23,7 +23,7 @@ const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
   "model": {"name": "openai:gpt-4o", "base_url": "http://${HOST}:8000/v1", "api_key": "${MY_KEY}", "organization": "o", "project": "p",
     "headers": {"x-team": "${TEAM}"}, "query": {"api-version": "1"}, "extra_body": {"top_k": 3, "nested": {"a": [true, null, "<b>"]}}, "temperature": 0,
     "max_tokens": 100, "max_input_tokens": 8000, "timeout": "20s", "idle_timeout": "2h", "retries": 0, "max_event_size": "2KiB",
-    "api_key_header": "api-key", "max_completion_tokens": true, "return_reasoning": false, "prompt_caching": "1h", "images": true},
+    "api_key_header": "api-key", "max_completion_tokens": true, "return_reasoning": false, "use_responses_api": true, "prompt_caching": "1h", "images": true},
   "prompt": {"file": "prompt.md"},
   "tools": ["calculator", "search"],
   "mcp": {"time": {"command": "mcp-server-time", "args": ["--tz", "${TZ_NAME}"], "env": {"TOKEN": "${MY_KEY}"}, "cwd": "sub", "tools": ["now"], "prefix": true,
@@ -70,7 +70,7 @@ func TestDeclaredAgent(t *testing.T) {
 			Headers: map[string]string{"x-team": "a"}, Query: map[string]string{"api-version": "1"},
 			ExtraBody:   map[string]json.RawMessage{"top_k": json.RawMessage("3"), "nested": json.RawMessage(`{"a":[true,null,"<b>"]}`)},
 			Temperature: &zero, MaxTokens: 100, MaxInputTokens: 8000, Timeout: 20 * time.Second, Retries: &none,
-			IdleTimeout: 2 * time.Hour, MaxEventSize: 2048, KeyHeader: "api-key", MaxCompletionTokens: &yes, ReturnReasoning: &no, PromptCaching: "1h", Images: true,
+			IdleTimeout: 2 * time.Hour, MaxEventSize: 2048, KeyHeader: "api-key", MaxCompletionTokens: &yes, ReturnReasoning: &no, Responses: &yes, PromptCaching: "1h", Images: true,
 		},
 		Prompt: "Be brief.", Tools: []string{"calculator", "search"},
 		MCP: []mcp.Options{{

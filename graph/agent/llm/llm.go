@@ -240,6 +240,12 @@ func (a *Answer) Add(c Chunk) {
 	for _, block := range c.Blocks {
 		a.Content.WriteString(gjson.GetBytes(block, "text").String())
 		a.Reasoning.WriteString(gjson.GetBytes(block, "thinking").String())
+		for _, list := range gjson.GetManyBytes(block, "summary.#.text", "content.#.text") { // of OpenAI's Responses API
+			for _, text := range list.Array() {
+				a.Reasoning.WriteString(text.String())
+			}
+		}
+		a.Refusal.WriteString(gjson.GetBytes(block, "refusal").String())
 	}
 	a.Reasoning.WriteString(c.Reasoning)
 	a.Refusal.WriteString(c.Refusal)

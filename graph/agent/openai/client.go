@@ -33,6 +33,7 @@ type Options struct {
 	Query        url.Values                 // such as Azure's api-version
 	Extra        map[string]json.RawMessage // members of the request body, put over those that the client writes; null removes one
 	Quirks       Quirks
+	Responses    bool // the Responses API in place of chat completions
 
 	Timeout   time.Duration     // until an answer begins, each try; 0: ten minutes
 	Idle      time.Duration     // between two signs of life of an answer, also comments; 0: ten minutes
@@ -57,7 +58,7 @@ type Quirks struct {
 	ShortIDs            bool     // ids of tool calls are nine letters and digits: Mistral
 }
 
-// Client is a model behind a chat completions endpoint. It is safe for concurrent use.
+// Client is a model behind an endpoint of chat completions or of responses. It is safe for concurrent use.
 type Client struct {
 	opts Options
 	own  bool // the server is OpenAI's or Azure's
@@ -86,13 +87,17 @@ func New(o Options) (*Client, error) {
 		// OpenAI's reasoning models refuse the old name, most other servers do not know the new one.
 		o.Quirks.MaxCompletionTokens = &own
 	}
-	address, err := o.endpoint("chat", "completions")
+	path, decode := []string{"chat", "completions"}, func() wire.Decoder { return &decoder{} }
+	if o.Responses {
+		path, decode = []string{"responses"}, func() wire.Decoder { return newResponseDecoder() }
+	}
+	address, err := o.endpoint(path...)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{opts: o, own: own, wire: wire.New(wire.Options{
 		URL: address, Model: o.Model, Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
-		Decoder: func() wire.Decoder { return &decoder{} },
+		Decoder: decode,
 		Timeout: o.Timeout, Idle: o.Idle, Retries: o.Retries, MaxWait: o.MaxWait, MaxEvent: o.MaxEvent, MaxBody: o.MaxBody, Transport: o.Transport, Log: o.Log,
 	})}, nil
 }
@@ -155,6 +160,9 @@ func (c *Client) GenerateContent(ctx context.Context, messages []llms.MessageCon
 // llm.ErrSlow.
 func (c *Client) StreamChunks(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[llm.Chunk, error] {
 	return llm.WithoutRefused(ctx, c.opts.Log, c.opts.Model, messages, func(messages []llms.MessageContent) iter.Seq2[llm.Chunk, error] {
+		if c.opts.Responses {
+			return c.streamResponse(ctx, messages, options)
+		}
 		body, err := c.body(messages, options)
 		if err != nil {
 			return func(yield func(llm.Chunk, error) bool) { yield(llm.Chunk{}, err) }

@@ -312,8 +312,8 @@ func usageOf(u gjson.Result) *llm.Usage {
 	}
 	out := &llm.Usage{
 		Input: count("prompt_tokens", "input_tokens"), Output: count("completion_tokens", "output_tokens"), Total: count("total_tokens"),
-		CacheRead: count("prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens"), // DeepSeek
-		Reasoning: count("completion_tokens_details.reasoning_tokens"),
+		CacheRead: count("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "prompt_cache_hit_tokens"), // DeepSeek
+		Reasoning: count("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
 	}
 	if out.CacheRead == 0 {
 		out.CacheRead = count("prompt_cache_hit_tokens")

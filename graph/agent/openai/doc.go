@@ -6,4 +6,7 @@
 // error in the middle of a stream is an error, and so is a connection that ends before the answer does. Temporary failures (408, 409,
 // 429, 5xx, no connection) are retried until a part of an answer has arrived, after the time that the server requests. The size of
 // answers is limited.
+//
+// With Options.Responses it speaks OpenAI's Responses API instead, with the same promises; what goes back to the server of an earlier
+// answer are its items, with their ids.
 package openai

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,9 +36,17 @@ func speaker(t testing.TB, kind string, answer bytesOf) llm.ChunkStreamer {
 		require.NoError(t, err)
 		return c
 	}
-	c, err := openai.New(openai.Options{Model: "m", Transport: answer, Retries: -1, Log: log, MaxEvent: 1 << 16})
+	c, err := openai.New(openai.Options{Model: "m", Responses: kind == "responses", Transport: answer, Retries: -1, Log: log, MaxEvent: 1 << 16})
 	require.NoError(t, err)
 	return c
+}
+
+// kindOf returns the API of a file in testdata.
+func kindOf(golden []byte) string {
+	if gjson.GetBytes(golden, "responses").Bool() {
+		return "responses"
+	}
+	return gjson.GetBytes(golden, "kind").Str
 }
 
 // listen reads an answer to its end, which comes, and returns what it was.
@@ -76,7 +85,7 @@ func TestOddValues(t *testing.T) {
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
-		kind, stream := gjson.GetBytes(raw, "kind").Str, gjson.GetBytes(raw, "stream").Str
+		kind, stream := kindOf(raw), gjson.GetBytes(raw, "stream").Str
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			lines := strings.Split(stream, "\n")
@@ -144,7 +153,7 @@ func TestCutAnywhere(t *testing.T) {
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
-		kind, stream := gjson.GetBytes(raw, "kind").Str, gjson.GetBytes(raw, "stream").Str
+		kind, stream := kindOf(raw), gjson.GetBytes(raw, "stream").Str
 		whole, _ := listen(t, kind, stream)
 		for n := range stream {
 			text, failed := cut(t, kind, stream[:n])
@@ -165,6 +174,9 @@ func cut(t *testing.T, kind, stream string) (text string, failed bool) {
 	return a.Content.String(), false
 }
 
+// apis are those whose answers are fuzzed.
+var apis = []string{"openai", "anthropic", "responses"}
+
 func FuzzAnswers(f *testing.F) {
 	files, err := filepath.Glob("testdata/langchain/*.json")
 	if err != nil {
@@ -175,14 +187,11 @@ func FuzzAnswers(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(gjson.GetBytes(raw, "kind").Str == "anthropic", []byte(gjson.GetBytes(raw, "stream").Str))
-		f.Add(true, bytes.ReplaceAll([]byte(gjson.GetBytes(raw, "stream").Str), []byte(`"index":`), []byte(`"index":-`)))
+		api := slices.Index(apis, kindOf(raw))
+		f.Add(api, []byte(gjson.GetBytes(raw, "stream").Str))
+		f.Add(api, bytes.ReplaceAll([]byte(gjson.GetBytes(raw, "stream").Str), []byte(`"index":`), []byte(`"index":-`)))
 	}
-	f.Fuzz(func(t *testing.T, claude bool, answer []byte) {
-		kind := "openai"
-		if claude {
-			kind = "anthropic"
-		}
-		_, _ = listen(t, kind, string(answer))
+	f.Fuzz(func(t *testing.T, api int, answer []byte) {
+		_, _ = listen(t, apis[uint(api)%uint(len(apis))], string(answer))
 	})
 }

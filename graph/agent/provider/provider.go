@@ -52,6 +52,7 @@ type Spec struct {
 	KeyHeader             string // header of the key; "": the provider's
 	MaxCompletionTokens   *bool  // max_completion_tokens in place of max_tokens; nil: as the provider has it
 	ReturnReasoning       *bool  // return reasoning_content; nil: as the provider wants it
+	Responses             *bool  // of openai and azure_openai: the Responses API in place of chat completions; nil: for models of OpenAI that have no other
 	Images                bool   // it reads images: it gets those that tools return, too
 	PromptCaching         string // Anthropic's: "5m" or "1h"; "": none
 	Script                json.RawMessage
@@ -131,6 +132,9 @@ func Open(s Spec) (agent.Model, error) {
 		m.Options = append(m.Options, llms.WithMaxTokens(s.MaxTokens))
 	}
 	err := s.checkHeaders()
+	if err == nil && s.Responses != nil && *s.Responses && provider != "openai" && provider != "azure_openai" {
+		err = errors.New("use_responses_api is for the providers openai and azure_openai; write openai with base_url for another server that has this API")
+	}
 	if err != nil {
 		return agent.Model{}, fmt.Errorf("model %s: %w", s.Name, err)
 	}
@@ -324,6 +328,9 @@ func (s Spec) openai(svc service, model string, from *llm.Source) (llms.Model, e
 	}
 	if s.Images {
 		o.Quirks.Lacks = slices.DeleteFunc(slices.Clone(o.Quirks.Lacks), func(kind string) bool { return kind == "image" })
+	}
+	if o.Responses = s.BaseURL == "" && svc.name == "openai" && openai.NeedsResponses(model); s.Responses != nil {
+		o.Responses = *s.Responses
 	}
 	o.Quirks.ToolImages = s.Images && svc.name != "mistralai" // which refuses a user's message behind a tool's
 	if svc.name == "openai" && s.BaseURL != "" {

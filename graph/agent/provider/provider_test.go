@@ -61,6 +61,8 @@ func TestOpen(t *testing.T) {
 		{"name of the key's header", Spec{Name: "openai:x", Key: "k", KeyHeader: "api:key"}, "", `"api:key" is not the name of a header`},
 		{"header of two lines", Spec{Name: "openai:x", Key: "k", Headers: map[string]string{"x-team": "a\nb"}}, "", "header x-team has a line break"},
 		{"organization of two lines", Spec{Name: "openai:x", Key: "k", Organization: "a\nb"}, "", "organization has a line break"},
+		{"responses of another provider", Spec{Name: "groq:x", Key: "k", Responses: &always}, "", "use_responses_api is for the providers openai and azure_openai"},
+		{"responses of Anthropic", Spec{Name: "anthropic:x", Key: "k", Responses: &always}, "", "use_responses_api is for the providers openai and azure_openai"},
 		{"bad script", Spec{Name: "scripted:", Script: json.RawMessage(`[]`)}, "", "script: has no answers"},
 	}
 	for _, tt := range tests {

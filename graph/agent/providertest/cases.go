@@ -10,7 +10,8 @@ import (
 // Case is a conversation with a provider: what the agent is, what the provider answers, and what is to come of it.
 type Case struct {
 	// Line is the group: 1 the process, 2 response formats, 3 secrets, 4 summaries, 5 threads that change models, 6 Anthropic, 7 other
-	// providers, 8 timeouts, 9 parallel calls, 10 odd types, 11 errors, 12 texts, 13 content that not every provider takes.
+	// providers, 8 timeouts, 9 parallel calls, 10 odd types, 11 errors, 12 texts, 13 content that not every provider takes, 14 OpenAI's
+	// Responses API.
 	Line     int
 	Name     string // letters, digits and -
 	Provider string // as in provider:model; "": openai
@@ -78,6 +79,9 @@ func first(errs ...error) error {
 // rules are those of the provider, and more.
 func (c *Case) rules() []Rule {
 	var own []Rule
+	if c.Model["use_responses_api"] == true {
+		return append([]Rule{responsesRules, bearer}, c.Rules...)
+	}
 	switch c.Provider {
 	case "anthropic":
 		own = []Rule{anthropicRules}
@@ -109,7 +113,7 @@ var schema = object{"response_format": object{"title": "Sum", "type": "object", 
 // Cases returns all cases.
 func Cases() []*Case {
 	var all []*Case
-	for _, list := range [][]*Case{serverCases(), anthropicCases(), providerCases(), timeoutCases(), parallelCases(), lenientCases(), errorCases(), textCases(), contentCases()} {
+	for _, list := range [][]*Case{serverCases(), anthropicCases(), providerCases(), timeoutCases(), parallelCases(), lenientCases(), errorCases(), textCases(), contentCases(), responsesCases()} {
 		all = append(all, list...)
 	}
 	return all
