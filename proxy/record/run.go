@@ -210,6 +210,12 @@ func (x *Run) Event(ctx context.Context, event string, data []byte) (out []byte,
 	switch {
 	case x.watch != nil:
 		return x.watched(ctx, event, data), overlay.Shown
+	case event == "metadata" && jsonscan.Text(data, "status") == "run_done":
+		// The stream of a thread ends a run so. It is not the beginning of an attempt, which discards what was streamed before.
+		if id.Run(jsonscan.Text(data, "run_id")) == x.id {
+			x.Ended()
+		}
+		return data, overlay.Shown
 	case event == "metadata":
 		x.accepted(ctx)
 		x.begins(data)

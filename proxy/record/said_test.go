@@ -149,6 +149,12 @@ func TestStreamedWordsAreKept(t *testing.T) {
 			}
 			status := []string{"success", "interrupted", "error", "timeout", "rolled back"}[r.IntN(5)]
 			a.ends(status)
+			if follows && r.IntN(2) == 0 { // the end of a run in the stream of its thread
+				done := fmt.Sprintf(`{"status":"run_done","run_id":%q}`, a.run)
+				data, fate := follower.Event(t.Context(), "metadata", []byte(done))
+				require.Equal(t, done, string(data))
+				require.Equal(t, overlay.Shown, fate)
+			}
 			over := r.IntN(2) == 0
 			for _, reader := range readers {
 				if over { // its client has not seen the end yet
