@@ -238,7 +238,7 @@ func (f fakeUsage) Report(_ context.Context, q usage.Query) (*usage.Report, erro
 	until := usage.DayOf(q.Until)
 	r := &run.Run{Graph: "g", Assistant: "a", Status: run.Error, EndedAt: time.Time{}.Add(time.Second)}
 	sums := usage.Of(r, &run.Completion{LLMCalls: &n, TotalTokens: &n, ByModel: map[string]run.Usage{"m": {Calls: 7, Total: &n}}})
-	return usage.NewReport(until-int64(q.Days)+1, until, map[int64][]usage.Sum{until: sums}, sums), nil
+	return usage.NewReport(until-int64(q.Days)+1, until, map[int64][]usage.Sum{until: sums}), nil
 }
 
 type fakeSearch struct{ *services }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"understudy/internal/fault"
@@ -28,9 +29,9 @@ type Store interface {
 	EndedRuns(ctx context.Context, limit int) ([]Ended, error)
 	// ChangeUsage makes a change in one transaction. ErrFolded when one of Listed or Drop is not there.
 	ChangeUsage(ctx context.Context, c Change) error
-	// UsageOf returns the sums of an identity, "": of everyone, from a day to another, folded or not, of runs that are there and of others: those of All and of
-	// durations by day, and the rest.
-	UsageOf(ctx context.Context, identity string, since, until int64) (days map[int64][]Sum, named []Sum, err error)
+	// UsageOf returns the sums of an identity, "": of everyone, by day from one to another, of runs that are there and of others. A sum may come in parts.
+	// Those of listed runs, which are not in other sums yet, are apart.
+	UsageOf(ctx context.Context, identity string, since, until int64) (days, listed map[int64][]Sum, err error)
 	// DeletedRuns returns kept runs behind another one, in order, whose rows were deleted; only their keys.
 	DeletedRuns(ctx context.Context, behind Ended, limit int) ([]Ended, error)
 	// DropUsage deletes what runs used before a day, and its sums.
@@ -57,6 +58,8 @@ type Service struct {
 	Store Store
 	Now   func() time.Time
 	Log   *slog.Logger
+
+	past past
 }
 
 // Query says which days. Identity "" is everyone.
@@ -73,11 +76,25 @@ func (s *Service) Report(ctx context.Context, q Query) (*Report, error) {
 	}
 	until := DayOf(q.Until)
 	since := until - int64(q.Days) + 1
-	days, named, err := s.Store.UsageOf(ctx, q.Identity, since, until)
-	if err != nil {
-		return nil, err
+	days, from := s.past.of(q.Identity, since, until, s.Now())
+	if from <= until {
+		read, listed, err := s.Store.UsageOf(ctx, q.Identity, from, until)
+		if err != nil {
+			return nil, err
+		}
+		s.past.keep(q.Identity, from, until, read, listed, s.Now())
+		for day := from; day <= until; day++ {
+			days[day] = slices.Concat(read[day], listed[day])
+		}
 	}
-	return NewReport(since, until, days, named), nil
+	return NewReport(since, until, days), nil
+}
+
+// warm reads the last year of everyone, so that no reader waits for it, and so that a change of past days by `understudy rebuild` shows.
+func (s *Service) warm(ctx context.Context) error {
+	s.past.forget("")
+	_, err := s.Report(ctx, Query{Days: MaxDays})
+	return err
 }
 
 // Run folds runs that have ended, and deletes old sums, until ctx ends.
@@ -98,6 +115,9 @@ func (s *Service) Run(ctx context.Context) error {
 				return time.Time{}, err
 			}
 			if err := s.Settle(ctx); err != nil {
+				return time.Time{}, err
+			}
+			if err := s.warm(ctx); err != nil {
 				return time.Time{}, err
 			}
 			trimmed = time.Now()

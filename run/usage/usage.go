@@ -145,15 +145,20 @@ type Day struct {
 // MaxNamed bounds the sums of a kind in a report.
 const MaxNamed = 100
 
-// NewReport puts sums together. Those of a day alone have its number in days, others 0; a sum may come in parts.
-func NewReport(since, until int64, days map[int64][]Sum, named []Sum) *Report {
+// NewReport puts the sums of days together. A sum may come in parts.
+func NewReport(since, until int64, days map[int64][]Sum) *Report {
 	r := &Report{Since: since, Until: until, By: map[string][]Sum{Graph: {}, Assistant: {}, Model: {}, Caller: {}}}
-	whole := map[int]int64{}
+	whole, named := map[int]int64{}, map[string]map[string]*Sum{}
+	for kind := range r.By {
+		named[kind] = map[string]*Sum{}
+	}
 	for day := since; day <= until; day++ {
 		d, buckets := Day{Day: day}, map[int]int64{}
 		for _, s := range days[day] {
 			if s.Kind == All {
 				d.Add(&s)
+			} else if byName := named[s.Kind]; byName != nil {
+				addNamed(byName, s)
 			} else if n, err := strconv.Atoi(s.Name); err == nil && s.Kind == took {
 				buckets[n] += s.Runs
 				whole[n] += s.Runs
@@ -165,24 +170,21 @@ func NewReport(since, until int64, days map[int64][]Sum, named []Sum) *Report {
 	}
 	r.Whole.P50, r.Whole.P95 = percentiles(whole)
 	for kind := range r.By {
-		r.By[kind] = most(kind, named)
+		r.By[kind] = most(kind, named[kind])
 	}
 	return r
 }
 
-// most returns the sums of a kind, one for each name; what is beyond MaxNamed is together under the name "".
-func most(kind string, named []Sum) []Sum {
-	byName := map[string]*Sum{}
-	for _, s := range named {
-		if s.Kind != kind {
-			continue
-		}
-		if have := byName[s.Name]; have != nil {
-			have.Add(&s)
-		} else {
-			byName[s.Name] = &s
-		}
+func addNamed(byName map[string]*Sum, s Sum) {
+	if have := byName[s.Name]; have != nil {
+		have.Add(&s)
+	} else {
+		byName[s.Name] = &s
 	}
+}
+
+// most returns the sums of a kind, one for each name; what is beyond MaxNamed is together under the name "".
+func most(kind string, byName map[string]*Sum) []Sum {
 	out := []Sum{}
 	for _, s := range byName {
 		out = append(out, *s)

@@ -27,7 +27,7 @@ func TestPercentiles(t *testing.T) {
 			days[day] = append(days[day], Of(&run.Run{Status: run.Success, CreatedAt: time.Unix(1, 0), EndedAt: time.Unix(1, 0).Add(took)}, &run.Completion{})...)
 		}
 		slices.Sort(all)
-		got := NewReport(0, 2, days, nil).Whole
+		got := NewReport(0, 2, days).Whole
 		require.Equal(t, int64(len(all)), got.Runs)
 		for share, d := range map[float64]time.Duration{0.5: got.P50, 0.95: got.P95} {
 			want := all[int(math.Ceil(share*float64(len(all))))-1]
@@ -45,7 +45,7 @@ func TestMostUsed(t *testing.T) {
 		s := Sum{Kind: Model, Name: fmt.Sprint("m", i), Runs: 1, Total: int64(i)}
 		named = append(named, s, s) // in parts
 	}
-	got := NewReport(0, 0, nil, named).By[Model]
+	got := NewReport(0, 0, map[int64][]Sum{0: named}).By[Model]
 	require.Len(t, got, MaxNamed+1)
 	require.Equal(t, Sum{Kind: Model, Name: fmt.Sprint("m", MaxNamed+49), Runs: 2, Total: 2 * (MaxNamed + 49)}, got[0])
 	require.Equal(t, Sum{Kind: Model, Runs: 100, Total: 49 * 50}, got[MaxNamed])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,6 +12,7 @@ import (
 )
 
 // A year of usage of everyone, of runs that are there and of deleted ones: graphs, models and tools of each day, and how long runs took. The number of runs and threads does not matter.
+// The first report of a server reads them all, and the next ones what is not past.
 func BenchmarkUsageOfAYear(b *testing.B) {
 	ctx := context.Background()
 	s := openBench(b, "normal")
@@ -23,11 +25,28 @@ func BenchmarkUsageOfAYear(b *testing.B) {
 		}
 		require.NoError(b, s.ChangeUsage(ctx, usage.Change{Sums: map[usage.Place][]usage.Sum{{Day: day}: sums}, Final: map[usage.Place][]usage.Sum{{Day: day}: sums}}))
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		days, named, err := s.UsageOf(ctx, "", 0, 365)
-		if err != nil || len(days) != 366 || len(named) < 60 {
-			b.Fatal(err, len(days), len(named))
+	fresh := func() *usage.Service {
+		return &usage.Service{Store: s, Now: func() time.Time { return usage.Date(365) }}
+	}
+	service := fresh()
+	report := func() {
+		r, err := service.Report(ctx, usage.Query{Days: 366})
+		if err != nil || len(r.Days) != 366 || len(r.By[usage.Model]) != 10 {
+			b.Fatal(err, r)
 		}
 	}
+	b.Run("first", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			service = fresh()
+			report()
+		}
+	})
+	b.Run("next", func(b *testing.B) {
+		report()
+		b.ReportAllocs()
+		for b.Loop() {
+			report()
+		}
+	})
 }

@@ -30,10 +30,9 @@ var (
 	addFinal    = same(addUsage("usage_days"))
 	addSums     = same(addUsage("usage_sums"))
 	dropNothing = same("DELETE FROM usage_sums WHERE identity = $1 AND day = $2 AND kind = $3 AND name = $4 AND runs = 0 AND errors = 0 AND calls = 0 AND input = 0 AND output = 0 AND total = 0")
-	// UsageOfDays and UsageOfNames read the rows of one identity.
-	UsageOfDays  = same(usageOfDays("usage_days") + " UNION ALL " + usageOfDays("usage_sums"))
-	UsageOfNames = differing(usageOfNames("usage_days", "::bigint")+" UNION ALL "+usageOfNames("usage_sums", "::bigint"), usageOfNames("usage_days", "")+" UNION ALL "+usageOfNames("usage_sums", ""))
-	dropUsage    = []Statement{same("DELETE FROM usage_days WHERE day < $1"), same("DELETE FROM usage_sums WHERE day < $1"), same("DELETE FROM usage_runs WHERE day < $1")}
+	// UsageOfDays reads the rows of one identity.
+	UsageOfDays = same(usageOfDays("usage_days") + " UNION ALL " + usageOfDays("usage_sums"))
+	dropUsage   = []Statement{same("DELETE FROM usage_days WHERE day < $1"), same("DELETE FROM usage_sums WHERE day < $1"), same("DELETE FROM usage_runs WHERE day < $1")}
 
 	KeptUsage    = same("SELECT 0, identity, day, sums, run_id FROM usage_runs WHERE (day, run_id) > ($1, $2) ORDER BY day, run_id LIMIT $3")
 	DeletedUsage = same("SELECT 0, identity, day, sums, run_id FROM usage_runs WHERE (day, run_id) > ($1, $2) AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = usage_runs.run_id) " +
@@ -58,15 +57,7 @@ func addUsage(table string) string {
 }
 
 func usageOfDays(table string) string {
-	return "SELECT " + sumColumns + ", day FROM " + table + " WHERE identity = $1 AND day BETWEEN $2 AND $3 AND kind IN ('all', 'took')"
-}
-
-func usageOfNames(table, as string) string {
-	text := "SELECT kind, name"
-	for _, column := range strings.Split(sumColumns, ", ")[2:] {
-		text += ", sum(" + column + ")" + as
-	}
-	return text + " FROM " + table + " WHERE identity = $1 AND day BETWEEN $2 AND $3 AND kind NOT IN ('all', 'took') GROUP BY kind, name"
+	return "SELECT " + sumColumns + ", day FROM " + table + " WHERE identity = $1 AND day BETWEEN $2 AND $3"
 }
 
 func scanSum(r Row) usage.Sum {
@@ -165,12 +156,12 @@ func addAll(tx *Tx, add Statement, sums map[usage.Place][]usage.Sum) error {
 }
 
 // UsageOf implements usage.Store.
-func (s *Store) UsageOf(ctx context.Context, identity string, since, until int64) (days map[int64][]usage.Sum, named []usage.Sum, err error) {
+func (s *Store) UsageOf(ctx context.Context, identity string, since, until int64) (days, listed map[int64][]usage.Sum, err error) {
 	if identity != "" {
 		identity = identityKey(identity)
 	}
 	err = s.db.Snapshot(ctx, func(q Querier) error {
-		days, named = map[int64][]usage.Sum{}, nil
+		days, listed = map[int64][]usage.Sum{}, map[int64][]usage.Sum{}
 		if err := q.Query(UsageOfDays, func(r Row) error {
 			day := r.Int(8)
 			days[day] = append(days[day], scanSum(r))
@@ -178,20 +169,16 @@ func (s *Store) UsageOf(ctx context.Context, identity string, since, until int64
 		}, identity, since, until); err != nil {
 			return err
 		}
-		if named, err = all(q, UsageOfNames, scanSum, identity, since, until); err != nil {
-			return err
-		}
 		list, err := ended(q, endedOf, identity, since, until)
 		for _, e := range list {
-			days[e.Day] = append(days[e.Day], e.Sums...)
-			named = append(named, e.Sums...)
+			listed[e.Day] = append(listed[e.Day], e.Sums...)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("usage: %w", err)
 	}
-	return days, named, nil
+	return days, listed, nil
 }
 
 // DropUsage implements usage.Store.
