@@ -127,6 +127,7 @@ const settings = { type: "object", properties: { model: { type: "string", descri
 
 /** What the API answers, by the end of its path; the first that fits. */
 const answers = [
+  [/^\/info$/, { version: "0.16.7", understudy_version: "1.4.0" }],
   [/^\/auth\/methods$/, { api_key: false, token: false, providers: [] }],
   [/^\/assistants\/search$/, assistants],
   [/^\/assistants\/[^/]+\/schemas$/, { graph_id: "support", input_schema: schema, output_schema: schema, state_schema: schema, config_schema: settings, context_schema: settings }],

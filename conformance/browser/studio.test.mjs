@@ -44,6 +44,8 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByRole("button", { name: "Stop" }).click();
     await studio.idle();
     await page.locator(".tag", { hasText: "cut off" }).waitFor();
+    await page.locator("header.bar .status", { hasText: "stopped" }).waitFor(); // and does not wait for an answer
+    await page.locator(`.sidebar a[href$="${studio.thread}"] .status`, { hasText: "stopped" }).waitFor();
     assert.match((await studio.shown()).at(-1)[1], / w20\b/); // a long answer leaves no place for the question
   });
 
@@ -126,6 +128,18 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await studio.expect(before);
     await page.getByRole("button", { name: "Back to the newest" }).click();
     await studio.expect(edited);
+    if (recorded) {
+      // A message of an older branch is edited in its place, and not continued from the end of that branch.
+      await page.getByRole("button", { name: "Previous branch" }).click();
+      await studio.expect(before);
+      await studio.message(2).hover();
+      await studio.message(2).getByRole("button", { name: "Edit" }).click();
+      await page.getByRole("textbox", { name: "Edited message" }).fill("say 5");
+      await studio.message(2).getByRole("button", { name: "Send" }).click();
+      edited.splice(2, 2, ["human", "say 5"], ["ai", words(5)]);
+      await studio.expect(edited);
+      await page.getByText("3 of 3").waitFor();
+    }
     await page.reload();
     await studio.expect(edited);
     // The first message has no state before it.

@@ -4,6 +4,7 @@ import { after, describe, test } from "node:test";
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { eventually, launch, openPage, words } from "./browser.mjs";
@@ -30,6 +31,23 @@ async function start(...args) {
     return found[1];
   });
   return { url, pid: process_.pid, printed: () => printed, stop: () => (process_.kill("SIGTERM"), ended) };
+}
+
+/** What LangGraph Server would be in place of a server: without the routes below /understudy/, and without a word of them. */
+async function withoutOwnRoutes(url) {
+  const gate = createServer((from, to) => {
+    if (from.url.startsWith("/understudy/")) return void to.writeHead(404, { "content-type": "application/json" }).end('{"detail":"Not Found"}');
+    const passed = request(url + from.url, { method: from.method, headers: from.headers }, async (answer) => {
+      if (from.url !== "/info") return void answer.pipe(to.writeHead(answer.statusCode, answer.headers));
+      const { understudy_version, ...info } = JSON.parse(Buffer.concat(await answer.toArray()));
+      to.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(info));
+    });
+    passed.on("error", () => to.destroy());
+    to.on("close", () => passed.destroy());
+    from.pipe(passed);
+  });
+  await new Promise((resolve) => gate.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${gate.address().port}`, stop: () => (gate.closeAllConnections(), gate.close()) };
 }
 
 /** A declared agent that answers at once, and one that asks before it calls its tool. */
@@ -108,36 +126,83 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
       await page.getByRole("textbox", { name: "Arguments" }).fill('{"expression": "6 * 8"}');
       await page.getByRole("button", { name: "Approve with these arguments" }).click();
       await page.getByText(/tool said: .*48$/).waitFor();
+      // The same by keyboard alone.
+      const keys = new Keys(page);
+      await keys.say("calculate 7 * 7");
+      await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+      await server.stop();
+      await page.getByText("reconnecting").waitFor();
+      server = await start("serve", ...args, port);
+      await page.getByText("reconnecting").waitFor({ state: "detached" });
+      const question = page.locator(".question");
+      await keys.skipToPage();
+      await keys.to(keys.button("Edit", question), "Tab", 60);
+      await keys.press("Enter");
+      await keys.arrives(page.getByRole("textbox", { name: "Arguments" }));
+      await keys.press("Control+a");
+      await page.keyboard.type('{"expression": "7 * 8"}');
+      await keys.to(keys.button("Approve with these arguments"), "Tab", 3);
+      await keys.press("Enter");
+      await page.getByText(/tool said: .*56$/).waitFor();
       assert.deepEqual(errors.filter((error) => !/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_NETWORK|net::ERR/.test(error)), []);
     } finally {
       await server.stop();
     }
   });
 
-  test("in front of another server: whole conversations through the proxy", { timeout: 120_000 }, async () => {
+  test("in front of another server, by keyboard: whole conversations, and two runs compared", { timeout: 120_000 }, async () => {
     // The upstream shows what LangGraph Server would: what the graph has.
     const off = { state: false, history: false, threads: false, wait: false, stream: false, updates: false };
     const upstream = await start("serve", "--config", project("upstream", { history: { overlay: off, markers: "off" } }), "--data", join(folder, "upstream"), "--port", "0");
-    const proxy = await start("proxy", "--studio", "--upstream", upstream.url, "--port", "0", "--data", join(folder, "proxy"));
+    const gate = await withoutOwnRoutes(upstream.url);
+    const proxy = await start("proxy", "--studio", "--upstream", gate.url, "--port", "0", "--data", join(folder, "proxy"));
     try {
       const { page, errors } = await open(`${proxy.url}/studio/`);
-      await say(page, "forgetful", "turn 1");
+      const keys = new Keys(page);
+      await keys.begin("forgetful", "turn 1");
       await page.getByText("you said: turn 1").waitFor();
       for (const n of [2, 3, 4]) {
-        await page.getByRole("textbox", { name: "Message" }).fill(`turn ${n}`);
-        await page.keyboard.press("Enter");
+        await keys.say(`turn ${n}`);
         await page.getByText(`you said: turn ${n}`).waitFor();
         await eventually(async () => assert.notEqual(await page.locator("header .status span").first().textContent(), "running"));
       }
-      await page.locator("details.marker").waitFor();
+      const marker = page.locator("details.marker > summary");
+      await marker.waitFor();
       await page.reload();
-      await page.locator("details.marker").waitFor();
       await page.locator(".transcript").getByText("turn 1", { exact: true }).waitFor();
-      await page.getByRole("button", { name: "State", exact: true }).first().click();
+      await keys.skipToPage();
+      await keys.to(marker, "Tab", 60);
+      await keys.press("Enter");
+      await page.getByText("The model sees this summary").waitFor();
+      await page.locator(".sidebar").getByRole("link", { name: /turn 1/ }).waitFor(); // the summary is not the title
+      const bar = page.locator("header.bar");
+      await keys.back(keys.button("State", bar), 60);
+      await keys.press("Enter");
       await page.getByRole("list", { name: "Checkpoints" }).getByRole("button").first().waitFor();
-      assert.deepEqual(errors.filter((error) => !/status of 404/.test(error)), []);
+      // Two of its runs, which the upstream lists by thread only.
+      await keys.to(keys.button("Runs", bar), "Tab", 3);
+      await keys.press("Enter");
+      const compare = page.locator("aside .runs").getByRole("button", { name: /^Compare with/ });
+      await keys.to(compare.last(), "Tab", 80);
+      await keys.press("Enter");
+      await keys.back(compare.first(), 20);
+      await keys.press("Enter");
+      await page.waitForURL(/\/compare\?/);
+      await page.getByRole("row", { name: /^time/ }).waitFor();
+      await page.locator(".side.b", { hasText: "you said: turn 4" }).waitFor();
+      // All runs, and what such a server does not record.
+      await keys.press("g", "r");
+      await eventually(async () => assert.equal(await page.locator("[data-run]", { hasText: "success" }).count(), 4));
+      assert.equal(await page.getByRole("link", { name: "timeline" }).count(), 0);
+      for (const [key, title] of [["u", "Usage"], ["v", "Servers"], ["l", "Logs"]]) {
+        await keys.press("g", key);
+        await page.getByRole("heading", { name: title }).waitFor();
+        await page.getByText("keeps no such record").waitFor();
+      }
+      assert.deepEqual(errors, []);
     } finally {
       await proxy.stop();
+      gate.stop();
       await upstream.stop();
     }
   });

@@ -1,7 +1,8 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { Bot, CalendarClock, ChartColumn, Database, Hourglass, Keyboard, ListChecks, LogOut, MessagesSquare, Network, ScrollText, Server as ServerIcon } from "lucide-react";
-import { lazy, Suspense, useCallback, useEffect, useState } from "react";
+import { lazy, Suspense, useCallback, useEffect, useState, type ReactNode } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
+import { useOwn } from "./api/server";
 import { useChanges } from "./api/use-changes";
 import { get, hasSession, signOut, whenRefused } from "./api/client";
 import { Chosen } from "./compare/chosen";
@@ -11,12 +12,13 @@ import { GraphPage } from "./pages/graph-page";
 import { Home } from "./pages/home";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/sign-in";
+import { Elsewhere } from "./parts/elsewhere";
 import { Help } from "./parts/help";
 import { focusPage, keepFocus } from "./parts/keep-focus";
 import { StorePage } from "./pages/store";
 import { ThreadPage } from "./pages/thread-page";
 import { Sidebar } from "./threads/sidebar";
-import { useThreads } from "./threads/threads";
+import { asks, useThreads } from "./threads/threads";
 
 const RunPage = lazy(() => import("./run/run-page"));
 const ComparePage = lazy(() => import("./compare/compare-page"));
@@ -54,6 +56,7 @@ function Shell() {
   const [location] = useLocation();
   const chats = location === "/" || location.startsWith("/t/");
   const [help, setHelp] = useState(false);
+  const own = useOwn();
   const showHelp = useCallback(() => setHelp(true), []);
   useShortcuts(showHelp);
   useChanges();
@@ -71,16 +74,21 @@ function Shell() {
         <Route path="/runs" component={Runs} />
         <Route path="/r/:id">
           {({ id }) => (
-            <Suspense fallback={<main className="page" aria-busy />}>
+            <Recorded own={own} title="Run">
               <RunPage key={id} id={id} />
-            </Suspense>
+            </Recorded>
           )}
         </Route>
-        {([["/compare", ComparePage], ["/usage", UsagePage], ["/servers", ServersPage], ["/logs", LogsPage]] as const).map(([path, Page]) => (
-          <Route key={path} path={path}>
-            <Suspense fallback={<main className="page" aria-busy />}>
+        <Route path="/compare">
+          <Suspense fallback={<main className="page" aria-busy />}>
+            <ComparePage />
+          </Suspense>
+        </Route>
+        {([["Usage", UsagePage], ["Servers", ServersPage], ["Logs", LogsPage]] as const).map(([title, Page]) => (
+          <Route key={title} path={`/${title.toLowerCase()}`}>
+            <Recorded own={own} title={title}>
               <Page />
-            </Suspense>
+            </Recorded>
           </Route>
         ))}
         <Route path="/store" component={StorePage} />
@@ -97,9 +105,18 @@ function Shell() {
   );
 }
 
+/** A page of what only this program records; own is undefined until it is known whether the server is one. */
+function Recorded({ own, title, children }: { own: boolean | undefined; title: string; children: ReactNode }) {
+  if (own === false) return <Elsewhere title={title} />;
+  const reading = <main className="page" aria-busy />;
+  return own ? <Suspense fallback={reading}>{children}</Suspense> : reading;
+}
+
 function Rail({ onHelp }: { onHelp: () => void }) {
   const [location] = useLocation();
-  const waiting = useThreads({ status: "interrupted" }).data?.pages[0]?.length ?? 0;
+  const own = useOwn();
+  const interrupted = useThreads({ status: "interrupted" });
+  const waiting = interrupted.data?.pages[0]?.filter(asks).length ?? 0;
   const entries = [
     ["/", "Threads", MessagesSquare, location === "/" || location.startsWith("/t/")],
     ["/approvals", "Approvals", Hourglass, location === "/approvals"],
@@ -107,9 +124,13 @@ function Rail({ onHelp }: { onHelp: () => void }) {
     ["/graphs", "Graphs", Network, location.startsWith("/graphs")],
     ["/store", "Store", Database, location === "/store"],
     ["/crons", "Crons", CalendarClock, location === "/crons"],
-    ["/usage", "Usage", ChartColumn, location === "/usage"],
-    ["/servers", "Servers", ServerIcon, location === "/servers"],
-    ["/logs", "Logs", ScrollText, location === "/logs"],
+    ...(own === false
+      ? []
+      : ([
+          ["/usage", "Usage", ChartColumn, location === "/usage"],
+          ["/servers", "Servers", ServerIcon, location === "/servers"],
+          ["/logs", "Logs", ScrollText, location === "/logs"],
+        ] as const)),
   ] as const;
   return (
     <nav className="rail" aria-label="Pages">
@@ -120,7 +141,7 @@ function Rail({ onHelp }: { onHelp: () => void }) {
       {entries.map(([href, label, Shape, current]) => (
         <Link key={href} href={href} aria-label={label} title={label} aria-current={current ? "page" : undefined}>
           <Shape size={18} />
-          {href === "/approvals" && waiting > 0 && <span className="badge">{waiting >= 50 ? "50+" : waiting}</span>}
+          {href === "/approvals" && waiting > 0 && <span className="badge">{waiting}{interrupted.hasNextPage && "+"}</span>}
         </Link>
       ))}
       <button type="button" className="icon last" aria-label="Keys" title="Keys (?)" onClick={onHelp}>

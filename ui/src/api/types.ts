@@ -75,6 +75,7 @@ export interface Thread {
   status: ThreadStatus;
   interrupts?: Record<string, Interrupt[]>;
   extracted?: { title?: Json; first?: Json };
+  values?: JsonObject | null;
   error?: Json;
 }
 

@@ -2,6 +2,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useSyncExternalStore } from "react";
 import { Refresher, followChanges, type Tools, type Word } from "./changes";
 import { apiURL, credentialsKey, open } from "./client";
+import { useOwn } from "./server";
 
 /** The tools of a browser; null where tabs cannot share a stream (pages without TLS from another host). Each tab would take one of six connections. */
 function browserTools(): Tools | null {
@@ -43,8 +44,9 @@ export function usePoll(ms: number): number {
 /** Keeps lists up to date while the pages are open. */
 export function useChanges() {
   const queries = useQueryClient();
+  const reports = useOwn() === true;
   useEffect(() => {
-    const tools = browserTools();
+    const tools = reports ? browserTools() : null;
     if (!tools) return;
     const refresher = new Refresher(queries);
     const onSeen = () => refresher.plan();
@@ -56,5 +58,5 @@ export function useChanges() {
       setLive(false);
       document.removeEventListener("visibilitychange", onSeen);
     };
-  }, [queries]);
+  }, [queries, reports]);
 }

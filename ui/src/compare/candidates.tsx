@@ -1,10 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
-import { APIError, get } from "../api/client";
-import type { Run } from "../api/types";
+import { get } from "../api/client";
+import { recentRuns } from "../api/runs";
+import type { Run, Thread } from "../api/types";
 import { age } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
-import { titleOf, useThreads } from "../threads/threads";
+import { statusOf, useThreads, useTitle } from "../threads/threads";
 import { nameOf, runRef, threadRef, type Ref } from "./refs";
 
 interface Props {
@@ -16,7 +17,7 @@ interface Props {
 /** What the missing side may be: runs of the same thread, the last runs of all threads, and threads. */
 export function Candidates({ near, other, onChoose }: Props) {
   const own = useQuery({ queryKey: ["runs", near?.thread], enabled: near !== null, queryFn: ({ signal }) => get<Run[]>(`/threads/${near!.thread}/runs?limit=100`, signal), retry: false });
-  const recent = useQuery({ queryKey: ["recent", "compare"], queryFn: ({ signal }) => recentRuns(signal), retry: false });
+  const recent = useQuery({ queryKey: ["recent", "compare"], queryFn: async ({ signal }) => (await recentRuns({}, signal)).runs, retry: false });
   const threads = useThreads();
   const runs = unique([...(own.data ?? []), ...(recent.data ?? [])]).filter((r) => runRef(r.thread_id, r.run_id) !== other);
   const loaded = (threads.data?.pages ?? []).flat().filter((t) => threadRef(t.thread_id) !== other);
@@ -48,9 +49,9 @@ export function Candidates({ near, other, onChoose }: Props) {
           <ol className="runs">
             {loaded.slice(0, 50).map((t) => (
               <li key={t.thread_id}>
-                <Status of={t.status} />
+                <Status of={statusOf(t)} />
                 <button type="button" className="link" onClick={() => onChoose(threadRef(t.thread_id))}>
-                  {titleOf(t)}
+                  <Title of={t} />
                 </button>
                 <time dateTime={t.updated_at}>{age(t.updated_at)}</time>
               </li>
@@ -62,14 +63,6 @@ export function Candidates({ near, other, onChoose }: Props) {
   );
 }
 
-/** The last runs of all threads; none in front of a server that does not list them. */
-async function recentRuns(signal: AbortSignal): Promise<Run[]> {
-  try {
-    return (await get<{ runs: Run[] }>("/understudy/runs?limit=50", signal)).runs;
-  } catch (error) {
-    if (error instanceof APIError && error.status === 404) return [];
-    throw error;
-  }
-}
+const Title = ({ of }: { of: Thread }) => useTitle(of);
 
 const unique = (runs: Run[]) => [...new Map(runs.map((r) => [r.run_id, r])).values()];

@@ -1,10 +1,12 @@
-import { APIError, get, getBytes } from "../api/client";
+import { get, getBytes } from "../api/client";
+import { isOwn } from "../api/server";
 import { isActive } from "../api/runs";
 import type { Message, Row as MessageRow, Run, Thread } from "../api/types";
 import { inOrder } from "../conversation/rows";
 import { count, dollars, duration } from "../parts/format";
 import { readPrices, rowsOf, totalsOf, type Span } from "../run/spans";
-import { checkpointsOf } from "../state/checkpoints";
+import { checkpointAt, lastOf } from "../state/checkpoints";
+import { statusOf } from "../threads/threads";
 import type { Ref } from "./refs";
 
 /** One of the two that are compared. */
@@ -27,17 +29,13 @@ export interface Figure {
 /** How many messages of a thread are compared, the newest ones. */
 export const mostMessages = 2_000;
 
-/** How many checkpoints are searched for the last one of a run. */
-const mostCheckpoints = 10_000;
-
 export function load(ref: Ref, signal: AbortSignal): Promise<Side> {
   return ref.kind === "run" ? loadRun(ref, signal) : ref.kind === "thread" ? loadThread(ref, signal) : loadCheckpoint(ref, signal);
 }
 
 async function loadRun(ref: Ref, signal: AbortSignal): Promise<Side> {
   const run = await get<Run>(`/threads/${ref.thread}/runs/${ref.id}`, signal);
-  const [spans, checkpoints] = await Promise.all([spansOf(ref.id, signal), checkpointsOf(ref.thread, signal, mostCheckpoints)]);
-  const last = checkpoints.find((c) => c.run_id === ref.id);
+  const [spans, last] = await Promise.all([spansOf(ref.id, signal), lastOf(ref.thread, ref.id, signal)]);
   const state = last ? await stateAt(ref.thread, last.checkpoint_id, signal) : null;
   const figures = new Map<string, Figure>();
   if (!isActive(run)) figures.set("time", { value: Date.parse(run.updated_at) - Date.parse(run.created_at), show: duration });
@@ -59,8 +57,7 @@ async function loadRun(ref: Ref, signal: AbortSignal): Promise<Side> {
 }
 
 async function loadCheckpoint(ref: Ref, signal: AbortSignal): Promise<Side> {
-  const [state, checkpoints] = await Promise.all([stateAt(ref.thread, ref.id, signal), checkpointsOf(ref.thread, signal, mostCheckpoints)]);
-  const c = checkpoints.find((c) => c.checkpoint_id === ref.id);
+  const [state, c] = await Promise.all([stateAt(ref.thread, ref.id, signal), checkpointAt(ref.thread, ref.id, signal)]);
   const figures = new Map<string, Figure>();
   if (c) figures.set("step", { value: c.step, show: String });
   return { ref, status: null, active: false, at: c?.created_at ?? "", figures, messages: null, cut: false, state };
@@ -71,7 +68,7 @@ async function loadThread(ref: Ref, signal: AbortSignal): Promise<Side> {
   const thread = await get<Thread>(path, signal);
   const [state, conversation] = await Promise.all([getBytes(`${path}/state?overlay=false`, signal), newest(path, signal)]);
   const messages = inOrder(conversation.rows).filter((r) => r.category === "message").map((r) => r.content as Message);
-  return { ref, status: thread.status, active: thread.status === "busy", at: thread.updated_at, figures: new Map(), messages, cut: conversation.older, state };
+  return { ref, status: statusOf(thread), active: thread.status === "busy", at: thread.updated_at, figures: new Map(), messages, cut: conversation.older, state };
 }
 
 /** The newest messages of a thread, also those that were condensed. */
@@ -89,12 +86,8 @@ async function newest(path: string, signal: AbortSignal): Promise<{ rows: Messag
 
 /** The spans of a run; null in front of a server that has none. */
 async function spansOf(run: string, signal: AbortSignal): Promise<Span[] | null> {
-  try {
-    return (await get<{ spans: Span[] }>(`/understudy/runs/${run}/spans?limit=20000`, signal)).spans;
-  } catch (error) {
-    if (error instanceof APIError && error.status === 404) return null;
-    throw error;
-  }
+  if (!(await isOwn())) return null;
+  return (await get<{ spans: Span[] }>(`/understudy/runs/${run}/spans?limit=20000`, signal)).spans;
 }
 
 const stateAt = (thread: string, checkpoint: string, signal: AbortSignal) => getBytes(`/threads/${thread}/state/${checkpoint}?overlay=false`, signal);

@@ -16,6 +16,9 @@ export interface Branch {
   all: string[];
 }
 
+/** Whether a checkpoint has what a turn begins with: its input, or the beginning of another attempt. */
+export const beginsTurn = (c: Checkpoint) => c.source === "input" || c.source === "fork";
+
 export class Tree {
   private readonly byID = new Map<string, Checkpoint>();
   private readonly newest = new Map<string, string>(); // of the part of the tree that begins at a checkpoint
@@ -38,8 +41,8 @@ export class Tree {
   /** Where the conversation stood before what a checkpoint added; undefined: nowhere, it was the first. Inputs, and beginnings of another attempt, are saved in checkpoints of their own. */
   before(checkpoint: string): string | undefined {
     let at = this.byID.get(checkpoint)?.parent_checkpoint_id ?? undefined;
-    while (at && ["input", "fork"].includes(this.byID.get(at)?.source ?? "")) {
-      const up = this.byID.get(at)!.parent_checkpoint_id;
+    for (let c = at && this.byID.get(at); c && beginsTurn(c); c = this.byID.get(at)) {
+      const up = c.parent_checkpoint_id;
       if (!up || !this.byID.has(up)) break;
       at = up;
     }
@@ -52,6 +55,10 @@ export class Tree {
     const starts = fork ? (this.children.get(fork) ?? []) : [];
     const at = starts.findIndex((start) => this.isBelow(checkpoint, start));
     return { at: Math.max(at, 0), all: starts.map((start) => this.newest.get(start)!) };
+  }
+
+  get(checkpoint: string) {
+    return this.byID.get(checkpoint);
   }
 
   get size() {

@@ -6,12 +6,12 @@ import type { JsonObject, Thread } from "../api/types";
 import { Interrupts } from "../interrupts/interrupts";
 import { age } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
-import { titleOf, useThreads } from "../threads/threads";
+import { asks, useThreads, useTitle } from "../threads/threads";
 
 /** Every thread that waits for a person, the one that changed last first. */
 export function Approvals() {
   const threads = useThreads({ status: "interrupted" });
-  const waiting = (threads.data?.pages.flat() ?? []).filter((t) => Object.values(t.interrupts ?? {}).flat().length > 0);
+  const waiting = (threads.data?.pages.flat() ?? []).filter(asks);
   return (
     <main className="page">
       <h1>Approvals</h1>
@@ -47,7 +47,7 @@ function Waiting({ thread }: { thread: Thread }) {
   return (
     <article className="card" data-thread={thread.thread_id}>
       <header className="bar">
-        <Link href={`/t/${thread.thread_id}`}>{titleOf(thread)}</Link>
+        <Link href={`/t/${thread.thread_id}`}>{useTitle(thread)}</Link>
         <time dateTime={thread.updated_at}>{age(thread.updated_at)}</time>
       </header>
       <Interrupts interrupts={Object.values(thread.interrupts ?? {}).flat()} busy={sent} onAnswer={answer} />

@@ -4,6 +4,7 @@ import { Link } from "wouter";
 import { usePoll } from "../api/use-changes";
 import { get, post } from "../api/client";
 import { isActive } from "../api/runs";
+import { useOwn } from "../api/server";
 import type { Run } from "../api/types";
 import { CompareButton } from "../compare/chosen";
 import { runRef } from "../compare/refs";
@@ -15,6 +16,7 @@ import { Status } from "../parts/status";
 /** The runs of a thread, newest first. */
 export function RunList({ thread }: { thread: string }) {
   const queries = useQueryClient();
+  const own = useOwn();
   const poll = usePoll(1_000);
   const runs = useQuery({
     queryKey: ["runs", thread],
@@ -34,7 +36,7 @@ export function RunList({ thread }: { thread: string }) {
           <li key={r.run_id}>
             <Status of={r.status} text />
             <ID id={r.run_id} />
-            <Link href={`/r/${r.run_id}`}>timeline</Link>
+            {own && <Link href={`/r/${r.run_id}`}>timeline</Link>}
             <CompareButton of={runRef(thread, r.run_id)} />
             <span className="quiet numbers">{isActive(r) ? "" : duration(Date.parse(r.updated_at) - Date.parse(r.created_at))}</span>
             <time dateTime={r.created_at} title={new Date(r.created_at).toLocaleString()}>

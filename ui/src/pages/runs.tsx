@@ -3,9 +3,9 @@ import { RotateCcw, Square } from "lucide-react";
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { usePoll } from "../api/use-changes";
-import { get, post } from "../api/client";
-import { isActive } from "../api/runs";
-import type { Json, Run } from "../api/types";
+import { post } from "../api/client";
+import { isActive, recentRuns, type RecentRun } from "../api/runs";
+import { useOwn } from "../api/server";
 import { CompareButton } from "../compare/chosen";
 import { runRef } from "../compare/refs";
 import { describe } from "../conversation/reducer";
@@ -16,19 +16,6 @@ import { Status } from "../parts/status";
 import { useAssistants } from "./assistants";
 import { CancelMatching, type ActiveFilter } from "./cancel-matching";
 
-interface RecentRun extends Run {
-  graph_id: string;
-  started_at: string | null;
-  ended_at: string | null;
-  attempt: number;
-  error: Json;
-}
-
-interface Page {
-  runs: RecentRun[];
-  next: string | null;
-}
-
 const statuses = ["pending", "running", "success", "error", "timeout", "interrupted"];
 
 /** The runs of all threads, newest first: what runs, what waits, what failed and why. */
@@ -37,20 +24,15 @@ export function Runs() {
   const status = params.get("status") ?? "";
   const graph = params.get("graph") ?? "";
   const queries = useQueryClient();
+  const own = useOwn();
   const assistants = useAssistants();
   const graphs = [...new Set(assistants.data?.map((a) => a.graph_id))].sort();
   const runs = useInfiniteQuery({
     queryKey: ["recent", status, graph],
     initialPageParam: "",
-    queryFn: ({ pageParam, signal }) => {
-      const query = new URLSearchParams({ limit: "50" });
-      if (status) query.set("status", status);
-      if (graph) query.set("graph_id", graph);
-      if (pageParam) query.set("before", pageParam);
-      return get<Page>(`/understudy/runs?${query}`, signal);
-    },
+    queryFn: ({ pageParam, signal }) => recentRuns({ status, graph, before: pageParam }, signal),
     getNextPageParam: (last) => last.next ?? undefined,
-    refetchInterval: usePoll(5_000),
+    refetchInterval: usePoll(own === false ? 20_000 : 5_000), // a request for each thread
   });
   const all = [...new Map((runs.data?.pages ?? []).flatMap((p) => p.runs).map((r) => [r.run_id, r])).values()];
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
@@ -87,7 +69,7 @@ export function Runs() {
             </button>
           </>
         )}
-        {active && (stoppable.length > 0 || runs.hasNextPage) && (
+        {own && active && (stoppable.length > 0 || runs.hasNextPage) && (
           <button type="button" className="plain" onClick={() => setCancelling(true)}>
             Cancel all that match…
           </button>
@@ -102,11 +84,12 @@ export function Runs() {
           }}
         />
       )}
+      {own === false && <p className="quiet">Of the threads that changed last: this server has no list of all runs.</p>}
       <Problem error={runs.error ?? cancel.error} />
       {runs.isSuccess && all.length === 0 && !runs.hasNextPage && <Empty>{status || graph ? "No run is like this." : "Nothing has run yet."}</Empty>}
       <ol className="runs">
         {all.map((r) => (
-          <Line key={r.run_id} run={r} chosen={chosen.has(r.run_id)} onChoose={(on) => setChosen((old) => new Set(on ? [...old, r.run_id] : [...old].filter((other) => other !== r.run_id)))} />
+          <Line key={r.run_id} run={r} timeline={own === true} chosen={chosen.has(r.run_id)} onChoose={(on) => setChosen((old) => new Set(on ? [...old, r.run_id] : [...old].filter((other) => other !== r.run_id)))} />
         ))}
       </ol>
       {runs.hasNextPage && (
@@ -132,7 +115,7 @@ function Choice({ label, value, values, onChange }: { label: string; value: stri
   );
 }
 
-function Line({ run, chosen, onChoose }: { run: RecentRun; chosen: boolean; onChoose: (on: boolean) => void }) {
+function Line({ run, timeline, chosen, onChoose }: { run: RecentRun; timeline: boolean; chosen: boolean; onChoose: (on: boolean) => void }) {
   const ran = run.started_at ? Date.parse(run.ended_at ?? run.updated_at) - Date.parse(run.started_at) : null;
   const waited = run.started_at ? Date.parse(run.started_at) - Date.parse(run.created_at) : null;
   return (
@@ -140,7 +123,7 @@ function Line({ run, chosen, onChoose }: { run: RecentRun; chosen: boolean; onCh
       {isActive(run) && <input type="checkbox" aria-label={`Choose run ${run.run_id}`} checked={chosen} onChange={(e) => onChoose(e.target.checked)} />}
       <Status of={run.status} text />
       <b>{run.graph_id}</b>
-      <Link href={`/r/${run.run_id}`}>timeline</Link>
+      {timeline && <Link href={`/r/${run.run_id}`}>timeline</Link>}
       <Link href={`/t/${run.thread_id}?panel=runs`}>thread …{run.thread_id.slice(-8)}</Link>
       <span className="quiet numbers">
         {[

@@ -3,9 +3,10 @@ import { GitFork, ListTree, Network, Play, RotateCcw, Search, WifiOff } from "lu
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from "react";
 import { useSearchParams } from "wouter";
 import { get } from "../api/client";
-import type { Json, Message, Row, State } from "../api/types";
+import { useOwn } from "../api/server";
+import type { Json, Message, Row, State, Thread } from "../api/types";
 import { Tree, type Branch } from "../conversation/branches";
-import { checkpointsOf } from "../state/checkpoints";
+import { beforeMessage, checkpointsOf } from "../state/checkpoints";
 import { CompareButton } from "../compare/chosen";
 import { threadRef } from "../compare/refs";
 import { Composer } from "../conversation/composer";
@@ -19,7 +20,7 @@ import { chats } from "../parts/schema";
 import { Status } from "../parts/status";
 import { Inspector } from "../state/inspector";
 import { ThreadSearch } from "../threads/found";
-import { titleOf } from "../threads/threads";
+import { statusOf, useThreads, useTitle } from "../threads/threads";
 import { useAssistants, useSchemas } from "./assistants";
 import { RunList } from "./run-list";
 
@@ -40,6 +41,7 @@ export function ThreadPage({ id }: { id: string }) {
   const branch = params.get("branch"); // the checkpoint whose path is shown instead of the newest
   const at = Number(params.get("at")) || null; // the message that a search has found
   const [failure, setFailure] = useState<unknown>(null);
+  const searched = useOwn() !== false; // a proxy has no search
 
   const assistants = useAssistants();
   const [chosen, setChosen] = useState<string | null>(null);
@@ -53,8 +55,11 @@ export function ThreadPage({ id }: { id: string }) {
   // Until a branch is read, what was shown stays: the place of the reader, and the focus, are in it.
   const shown = useMemo(() => (branch && other.data ? entriesOf({ ...empty, rows: rowsOf(other.data) }) : entries), [branch, entries, other.data]);
 
-  const status = thread.data?.status ?? "idle";
+  const status = thread.data ? statusOf(thread.data) : "idle";
   const busy = status === "busy" || conversation.run !== null;
+  const listed = useThreads().data?.pages.flat().find((t) => t.thread_id === id); // what was said first may not be loaded
+  const named = useTitle({ ...(thread.data ?? nameless(id)), extracted: listed?.extracted ?? { first: firstWords(entries) } });
+  const title = thread.data ? named : " ";
   const interrupts = useMemo(() => Object.values(thread.data?.interrupts ?? {}).flat(), [thread.data]);
 
   const set = useCallback(
@@ -90,15 +95,19 @@ export function ThreadPage({ id }: { id: string }) {
     send(first.assistant, first.text === undefined ? { input: first.input } : saying(first.text)).catch(setFailure);
   }, [id, send]);
 
-  const actions = useMemo<MessageActions>(
-    () => ({
-      edit: (entry, text) => void say(text, { checkpoint: before(tree, entry), cut: entry.row?.seq }).catch(() => {}),
-      regenerate: (entry) => void submit({ input: null, checkpoint: before(tree, entry), cut: entry.row?.seq }).catch(() => {}),
+  const actions = useMemo<MessageActions>(() => {
+    /** Continues from before a message. What is behind it leaves the page. */
+    const instead = (entry: MessageEntry, send: (turn: Turn) => Promise<unknown>) =>
+      void beforeMessage(id, entry.message, entry.row, tree)
+        .then((checkpoint) => send({ checkpoint, cut: branch ? undefined : entry.row?.seq })) // another branch is left as a whole
+        .catch(setFailure);
+    return {
+      edit: (entry, text) => instead(entry, (turn) => say(text, turn)),
+      regenerate: (entry) => instead(entry, (turn) => submit({ ...turn, input: null })),
       inspect: (at) => set({ panel: "state", checkpoint: at }),
       choose: (at) => set({ branch: at === states.data?.[0]?.checkpoint_id ? null : at }),
-    }),
-    [say, set, states.data, submit, tree],
-  );
+    };
+  }, [branch, id, say, set, states.data, submit, tree]);
   const branches = useMemo(() => branchesOf(tree, shown.filter((e): e is MessageEntry => e.kind === "message")), [shown, tree]);
 
   if (problem) return <main className="page"><Problem error={problem}> Choose another thread on the left.</Problem></main>;
@@ -107,7 +116,7 @@ export function ThreadPage({ id }: { id: string }) {
       <section className="talk" aria-label="Thread" onKeyDown={(e) => e.key === "Escape" && busy && void stop().catch(setFailure)}>
         <header className="bar">
           <Status of={busy ? "busy" : status} text />
-          <h1>{thread.data ? titleOf({ ...thread.data, extracted: { first: firstWords(entries) } }) : " "}</h1>
+          <h1>{title}</h1>
           {connection === "lost" && (
             <span className="lost" role="status">
               <WifiOff size={14} aria-hidden /> reconnecting
@@ -121,7 +130,7 @@ export function ThreadPage({ id }: { id: string }) {
             ))}
           </select>
           <CompareButton of={threadRef(id)} />
-          {panels.map(([key, label, Shape]) => (
+          {panels.filter(([key]) => searched || key !== "search").map(([key, label, Shape]) => (
             <button key={key} type="button" className="icon" aria-label={label} title={label} aria-pressed={panel === key} onClick={() => set({ panel: panel === key ? null : key })}>
               <Shape size={16} />
             </button>
@@ -204,13 +213,13 @@ export function ThreadPage({ id }: { id: string }) {
   );
 }
 
+const nameless = (id: string): Thread => ({ thread_id: id, created_at: "", updated_at: "", metadata: {}, status: "idle" });
+
 /** A turn with the words of a person. */
 function saying(text: string): Turn {
   const message = { id: crypto.randomUUID(), type: "human", content: text };
   return { said: message, input: { messages: [message] } };
 }
-
-const before = (tree: Tree, entry: MessageEntry) => (entry.row?.metadata.checkpoint_id ? tree.before(entry.row.metadata.checkpoint_id) : undefined);
 
 /** The branches at each message, by the key of its entry. Of the messages behind a fork, the first has the switch. */
 function branchesOf(tree: Tree, entries: MessageEntry[]): ReadonlyMap<string, Branch> {

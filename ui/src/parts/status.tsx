@@ -7,12 +7,14 @@ const shapes = {
   running: [LoaderCircle, "running"],
   pending: [Circle, "pending"],
   interrupted: [Pause, "waiting"],
+  waiting: [Pause, "waiting"],
   error: [X, "failed"],
   timeout: [Clock, "failed"],
+  stopped: [Square, "quiet"],
   cancelled: [Square, "quiet"],
 } as const;
 
-const words: Record<string, string> = { idle: "done", busy: "running", interrupted: "waits for an answer" };
+const words: Record<string, string> = { idle: "done", busy: "running", waiting: "waits for an answer" };
 
 /** A status by shape and color. word is shown in place of its own. */
 export function Status({ of, text = false, word = words[of] ?? of }: { of: string; text?: boolean; word?: string }) {

@@ -1,7 +1,8 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Link } from "wouter";
-import { APIError, get } from "../api/client";
+import { get } from "../api/client";
+import { useOwn } from "../api/server";
 import { age } from "../parts/format";
 import { Problem } from "../parts/problem";
 
@@ -32,10 +33,11 @@ export function useSettled<T>(value: T, ms = 250): T {
 
 /** Messages that have words, newest first, with the text around them: of all threads, or of one. Nothing in front of a server without such a search. */
 export function Found({ words, thread, nameOf }: { words: string; thread?: string; nameOf?: (thread: string) => string }) {
+  const own = useOwn() === true;
   const text = useSettled(words.trimStart());
   const found = useInfiniteQuery({
     queryKey: ["search", text, thread ?? ""],
-    enabled: text.trim().length > 1 && /[\p{L}\p{N}]/u.test(text),
+    enabled: own && text.trim().length > 1 && /[\p{L}\p{N}]/u.test(text),
     initialPageParam: "",
     retry: false,
     queryFn: ({ pageParam, signal }) => {
@@ -47,7 +49,7 @@ export function Found({ words, thread, nameOf }: { words: string; thread?: strin
     getNextPageParam: (last) => last.next ?? undefined,
     refetchInterval: (q) => (q.state.data?.pages.every((p) => p.results.length === 0) ? 5_000 : false), // it may not be indexed yet
   });
-  if (text.trim().length < 2 || (found.error instanceof APIError && found.error.status === 404)) return null;
+  if (!own || text.trim().length < 2) return null;
   const results = found.data?.pages.flatMap((p) => p.results) ?? [];
   return (
     <section className="found" aria-label={thread ? "Messages found in this thread" : "Messages found"}>

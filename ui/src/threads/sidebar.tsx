@@ -1,6 +1,7 @@
 import { Copy, MoreHorizontal, Pencil, Pin, PinOff, Plus, Trash2 } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { Link, useLocation, useRoute } from "wouter";
+import { useOwn } from "../api/server";
 import type { Thread } from "../api/types";
 import { onArrows } from "../parts/arrows";
 import { age } from "../parts/format";
@@ -9,10 +10,11 @@ import { threadRef } from "../compare/refs";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { Found } from "./found";
-import { isPinned, titleOf, useThreadActions, useThreads } from "./threads";
+import { isPinned, statusOf, titleOf, useThreadActions, useThreads, useTitle } from "./threads";
 
 export function Sidebar() {
   const threads = useThreads();
+  const what = useOwn() === false ? "Find threads" : "Find threads and messages";
   const [words, setWords] = useState("");
   const all = threads.data?.pages.flat() ?? [];
   const unique = [...new Map(all.map((t) => [t.thread_id, t])).values()]; // a thread that changes moves between pages
@@ -21,7 +23,7 @@ export function Sidebar() {
   return (
     <nav className="sidebar" aria-label="Threads">
       <div className="top">
-        <input type="search" placeholder="Find threads and messages" aria-label="Find threads and messages" data-key="/" value={words} onChange={(e) => setWords(e.target.value)} />
+        <input type="search" placeholder={what} aria-label={what} data-key="/" value={words} onChange={(e) => setWords(e.target.value)} />
         <Link href="/" className="button" aria-label="New thread" title="New thread (n)">
           <Plus size={16} />
         </Link>
@@ -44,6 +46,7 @@ export function Sidebar() {
 }
 
 function Line({ thread }: { thread: Thread }) {
+  const title = useTitle(thread);
   const id = thread.thread_id;
   const [open, params] = useRoute("/t/:id");
   const [, navigate] = useLocation();
@@ -83,19 +86,19 @@ function Line({ thread }: { thread: Thread }) {
   return (
     <li className={current ? "current" : ""} onBlur={(e) => !e.currentTarget.contains(e.relatedTarget) && setMenu(false)}>
       <Link href={`/t/${id}`} aria-current={current ? "page" : undefined}>
-        <Status of={thread.status} />
-        <span className="title">{titleOf(thread)}</span>
+        <Status of={statusOf(thread)} />
+        <span className="title">{title}</span>
         {isPinned(thread) && <Pin size={12} aria-label="pinned" />}
         <time dateTime={thread.updated_at} title={new Date(thread.updated_at).toLocaleString()}>
           {age(thread.updated_at)}
         </time>
       </Link>
-      <button ref={more} type="button" className="icon more" aria-haspopup="menu" aria-label={`Actions for ${titleOf(thread)}`} aria-expanded={menu} onClick={() => setMenu(!menu)}>
+      <button ref={more} type="button" className="icon more" aria-haspopup="menu" aria-label={`Actions for ${title}`} aria-expanded={menu} onClick={() => setMenu(!menu)}>
         <MoreHorizontal size={14} />
       </button>
       {menu && (
         <div className="menu" ref={items} role="menu" aria-label="Actions" onKeyDown={(e) => (e.key === "Escape" ? close() : onArrows(e))}>
-          <button type="button" role="menuitem" onClick={() => (setNaming(titleOf(thread)), setMenu(false))}>
+          <button type="button" role="menuitem" onClick={() => (setNaming(title), setMenu(false))}>
             <Pencil size={14} /> Rename
           </button>
           <button type="button" role="menuitem" onClick={() => (change.mutate({ id, metadata: { pinned: isPinned(thread) ? null : true } }), close())}>
@@ -111,7 +114,7 @@ function Line({ thread }: { thread: Thread }) {
             className="danger"
             onClick={() => {
               close();
-              if (confirm(`Delete “${titleOf(thread)}” with its whole history?`)) remove.mutate(id, { onSuccess: () => current && navigate("/") });
+              if (confirm(`Delete “${title}” with its whole history?`)) remove.mutate(id, { onSuccess: () => current && navigate("/") });
             }}
           >
             <Trash2 size={14} /> Delete

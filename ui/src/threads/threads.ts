@@ -1,7 +1,8 @@
-import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { usePoll } from "../api/use-changes";
-import { post, request } from "../api/client";
-import type { Json, JsonObject, Thread, ThreadStatus } from "../api/types";
+import { get, post, request } from "../api/client";
+import { useOwn } from "../api/server";
+import type { Json, JsonObject, Message, Row, Thread, ThreadStatus } from "../api/types";
 
 const size = 50;
 
@@ -25,13 +26,31 @@ export function useThreads(filter: ThreadFilter = {}) {
   });
 }
 
+/**
+ * What a thread is called, as titleOf says. A LangGraph Server behind a proxy has a summary where the first message was; the proxy has the message.
+ */
+export function useTitle(t: Thread): string {
+  const wanted = useOwn() === false && titleOf({ ...t, extracted: { title: t.extracted?.title } }, "") === "";
+  const first = useQuery({
+    queryKey: ["thread", t.thread_id, "first"],
+    enabled: wanted,
+    staleTime: 300_000,
+    retry: false,
+    queryFn: async ({ signal }) => {
+      const { data } = await get<{ data: Row[] }>(`/threads/${t.thread_id}/messages?after_seq=0&limit=1`, signal);
+      return words((data[0]?.content as Message | undefined)?.content as Json);
+    },
+  });
+  return titleOf(wanted && first.data ? { ...t, extracted: { first: first.data } } : t);
+}
+
 /** What a thread is called: its title, else what was said first. */
-export function titleOf(t: Thread): string {
-  for (const value of [t.metadata?.title, t.extracted?.title, t.extracted?.first]) {
+export function titleOf(t: Thread, other = `Thread ${t.thread_id.slice(-8)}`): string {
+  for (const value of [t.metadata?.title, t.extracted?.title, t.values?.title, t.extracted?.first]) {
     const text = words(value).trim();
     if (text) return text.length > 120 ? `${text.slice(0, 120)}…` : text;
   }
-  return `Thread ${t.thread_id.slice(-8)}`;
+  return other;
 }
 
 function words(value: Json | undefined): string {
@@ -39,6 +58,12 @@ function words(value: Json | undefined): string {
   if (Array.isArray(value)) return value.map((b) => words((b as JsonObject | null)?.text)).join(" ");
   return "";
 }
+
+/** Whether a thread waits for answers of a person. */
+export const asks = (t: Thread) => Object.values(t.interrupts ?? {}).some((list) => list.length > 0);
+
+/** The status of a thread as pages show it: a thread is interrupted when it asks something, and also when its run was stopped. */
+export const statusOf = (t: Thread) => (t.status !== "interrupted" ? t.status : asks(t) ? "waiting" : "stopped");
 
 export const isPinned = (t: Thread) => t.metadata?.pinned === true;
 
