@@ -37,6 +37,7 @@ type entered struct {
 	context.Context //nolint:containedctx // it is one
 	actor           *Actor
 	source          string
+	policy          Policy // nil: the server's
 }
 
 // Value implements context.Context.
@@ -54,13 +55,26 @@ func With(ctx context.Context, actor *Actor) context.Context {
 
 // Enter is With for an actor whose requests come from a source: the address of a peer, or what stands for it in the audit log.
 func Enter(ctx context.Context, actor *Actor, source string) context.Context {
-	return &entered{ctx, actor, source}
+	return &entered{ctx, actor, source, nil}
+}
+
+// EnterUnder is Enter for an actor whom the server's policy does not know: this one decides about them.
+func EnterUnder(ctx context.Context, actor *Actor, source string, policy Policy) context.Context {
+	return &entered{ctx, actor, source, policy}
 }
 
 // From returns who acts; nil on a server without authentication, and for the server's own work.
 func From(ctx context.Context) *Actor {
 	if e, ok := ctx.Value(actorKey{}).(*entered); ok {
 		return e.actor
+	}
+	return nil
+}
+
+// PolicyOf returns what decides about who acts; nil: the server's policy.
+func PolicyOf(ctx context.Context) Policy {
+	if e, ok := ctx.Value(actorKey{}).(*entered); ok {
+		return e.policy
 	}
 	return nil
 }

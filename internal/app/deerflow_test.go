@@ -11,12 +11,16 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
+	"understudy/access"
+	"understudy/auth"
 	"understudy/deerflow/settings"
 	"understudy/internal/config"
 	"understudy/run/cron"
@@ -65,18 +69,22 @@ func (u *gatewayUser) must(method, path, body, field string) string {
 }
 
 // serveDeerFlow starts a server with accounts, and returns what makes users of it, and its routes.
-func serveDeerFlow(t *testing.T) (user func(email string) *gatewayUser, routes []string) {
+func serveDeerFlow(t *testing.T, changes ...func(*Config)) (user func(email string) *gatewayUser, routes []string) {
 	t.Helper()
 	home := t.TempDir()
 	file := filepath.Join(home, "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("config_version: 34\nmodels: []\n"), 0o600))
-	env := map[string]string{"DEER_FLOW_HOME": home, "AUTH_JWT_SECRET": "a secret of more than thirty-two bytes"}
+	env := map[string]string{"DEER_FLOW_HOME": home, "AUTH_JWT_SECRET": "a secret of more than thirty-two bytes", "DEER_FLOW_INTERNAL_AUTH_TOKEN": "the token of channels"}
 	settings, _, err := config.Load(config.Source{
 		Mode: config.Serve, Flags: map[string]string{"port": "0", "data": t.TempDir(), "deerflow": file},
 		Lookup: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	})
 	require.NoError(t, err)
-	srv, err := New(t.Context(), Config{Settings: settings, Log: slog.New(slog.DiscardHandler)})
+	c := Config{Settings: settings, Log: slog.New(slog.DiscardHandler)}
+	for _, change := range changes {
+		change(&c)
+	}
+	srv, err := New(t.Context(), c)
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("g", "", repeats{}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -276,4 +284,65 @@ func TestRulesOfBrokenSettings(t *testing.T) {
 	require.Equal(t, want, rules())
 	save(`{enabled: false}`)
 	require.Equal(t, cron.TaskRules{MaxRuns: 3, MinDelay: time.Minute}, rules())
+}
+
+// Runs of the Gateway act as who sent them: they are counted, paced and limited as those of LangGraph's routes, also where another policy decides about these.
+func TestDeerFlowRunsActAsTheirUsers(t *testing.T) {
+	t.Parallel()
+	for name, policy := range map[string]Auth{"accounts": nil, "another policy": native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const most = 5
+			user, _ := serveDeerFlow(t, func(c *Config) { c.Auth, c.Settings.RunsPerMinute = policy, most })
+			ann, ben, channel := user("ann@example.com"), user("ben@example.com"), user("")
+			me := ann.must("GET", "/api/v1/auth/me", "", "id")
+			asAnn := []string{"X-Deerflow-Internal-Token", "the token of channels", "X-Deerflow-Owner-User-Id", me, "Cookie", "csrf_token=a", "X-Csrf-Token", "a"}
+			body := `{"assistant_id":"lead_agent","input":{"messages":[{"role":"user","content":"hello"}]}}`
+
+			thread := ann.must("POST", "/api/threads", `{}`, "thread_id")
+			for n := range most {
+				from, header := ann, []string(nil)
+				if n == 1 {
+					from, header = channel, asAnn
+				}
+				path := []string{"/api/threads/" + thread + "/runs/wait", "/api/runs/wait"}[n%2]
+				status, answer := from.ask("POST", path, body, header...)
+				require.Equal(t, 200, status, answer)
+			}
+			for path, body := range map[string]string{
+				"/api/threads/" + thread + "/runs": body, "/api/threads/" + thread + "/runs/wait": body, "/api/threads/" + thread + "/runs/stream": body, "/api/runs/wait": body,
+				"/api/langgraph/runs/stream": body, "/api/commands/send-message": `{"thread_id":"` + thread + `","message":"more"}`,
+			} {
+				status, answer := ann.ask("POST", path, body)
+				require.Equal(t, 429, status, "%s: %s", path, answer)
+				require.Contains(t, answer, `"detail":"Too many runs`)
+				status, answer = channel.ask("POST", path, body, asAnn...)
+				require.Equal(t, 429, status, "%s: %s", path, answer)
+			}
+			status, answer := ben.ask("POST", "/api/runs/wait", body)
+			require.Equal(t, 200, status, answer)
+			status, answer = channel.ask("POST", "/api/runs/wait", body, append(slices.Clone(asAnn), "X-Deerflow-Owner-User-Id", "somebody")...)
+			require.Equal(t, 200, status, answer)
+
+			// Threads and runs are the user's, for whom the Gateway shows them without what the server noted.
+			_, answer = ann.ask("GET", "/api/threads/"+thread+"/runs", "")
+			require.Equal(t, int64(3), gjson.Get(answer, "#").Int(), answer)
+			require.NotContains(t, answer, "langgraph_auth")
+			require.NotContains(t, answer, me)
+			_, answer = ann.ask("POST", "/api/threads/search", `{}`)
+			require.Equal(t, int64(3), gjson.Get(answer, "#").Int(), answer)
+			if policy != nil {
+				status, answer = user("").ask("POST", "/threads/search", `{}`, "Authorization", "Bearer "+me)
+				require.Equal(t, 200, status, answer)
+				require.Equal(t, "[]", answer, "the other policy finds its own owners")
+				return
+			}
+			status, answer = ann.ask("POST", "/threads/"+thread+"/runs", `{"assistant_id":"g","input":{}}`)
+			require.Equal(t, 429, status, answer)
+			for u, runs := range map[*gatewayUser]int64{ann: most, ben: 1} {
+				_, answer = u.ask("GET", "/understudy/usage", "")
+				require.Equal(t, runs, gjson.Get(answer, "total.runs").Int(), answer)
+			}
+		})
+	}
 }

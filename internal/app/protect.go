@@ -15,7 +15,6 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server"
-	"understudy/server/deerflow"
 	"understudy/server/deerflow/gateway"
 	"understudy/server/guard"
 )
@@ -31,7 +30,7 @@ func (s *Server) protect(ctx context.Context) (err error) {
 			return err
 		}
 	case s.deerflow != nil && !s.deerflow.Open:
-		s.auth = accounts{s.deerflow, access.Owner{Key: deerflow.OwnerKey}}
+		s.auth = accounts{s.deerflow, gateway.Owners}
 	default:
 		return nil
 	}
@@ -124,12 +123,9 @@ func (s *Server) admitCron() func(ctx context.Context, c *run.Cron, req *run.Req
 		if actor == nil {                                          // made before the server asked for credentials
 			actor = access.System
 		}
-		if _, own := s.auth.(accounts); c.Account != "" && !own {
-			// The policy knows no accounts of DeerFlow. The Gateway has checked what belongs to whom, as for all of its runs.
-			err := s.guard.AdmitAgain(access.With(ctx, access.System), c.Thread, req)
-			req.Actor = actor
-			return err
+		if ctx = access.With(ctx, actor); c.Account != "" && actor != access.System {
+			ctx = access.EnterUnder(ctx, actor, "", gateway.Owners)
 		}
-		return s.guard.AdmitAgain(access.With(ctx, actor), c.Thread, req)
+		return s.guard.AdmitAgain(ctx, c.Thread, req)
 	}
 }

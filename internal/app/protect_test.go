@@ -9,16 +9,17 @@ import (
 	"understudy/access"
 	"understudy/auth"
 	"understudy/run"
+	"understudy/server/deerflow/gateway"
 	"understudy/server/guard"
 )
 
-// Runs of scheduled tasks act as their account. Policies of others, which know no accounts of DeerFlow, are not asked.
+// Runs of scheduled tasks act as their account, and belong to it. Policies of others, which know no accounts of DeerFlow, are not asked.
 func TestActorsOfTasks(t *testing.T) {
 	t.Parallel()
 	task := &run.Cron{Account: "ann", Payload: json.RawMessage(`{"config":{"configurable":{"langgraph_auth_user":{"identity":"ann"},"langgraph_auth_user_id":"ann","langgraph_auth_permissions":[]}}}`)}
 	for name, policy := range map[string]Auth{
-		"user_id": accounts{Owner: access.Owner{Key: "user_id"}},
-		"": struct {
+		"of accounts": accounts{Owner: gateway.Owners},
+		"another": struct {
 			*auth.Native
 			auth.Policy
 		}{Policy: auth.Policy{Owner: &access.Owner{Key: "owner"}}},
@@ -28,10 +29,6 @@ func TestActorsOfTasks(t *testing.T) {
 		require.NoError(t, s.admitCron()(t.Context(), task, &req), name)
 		require.Equal(t, "ann", req.Actor.Identity)
 		require.JSONEq(t, `{"configurable":{}}`, string(req.Config))
-		if name != "" {
-			require.JSONEq(t, `{"`+name+`":"ann"}`, string(req.Metadata))
-		} else {
-			require.JSONEq(t, `{}`, string(req.Metadata))
-		}
+		require.JSONEq(t, `{"user_id":"ann"}`, string(req.Metadata), name)
 	}
 }

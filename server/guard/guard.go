@@ -23,7 +23,7 @@ import (
 
 // Guard wraps services.
 type Guard struct {
-	Policy access.Policy
+	Policy access.Policy // unless the context of an operation has another one
 	// Rows reads threads, to tell one that is hidden from one that is not there.
 	Rows interface {
 		Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
@@ -66,6 +66,14 @@ func (g *Guard) Wrap(o *server.Options) {
 // errNobody: a request reached a service without an actor. It is a mistake of the server, and is refused.
 var errNobody = &access.Refusal{Status: http.StatusUnauthorized, Detail: json.RawMessage(`"Unauthorized"`)}
 
+// policy returns what decides about who acts in ctx.
+func (g *Guard) policy(ctx context.Context) access.Policy {
+	if p := access.PolicyOf(ctx); p != nil {
+		return p
+	}
+	return g.Policy
+}
+
 // ask asks one question. It returns the context of the operation, and the value with the changes of a handler.
 func (g *Guard) ask(ctx context.Context, resource, action string, value *jsonobj.Object) (context.Context, *jsonobj.Object, error) {
 	if access.From(ctx) == access.System {
@@ -90,7 +98,7 @@ func (g *Guard) decide(ctx context.Context, resource, action string, value json.
 	case access.System:
 		return ctx, nil, nil
 	}
-	d, err := g.Policy.Decide(ctx, actor, access.Question{Resource: resource, Action: action, Value: value})
+	d, err := g.policy(ctx).Decide(ctx, actor, access.Question{Resource: resource, Action: action, Value: value})
 	if err != nil {
 		g.denied(ctx, actor, resource, action, jsonobj.Of(value), err)
 		return nil, nil, err

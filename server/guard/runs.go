@@ -106,7 +106,7 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 	withoutActor(config, "configurable")
 	config.Set("configurable", orEmpty(config.Get("configurable")))
 	req.Context = noActor(req.Context)
-	if _, brief := g.Policy.(access.MetadataOnly); brief || access.From(ctx) == access.System {
+	if _, brief := g.policy(ctx).(access.MetadataOnly); brief || access.From(ctx) == access.System {
 		ctx, v, err := g.ask(ctx, access.Threads, "create_run", object("metadata", orEmpty(req.Metadata)))
 		if err != nil {
 			return nil, err

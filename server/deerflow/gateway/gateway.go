@@ -130,7 +130,6 @@ func (s gateway) gated(who audience, h handler) fiber.Handler {
 
 func (s gateway) pass(c *fiber.Ctx, who audience, h handler) error {
 	d := s.DeerFlow
-	// The Gateway checks by itself what belongs to whom, as its answers differ from those of LangGraph.
 	c.SetUserContext(access.With(c.UserContext(), access.System))
 	if who == anybody {
 		return h(c, nil)
@@ -145,8 +144,16 @@ func (s gateway) pass(c *fiber.Ctx, who audience, h handler) error {
 	if who == admins && caller.Role != account.Admin {
 		return deerflow.Fail(http.StatusForbidden, adminText(c.Path()))
 	}
+	if !d.Open {
+		actor, source := caller.actor(), s.Client(c)
+		web.Of(c).Actor, web.Of(c).Source = actor, source
+		c.SetUserContext(access.EnterUnder(c.UserContext(), actor, source, Owners))
+	}
 	return h(c, caller)
 }
+
+// Owners decides what accounts may do: each reaches what is theirs. It also decides where the policy of the server is another one, which knows no accounts.
+var Owners = access.Owner{Key: deerflow.OwnerKey}
 
 // adminText says what administrators alone may do.
 func adminText(path string) string {

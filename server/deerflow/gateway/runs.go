@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 
@@ -44,6 +45,7 @@ func (s gateway) onThread(h handler) handler {
 // newRun is a run to be created.
 type newRun struct {
 	thread *thread.View
+	alone  bool // the thread was made for this run, and its client does not know it yet
 	req    run.Request
 }
 
@@ -80,11 +82,12 @@ func (s gateway) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 			if err := s.Complete(c, &req); err != nil {
 				return err
 			}
-			v, err := s.threadFor(c, who, cmp.Or(web.Param(c, "thread_id"), b.Thread), b.Checkpoint)
+			named := cmp.Or(web.Param(c, "thread_id"), b.Thread)
+			v, err := s.threadFor(c, who, named, b.Checkpoint)
 			if err != nil {
 				return err
 			}
-			return h(c, &newRun{v, req})
+			return h(c, &newRun{v, named == "", req})
 		})
 	}
 }
@@ -109,8 +112,13 @@ func runPath(x *run.Run) string {
 	return "/api/threads/" + string(x.Thread) + "/runs/" + string(x.ID)
 }
 
-// busyText explains a refusal as the Gateway does.
-func busyText(err error) error {
+// refused explains why a run was not created, as the Gateway does. A thread that was made for it alone goes again.
+func (s gateway) refused(c *fiber.Ctx, n *newRun, err error) error {
+	if n.alone {
+		if failed := s.Threads.Delete(c.UserContext(), n.thread.ID); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
 	if fault.Is(err, fault.Conflict) {
 		return fault.Wrap(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose another multitask strategy.", err)
 	}
@@ -120,7 +128,7 @@ func busyText(err error) error {
 func (s gateway) backgroundRun(c *fiber.Ctx, n *newRun) error {
 	x, err := s.Runs.Create(c.UserContext(), n.thread.ID, n.req)
 	if err != nil {
-		return busyText(err)
+		return s.refused(c, n, err)
 	}
 	web.Of(c).Made(x)
 	c.Set("Content-Location", runPath(x))
@@ -135,7 +143,7 @@ func (s gateway) streamRun(c *fiber.Ctx, n *newRun) error {
 	x, f, err := s.Runs.Begin(c.UserContext(), n.thread.ID, n.req)
 	if err != nil {
 		s.Slots.Give(1)
-		return busyText(err)
+		return s.refused(c, n, err)
 	}
 	web.Of(c).Made(x)
 	if err := f.Settle(c.UserContext()); err != nil {
@@ -156,7 +164,7 @@ func (s gateway) waitRun(c *fiber.Ctx, n *newRun) error {
 	x, f, err := s.Runs.BeginWait(ctx, n.thread.ID, n.req)
 	if err != nil {
 		s.Slots.Give(1)
-		return busyText(err)
+		return s.refused(c, n, err)
 	}
 	web.Of(c).Made(x)
 	c.Set("Content-Location", runPath(x))
