@@ -20,6 +20,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/auth"
 	"understudy/deerflow/settings"
 	"understudy/internal/config"
@@ -69,7 +70,14 @@ func (u *gatewayUser) must(method, path, body, field string) string {
 }
 
 // serveDeerFlow starts a server with accounts, and returns what makes users of it, and its routes.
-func serveDeerFlow(t *testing.T, changes ...func(*Config)) (user func(email string) *gatewayUser, routes []string) {
+func serveDeerFlow(t *testing.T) (user func(email string) *gatewayUser, routes []string) {
+	t.Helper()
+	srv, user := startDeerFlow(t, func(*Config) {})
+	return user, srv.http.Routes()
+}
+
+// startDeerFlow starts a server with accounts and a changed configuration, and returns what makes users of it.
+func startDeerFlow(t *testing.T, change func(*Config)) (srv *Server, user func(email string) *gatewayUser) {
 	t.Helper()
 	home := t.TempDir()
 	file := filepath.Join(home, "config.yaml")
@@ -81,10 +89,8 @@ func serveDeerFlow(t *testing.T, changes ...func(*Config)) (user func(email stri
 	})
 	require.NoError(t, err)
 	c := Config{Settings: settings, Log: slog.New(slog.DiscardHandler)}
-	for _, change := range changes {
-		change(&c)
-	}
-	srv, err := New(t.Context(), c)
+	change(&c)
+	srv, err = New(t.Context(), c)
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("g", "", repeats{}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,7 +100,7 @@ func serveDeerFlow(t *testing.T, changes ...func(*Config)) (user func(email stri
 		cancel()
 		require.NoError(t, <-ended)
 	})
-	return func(email string) *gatewayUser {
+	return srv, func(email string) *gatewayUser {
 		jar, err := cookiejar.New(nil)
 		require.NoError(t, err)
 		u := &gatewayUser{t: t, base: srv.url(), client: &http.Client{Jar: jar}}
@@ -102,7 +108,7 @@ func serveDeerFlow(t *testing.T, changes ...func(*Config)) (user func(email stri
 			u.must("POST", "/api/v1/auth/register", `{"email":"`+email+`","password":"long enough, 1 of them"}`, "id")
 		}
 		return u
-	}, srv.http.Routes()
+	}
 }
 
 // With DeerFlow's accounts, LangGraph's own routes are for its users too, and each sees only what is theirs.
@@ -292,8 +298,8 @@ func TestDeerFlowRunsActAsTheirUsers(t *testing.T) {
 	for name, policy := range map[string]Auth{"accounts": nil, "another policy": native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const most = 5
-			user, _ := serveDeerFlow(t, func(c *Config) { c.Auth, c.Settings.RunsPerMinute = policy, most })
+			const most = 5 // runs a minute
+			srv, user := startDeerFlow(t, func(c *Config) { c.Auth, c.Settings.RunsPerMinute = policy, most })
 			ann, ben, channel := user("ann@example.com"), user("ben@example.com"), user("")
 			me := ann.must("GET", "/api/v1/auth/me", "", "id")
 			asAnn := []string{"X-Deerflow-Internal-Token", "the token of channels", "X-Deerflow-Owner-User-Id", me, "Cookie", "csrf_token=a", "X-Csrf-Token", "a"}
@@ -323,6 +329,28 @@ func TestDeerFlowRunsActAsTheirUsers(t *testing.T) {
 			require.Equal(t, 200, status, answer)
 			status, answer = channel.ask("POST", "/api/runs/wait", body, append(slices.Clone(asAnn), "X-Deerflow-Owner-User-Id", "somebody")...)
 			require.Equal(t, 200, status, answer)
+
+			// What belongs to another is noted, and what does not exist is not.
+			for _, t := range []string{thread, "00000000-0000-4000-8000-000000000000"} {
+				for _, path := range []string{"", "/messages", "/runs/" + t} {
+					_, _ = ben.ask("GET", "/api/threads/"+t+path, "")
+				}
+			}
+			status, _ = ann.ask("GET", "/api/threads/"+thread+"/runs/"+thread, "")
+			require.Equal(t, 404, status)
+			require.Eventually(t, func() bool {
+				list, err := srv.rows.Audit(t.Context(), audit.Query{Limit: 100})
+				require.NoError(t, err)
+				denied := 0
+				for _, e := range list {
+					if e.Event == audit.Denied {
+						denied++
+						require.Contains(t, e.Resource, "of thread "+thread)
+						require.NotEqual(t, me, e.Identity)
+					}
+				}
+				return denied == 3
+			}, time.Minute, 10*time.Millisecond)
 
 			// Threads and runs are the user's, for whom the Gateway shows them without what the server noted.
 			_, answer = ann.ask("GET", "/api/threads/"+thread+"/runs", "")

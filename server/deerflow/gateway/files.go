@@ -92,6 +92,7 @@ func (s gateway) checkOwner(c *fiber.Ctx, who *caller, t string) (exists bool, e
 	case err != nil:
 		return false, err
 	case !owns(who, v):
+		web.Of(c).Miss(c)
 		return false, deerflow.NoThread(t)
 	}
 	return true, nil

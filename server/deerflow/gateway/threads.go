@@ -56,7 +56,7 @@ func (s gateway) existing(h func(c *fiber.Ctx, who *caller, v *thread.View) erro
 		if err != nil {
 			return err
 		}
-		v, err := s.owned(c, who, t)
+		v, err := s.ofPath(c, who, t)
 		if err != nil {
 			return err
 		}
@@ -69,6 +69,15 @@ func (s gateway) owned(c *fiber.Ctx, who *caller, t string) (*thread.View, error
 	v, err := s.bare(c.UserContext(), id.Thread(t))
 	if fault.Is(err, fault.NotFound) || err == nil && !owns(who, v) {
 		return nil, deerflow.NoThread(t)
+	}
+	return v, err
+}
+
+// ofPath is owned for the thread in the path. The audit log has who asked for one of another user.
+func (s gateway) ofPath(c *fiber.Ctx, who *caller, t string) (*thread.View, error) {
+	v, err := s.owned(c, who, t)
+	if none := (*deerflow.Failure)(nil); errors.As(err, &none) {
+		web.Of(c).Miss(c)
 	}
 	return v, err
 }
@@ -215,7 +224,7 @@ func onlyPin(metadata json.RawMessage) bool {
 
 func (s gateway) deleteThread(c *fiber.Ctx, who *caller) error {
 	t := web.Param(c, "thread_id")
-	v, err := s.owned(c, who, t)
+	v, err := s.ofPath(c, who, t)
 	if err != nil {
 		return err
 	}
