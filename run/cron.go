@@ -28,9 +28,10 @@ type Cron struct {
 	Task    *Task
 }
 
-// CronQuery selects crons. Zero fields do not restrict, but without an account scheduled tasks are left out.
+// CronQuery selects crons. Zero fields do not restrict, but without Account and Tasks scheduled tasks are left out.
 type CronQuery struct {
 	Account   string // whose scheduled tasks are selected, and nothing else; without their Payload
+	Tasks     bool   // scheduled tasks of all accounts are selected, and nothing else; without their Payload
 	Assistant id.Assistant
 	Thread    id.Thread
 	Enabled   *bool

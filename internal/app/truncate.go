@@ -3,12 +3,15 @@ package app
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"understudy/assistant"
 	"understudy/id"
 	"understudy/internal/config"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/cron"
+	"understudy/run/usage"
 	"understudy/server"
 	"understudy/thread"
 )
@@ -22,7 +25,8 @@ func (s *Server) truncation() server.Check {
 	return s.truncate
 }
 
-// truncate deletes all crons, threads with their runs, and assistants but the default ones. Store items stay, as on LangGraph Server.
+// truncate deletes all crons and scheduled tasks, threads with their runs, what these used, assistants but the default ones, and the answers that are kept for
+// repeated requests. Store items stay, as on LangGraph Server; users, keys and the audit log do, too.
 func (s *Server) truncate(ctx context.Context) error {
 	crons, _, err := s.runs.Crons().Search(ctx, run.CronQuery{})
 	if err != nil {
@@ -31,6 +35,15 @@ func (s *Server) truncate(ctx context.Context) error {
 	for _, c := range crons {
 		if err := unlessGone(s.runs.Crons().Delete(ctx, c.ID)); err != nil {
 			return fmt.Errorf("delete cron %s: %w", c.ID, err)
+		}
+	}
+	tasks, _, err := s.runs.Crons().Search(ctx, run.CronQuery{Tasks: true})
+	if err != nil {
+		return fmt.Errorf("list scheduled tasks: %w", err)
+	}
+	for _, c := range tasks {
+		if err := unlessGone(s.runs.Crons().DeleteTask(ctx, c.Account, cron.TaskID(c.ID))); err != nil {
+			return fmt.Errorf("delete scheduled task %s: %w", c.ID, err)
 		}
 	}
 	threads, err := s.rows.Threads().Threads(ctx, thread.Query{})
@@ -53,6 +66,22 @@ func (s *Server) truncate(ctx context.Context) error {
 		if err := unlessGone(s.assistants.Delete(ctx, a.ID, false)); err != nil {
 			return fmt.Errorf("delete assistant %s: %w", a.ID, err)
 		}
+	}
+	tomorrow := s.now().AddDate(0, 0, 1)
+	err = s.rows.Runs().Write(ctx, func(tx run.Tx) error {
+		_, err := tx.DeleteIdempotencyRecords(tomorrow, math.MaxInt32)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete the answers kept for repeated requests: %w", err)
+	}
+	for n := 1; n > 0; { // what is only listed is added, so that it is deleted too
+		if n, err = s.usage.Fold(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.rows.DropUsage(ctx, usage.DayOf(tomorrow)); err != nil {
+		return fmt.Errorf("delete usage: %w", err)
 	}
 	return nil
 }

@@ -3,10 +3,14 @@ package app
 import (
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"understudy/internal/config"
 )
@@ -55,6 +59,65 @@ func TestTruncate(t *testing.T) {
 	require.Equal(t, http.StatusOK, truncate(url, "http://localhost:3000"))
 	require.Equal(t, []string{"0", "1", "0"}, counts())
 	require.Len(t, call(t, "POST", url+"/store/items/search", `{}`)["items"], 1)
+}
+
+// After POST /internal/truncate the database has nothing of what runs and tasks leave, in no table.
+func TestWhatTruncateLeaves(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, user := startDeerFlow(t, func(c *Config) { c.Settings.Mode, c.Settings.Dir, c.Settings.Data = config.Dev, dir, dir })
+	ann := user("ann@example.com")
+	const hello = `{"input":{"messages":[{"role":"user","content":"hello"}]}}`
+	thread := ann.must("POST", "/api/threads", `{}`, "thread_id")
+	other := ann.must("POST", "/api/threads", `{}`, "thread_id")
+	for _, path := range []string{"/api/threads/" + thread + "/runs/wait", "/api/runs/wait", "/api/threads/" + thread + "/runs/stream"} {
+		status, answer := ann.ask("POST", path, hello)
+		require.Equal(t, 200, status, answer)
+	}
+	_, runs := ann.ask("GET", "/api/threads/"+thread+"/runs", "")
+	ann.must("PUT", "/api/threads/"+thread+"/runs/"+gjson.Get(runs, "0.run_id").String()+"/feedback", `{"rating":1}`, "feedback_id")
+	status, answer := ann.ask("POST", "/threads/"+thread+"/runs/wait", `{"assistant_id":"g","input":{}}`, "Idempotency-Key", "k")
+	require.Equal(t, 200, status, answer)
+	ann.must("POST", "/threads/"+thread+"/copy", "", "thread_id")
+	const schedule = `"title":"T","prompt":"P","schedule_type":"cron","schedule_spec":{"cron":"0 9 * * *"},"timezone":"UTC"`
+	for _, body := range []string{`{` + schedule + `}`, `{` + schedule + `,"context_mode":"reuse_thread","thread_id":"` + other + `"}`} {
+		task := ann.must("POST", "/api/scheduled-tasks", body, "id")
+		status, answer := ann.ask("POST", "/api/scheduled-tasks/"+task+"/trigger", "")
+		require.Equal(t, 200, status, answer)
+		ann.must("POST", "/api/scheduled-tasks/"+task+"/pause", "", "id")
+	}
+	status, answer = ann.ask("POST", "/internal/truncate", `{}`)
+	require.Equal(t, 200, status, answer)
+	stay := []string{
+		"accounts", "assistants", "assistant_versions", "checkpoint_migrations", "schema_migrations", "meta", "sweeps", "sqlite_sequence", "message_words_config", "message_words_data",
+	}
+	for table, n := range rowsOf(t, dir) {
+		require.Contains(t, stay, table, "%d rows", n)
+	}
+	require.Equal(t, 1, rowsOf(t, dir)["accounts"])
+}
+
+// rowsOf counts the rows of the tables of a database that have some.
+func rowsOf(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	conn, err := sqlite.OpenConn(filepath.Join(dir, "understudy.db"), sqlite.OpenReadOnly)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	var tables []string
+	require.NoError(t, sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'", &sqlitex.ExecOptions{ResultFunc: func(s *sqlite.Stmt) error {
+		tables = append(tables, s.ColumnText(0))
+		return nil
+	}}))
+	out := map[string]int{}
+	for _, table := range tables {
+		require.NoError(t, sqlitex.ExecuteTransient(conn, "SELECT count(*) FROM "+table, &sqlitex.ExecOptions{ResultFunc: func(s *sqlite.Stmt) error {
+			if n := s.ColumnInt(0); n > 0 {
+				out[table] = n
+			}
+			return nil
+		}}))
+	}
+	return out
 }
 
 func send(t *testing.T, method, url, body string) (status int, text string) {

@@ -123,12 +123,13 @@ var cronCases = map[string]func(*testing.T, Backend){
 			{run.CronQuery{Account: "ann"}, []id.Cron{cronID(2), cronID(1)}},
 			{run.CronQuery{Account: "ann", Thread: threadID(1)}, []id.Cron{cronID(1)}},
 			{run.CronQuery{Account: "nobody"}, []id.Cron{}},
+			{run.CronQuery{Tasks: true}, []id.Cron{cronID(3), cronID(2), cronID(1)}},
 		} {
 			got, err := b.Runs.Crons(ctx, tt.q)
 			require.NoError(t, err)
 			require.Equal(t, tt.want, cronIDs(got), "%+v", tt.q)
 			for _, c := range got {
-				require.Equal(t, tt.q.Account != "", len(c.Payload) == 0, "lists of tasks leave payloads out")
+				require.Equal(t, c.Account != "", len(c.Payload) == 0, "lists of tasks leave payloads out")
 			}
 			n, err := b.Runs.CountCrons(ctx, tt.q)
 			require.NoError(t, err)

@@ -86,6 +86,7 @@ var (
 	cronsOfAssistants = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE assistant_id = $1 AND account_id = ''"), "cron_id", cronSorts...)
 	// cronsOfAccount leaves out the payloads, which repeat the prompts.
 	cronsOfAccount = inOrder(same("SELECT "+strings.Replace(cronColumns, "payload", "NULL", 1)+" FROM crons WHERE account_id = $1 AND account_id <> ''"), "cron_id", cronSorts...)
+	cronsOfAll     = inOrder(same("SELECT "+strings.Replace(cronColumns, "payload", "NULL", 1)+" FROM crons WHERE account_id <> ''"), "cron_id", cronSorts...)
 	CountOfAccount = same("SELECT count(*) FROM crons WHERE account_id = $1 AND account_id <> ''")
 
 	insertOccurrence  = same(insertInto("cron_occurrences", occurrenceColumns))
@@ -188,6 +189,8 @@ func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cro
 	switch {
 	case of.Account != "":
 		by, args = cronsOfAccount, []any{of.Account}
+	case of.Tasks:
+		by = cronsOfAll
 	case of.Thread != "":
 		by, args = cronsOfThread, []any{of.Thread}
 	case of.Assistant != "":
