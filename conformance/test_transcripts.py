@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import record
-from helpers import BASE_URL
+from helpers import BASE_URL, in_time_async
 
 WIRE = pathlib.Path(__file__).parent / "wire"
 
@@ -49,10 +49,18 @@ def stripped(value):
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_stream_is_as_recorded(name):
     scenario = record.SCENARIOS[name]
-    async with httpx.AsyncClient(base_url=BASE_URL, timeout=60) as http:
-        recorder = record.Recorder(http, inspect.cleandoc(scenario.__doc__))
-        await scenario(recorder)
-    got, want = events("\n".join(recorder.parts)), events((WIRE / f"{name}.http").read_text(encoding="utf-8"))
+
+    async def attempt(**delay):
+        async with httpx.AsyncClient(base_url=BASE_URL, timeout=60) as http:
+            recorder = record.Recorder(http, inspect.cleandoc(scenario.__doc__))
+            await scenario(recorder, **delay)
+        return "\n".join(recorder.parts)
+
+    if recorded := inspect.signature(scenario).parameters.get("delay"):
+        text = re.sub(r'("delay": ?)[\d.]+', rf"\g<1>{recorded.default}", await in_time_async(lambda delay: attempt(delay=delay)))
+    else:
+        text = await attempt()
+    got, want = events(text), events((WIRE / f"{name}.http").read_text(encoding="utf-8"))
     assert [name for name, _ in got] == [name for name, _ in want]
     for (event, ours), (_, theirs) in zip(got, want):
         assert (event, json.loads(ours)) == (event, json.loads(theirs))
