@@ -12,9 +12,9 @@ const all = {
   "1.11": "@langchain/langgraph-sdk",
   "2.0": "langgraph-sdk-2",
 };
-// BROWSER_RELEASE=2.0 leaves the others out.
-const { BROWSER_RELEASE: only } = process.env;
-const releases = only ? { [only]: all[only] } : all;
+// BROWSER_RELEASE=2.0 leaves the others out. Before a landing the oldest and the newest are enough, which differ most; make test-all has all of them.
+const { BROWSER_RELEASE: only, UNDERSTUDY_TEST_ALL: full } = process.env;
+const releases = only ? { [only]: all[only] } : full ? all : { "0.1": all["0.1"], "2.0": all["2.0"] };
 
 // LangGraph Server itself has no transcripts, and so no markers to choose. Behind the proxy it has; it is known by what it says of itself.
 const nobody = "00000000-0000-4000-8000-000000000000";
