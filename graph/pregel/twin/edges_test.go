@@ -111,7 +111,7 @@ func ptr(d graphDesc) *graphDesc { return &d }
 
 // Cases at the edges of the semantics, where the engine once differed, show the same in LangGraph and here.
 func TestEdgeCases(t *testing.T) {
-	p := startPython(t)
+	p := twinOf(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, c := range edgeCases {
 		t.Run(c.Name, func(t *testing.T) { compare(t, p, c) })

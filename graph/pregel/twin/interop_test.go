@@ -133,7 +133,7 @@ func pythonPath() string {
 // A thread continues in Go where Python left it, and the other way round: at an interrupt, with pending writes, Sends and messages,
 // and with mappings in input, state, answers and results of tools that look like objects of LangChain.
 func TestThreadsGoOnInTheOtherLanguage(t *testing.T) {
-	startPython(t) // or skip
+	twinOf(t) // or skip
 	const thread = "11111111-1111-4111-8111-111111111111"
 	input := `{"data":` + string(lc) + `,"messages":[{"role":"user","content":"hi","id":"h"}],"items":[{"lc":1,"type":"constructor","id":["x"],"kwargs":{}}]}`
 	resume := `{"lc":2,"type":"constructor","id":["builtins","set"],"args":[[1]]}`

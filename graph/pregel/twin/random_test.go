@@ -169,7 +169,7 @@ func budget(t *testing.T) (count int, first uint64, until time.Time) {
 
 // Random graphs show the same in LangGraph and here. A failure prints its seed and the smallest case that still differs.
 func TestRandom(t *testing.T) {
-	p := startPython(t)
+	p := twinOf(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	count, first, until := budget(t)
 	defer slog.SetDefault(slog.Default())
@@ -244,5 +244,5 @@ func TestCaseOfFile(t *testing.T) {
 	var c testCase
 	require.NoError(t, json.Unmarshal(text, &c))
 	fmt.Println(described(c))
-	compare(t, startPython(t), c)
+	compare(t, twinOf(t), c)
 }

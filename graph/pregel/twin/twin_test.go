@@ -36,29 +36,51 @@ type python struct {
 	out *bufio.Reader
 }
 
-// startPython starts twin.py with the interpreter of UNDERSTUDY_TEST_PYTHON.
-func startPython(t testing.TB) *python {
+// shared is the process of all tests: importing langgraph takes longer than most of them.
+var shared = sync.OnceValues(startPython)
+
+// end ends that process, if it was started.
+var end = func() {}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	end()
+	os.Exit(code)
+}
+
+// twinOf returns the process that runs twin.py.
+func twinOf(t testing.TB) *python {
 	t.Helper()
 	at := pythonPath()
-	if err := exec.Command(at, "-c", "import langgraph").Run(); err != nil {
+	if err := exec.Command(at, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('langgraph') is None)").Run(); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("no Python with langgraph (set UNDERSTUDY_TEST_PYTHON): %s: %v", at, err)
 		}
 		t.Skipf("SKIPPED: no Python with langgraph (set UNDERSTUDY_TEST_PYTHON): %s: %v", at, err)
 	}
-	cmd := exec.Command(at, "twin.py")
+	p, err := shared()
+	require.NoError(t, err)
+	return p
+}
+
+// startPython starts twin.py with the interpreter of UNDERSTUDY_TEST_PYTHON.
+func startPython() (*python, error) {
+	cmd := exec.Command(pythonPath(), "twin.py")
 	cmd.Env = append(os.Environ(), "LANGSMITH_TRACING=false", "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
+	if err != nil {
+		return nil, err
+	}
+	end = func() {
 		_ = in.Close()
 		_ = cmd.Wait()
-	})
-	return &python{in: in, out: bufio.NewReaderSize(out, 1<<20)}
+	}
+	return &python{in: in, out: bufio.NewReaderSize(out, 1<<20)}, cmd.Start()
 }
 
 // answer runs a case in Python.
@@ -404,7 +426,7 @@ func shownState(s *checkpointer.Snapshot) any {
 
 // Each hand-written case shows the same in LangGraph and here.
 func TestCases(t *testing.T) {
-	p := startPython(t)
+	p := twinOf(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) { compare(t, p, c) })
