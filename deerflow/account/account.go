@@ -111,25 +111,25 @@ type Service struct {
 // New is a wish for an account, as a client sends it.
 type New struct{ Email, Password string }
 
-// Register makes an account without rights. Errors: *Error, or fault.Unprocessable for what Check refuses.
-func (s *Service) Register(ctx context.Context, n New) (*User, error) {
+// Register makes an account without rights. from is the network address that asks. Errors: *Error, or fault.Unprocessable for what Check refuses.
+func (s *Service) Register(ctx context.Context, n New, from string) (*User, error) {
 	if s.Open != nil && !s.Open() {
 		return nil, ErrRegistration
 	}
-	return s.insert(ctx, n, Plain)
+	return s.insert(ctx, n, from, Plain)
 }
 
 // Initialize makes the first administrator, once.
-func (s *Service) Initialize(ctx context.Context, n New) (*User, error) {
+func (s *Service) Initialize(ctx context.Context, n New, from string) (*User, error) {
 	if has, err := s.Store.HasAdmin(ctx); err != nil {
 		return nil, err
 	} else if has {
 		return nil, ErrInitialized // before the work of hashing
 	}
-	return s.insert(ctx, n, Admin)
+	return s.insert(ctx, n, from, Admin)
 }
 
-func (s *Service) insert(ctx context.Context, n New, role Role) (*User, error) {
+func (s *Service) insert(ctx context.Context, n New, from string, role Role) (*User, error) {
 	email, err := checked(n.Email)
 	if err != nil {
 		return nil, err
@@ -137,7 +137,12 @@ func (s *Service) insert(ctx context.Context, n New, role Role) (*User, error) {
 	if err := CheckPassword(n.Password); err != nil {
 		return nil, err
 	}
+	leave, err := hashes.enter(ctx, network(from))
+	if err != nil {
+		return nil, err
+	}
 	hash, err := hashed(ctx, n.Password, s.Cost)
+	leave()
 	if err != nil {
 		return nil, err
 	}
@@ -156,37 +161,21 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 		return nil, ErrCredentials // no account has it, and keys have a bound
 	}
 	c := client{network(from), email}
-	if err := s.locked(ctx, c); err != nil {
+	if err := s.locked(ctx, c, 0); err != nil {
 		return nil, err
 	}
-	u, err := s.Store.UserByEmail(ctx, email)
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	leave, err := hashes.enter(ctx, c.network)
+	if err != nil {
 		return nil, err
 	}
-	hash := ""
-	if u != nil {
-		hash = u.Password
-	}
-	if err := inTurn(ctx, func() error {
-		if err := s.locked(ctx, c); err != nil { // by those that were sent at the same time
-			return err
-		}
-		if matches(password, hash, s.Cost) {
-			return nil
-		}
-		for _, k := range []string{c.address(), c.account()} {
-			if err := s.Store.AddFailure(ctx, k, s.now(), s.now().Add(-lockout)); err != nil {
-				return err
-			}
-		}
-		return ErrCredentials
-	}); err != nil {
+	defer leave()
+	u, err := s.check(ctx, c, password)
+	if err != nil {
 		return nil, err
 	}
-	for _, k := range []string{c.address(), c.account()} {
-		if err := s.Store.ForgetFailures(ctx, k); err != nil {
-			return nil, err
-		}
+	// Not those for the account: others may be guessing.
+	if err := s.Store.ForgetFailures(ctx, c.address()); err != nil {
+		return nil, err
 	}
 	if err := s.know(ctx, c); err != nil {
 		return nil, err
@@ -195,6 +184,32 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 		s.log().Warn("renewing a password hash of an older form failed", "user", u.ID, "error", err)
 	}
 	return u, nil
+}
+
+// check returns the user whose password it is. Failures are counted before the next request of the network, and before another one at the account.
+func (s *Service) check(ctx context.Context, c client, password string) (*User, error) {
+	others, done := hashes.guess(c.email)
+	defer done()
+	if err := s.locked(ctx, c, others); err != nil { // by what was sent at the same time
+		return nil, err
+	}
+	u, err := s.Store.UserByEmail(ctx, c.email)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	hash := ""
+	if u != nil {
+		hash = u.Password
+	}
+	if ok, err := matches(ctx, password, hash, s.Cost); ok || err != nil {
+		return u, err
+	}
+	for _, k := range []string{c.address(), c.account()} {
+		if err := s.Store.AddFailure(ctx, k, s.now(), s.now().Add(-lockout)); err != nil {
+			return nil, err
+		}
+	}
+	return nil, ErrCredentials
 }
 
 // client is who signs in: from a network, to an account.
@@ -216,8 +231,9 @@ func (s *Service) know(ctx context.Context, c client) error {
 	return s.Store.AddFailure(ctx, c.known(), s.now().Add(knownFor), s.now().Add(-lockout))
 }
 
-// locked returns ErrLocked after too many failures of an address, or for an account, unless the address is of a network that the account knows.
-func (s *Service) locked(ctx context.Context, c client) error {
+// locked returns ErrLocked after too many failures of an address, or for an account, unless the address is of a network that the account knows. Others are
+// guesses at the account that are being made.
+func (s *Service) locked(ctx context.Context, c client, others int) error {
 	since := s.now().Add(-lockout)
 	n, _, err := s.Store.Failures(ctx, c.address(), since)
 	if err != nil {
@@ -226,7 +242,7 @@ func (s *Service) locked(ctx context.Context, c client) error {
 	if n >= maxFailures {
 		return ErrLocked
 	}
-	if n, _, err = s.Store.Failures(ctx, c.account(), since); err != nil || n < maxForAccount {
+	if n, _, err = s.Store.Failures(ctx, c.account(), since); err != nil || n+others < maxForAccount {
 		return err
 	}
 	if n, _, err = s.Store.Failures(ctx, c.known(), s.now()); err != nil || n > 0 {
@@ -272,14 +288,15 @@ func (s *Service) Change(ctx context.Context, u *User, c Change) (*User, error) 
 	if err := CheckPassword(c.Password); err != nil {
 		return nil, err
 	}
-	err := inTurn(ctx, func() error {
-		if !matches(c.Current, u.Password, s.Cost) {
-			return ErrPassword
-		}
-		return nil
-	})
+	leave, err := hashes.enter(ctx, "user:"+u.ID)
 	if err != nil {
 		return nil, err
+	}
+	defer leave()
+	if ok, err := matches(ctx, c.Current, u.Password, s.Cost); err != nil {
+		return nil, err
+	} else if !ok {
+		return nil, ErrPassword
 	}
 	next := *u
 	if c.Email != "" {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ type memory struct {
 
 	mu       sync.Mutex
 	failures map[string][]time.Time
-	forgot   func()                // called by ForgetFailures; nil: nothing
+	asked    func()                // called by each method; nil: nothing
 	update   func(next User) error // UpdateUser
 }
 
@@ -41,6 +42,7 @@ func (m *memory) UserByEmail(_ context.Context, email string) (*User, error) {
 func (m *memory) Failures(_ context.Context, key string, since time.Time) (n int, oldest time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.ask()
 	for _, at := range m.failures[key] {
 		if !at.Before(since) {
 			n++
@@ -52,6 +54,7 @@ func (m *memory) Failures(_ context.Context, key string, since time.Time) (n int
 func (m *memory) AddFailure(_ context.Context, key string, at, forget time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.ask()
 	for k := range m.failures {
 		m.failures[k] = slices.DeleteFunc(m.failures[k], func(at time.Time) bool { return at.Before(forget) })
 	}
@@ -62,11 +65,17 @@ func (m *memory) AddFailure(_ context.Context, key string, at, forget time.Time)
 func (m *memory) ForgetFailures(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.ask()
 	delete(m.failures, key)
-	if m.forgot != nil {
-		m.forgot()
-	}
 	return nil
+}
+
+func (*memory) HasAdmin(context.Context) (bool, error) { return false, nil }
+
+func (m *memory) ask() {
+	if m.asked != nil {
+		m.asked()
+	}
 }
 
 func (m *memory) UpdateUser(_ context.Context, u *User, _ int) error { return m.update(*u) }
@@ -94,7 +103,7 @@ func TestGuessesAtOnce(t *testing.T) { //nolint:paralleltest // other tests woul
 			s, _ := oneAccount(t)
 			var guessed, locked, refused atomic.Int64
 			var all sync.WaitGroup
-			for i := range 300 {
+			for i := range 90 { // clients that fit into the queue
 				all.Go(func() {
 					_, err := s.Login(t.Context(), c.email(i), "a wrong password", c.from(i))
 					switch {
@@ -110,8 +119,8 @@ func TestGuessesAtOnce(t *testing.T) { //nolint:paralleltest // other tests woul
 				})
 			}
 			all.Wait()
-			require.LessOrEqual(t, int(guessed.Load()), c.most+cap(hashing)-1)
-			require.Equal(t, 300, int(guessed.Load()+locked.Load()+refused.Load()))
+			require.LessOrEqual(t, int(guessed.Load()), c.most)
+			require.Equal(t, 90, int(guessed.Load()+locked.Load()+refused.Load()))
 			_, err := s.Login(t.Context(), c.email(1), "a right password", c.from(1))
 			if guessed.Load() >= int64(c.most) {
 				require.ErrorIs(t, err, ErrLocked)
@@ -120,36 +129,129 @@ func TestGuessesAtOnce(t *testing.T) { //nolint:paralleltest // other tests woul
 	}
 }
 
-// However many sign-ins wait, their number is bounded, one that is given up makes room, and sign-ins work afterwards.
-func TestSignInsInAQueue(t *testing.T) { //nolint:paralleltest // it fills the queue of hashes
-	s, _ := oneAccount(t)
-	for range cap(hashing) {
-		hashing <- struct{}{}
+// fill lets clients, each with n requests, wait for hashes until the returned function is called.
+func fill(t *testing.T, clients, n int, do func(ctx context.Context, from string) error) (empty func()) {
+	t.Helper()
+	for range cap(hashes.slots) {
+		hashes.slots <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	for range maxQueued {
+	for i := range clients * n {
 		all.Go(func() {
-			_, err := s.Login(ctx, "ann@example.com", "a right password", "192.0.2.1")
-			if !errors.Is(err, context.Canceled) {
+			if err := do(ctx, fmt.Sprintf("198.51.100.%d", i%clients)); !errors.Is(err, context.Canceled) {
 				t.Errorf("%v", err)
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return queued.Load() == maxQueued }, 10*time.Second, time.Millisecond)
-	_, err := s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.2")
-	require.Equal(t, fault.Unavailable, fault.KindOf(err))
-	require.NotContains(t, err.Error(), "hash", "the text is for people")
-	cancel()
-	all.Wait()
-	require.Zero(t, queued.Load())
-	for range cap(hashing) {
-		<-hashing
+	waiting := func() (sum int) {
+		hashes.mu.Lock()
+		defer hashes.mu.Unlock()
+		for _, l := range hashes.lines {
+			sum += l.n
+		}
+		return sum
 	}
-	u, err := s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.2")
+	require.Eventually(t, func() bool { return waiting() == clients*n }, 10*time.Second, time.Millisecond)
+	return func() {
+		cancel()
+		all.Wait()
+		require.Empty(t, hashes.lines)
+		require.Empty(t, hashes.guesses)
+		for range cap(hashes.slots) {
+			<-hashes.slots
+		}
+	}
+}
+
+// However many passwords of clients wait, their number is bounded, for each client and together; what is given up makes room, and sign-ins work afterwards.
+func TestQueueOfPasswords(t *testing.T) { //nolint:paralleltest // it fills the queue of hashes
+	const right = "a right password"
+	s, m := oneAccount(t)
+	ways := map[string]func(ctx context.Context, from string) error{
+		"sign-ins": func(ctx context.Context, from string) error {
+			return errOf(s.Login(ctx, from+"@example.com", right, from))
+		},
+		"registrations": func(ctx context.Context, from string) error {
+			return errOf(s.Register(ctx, New{"bob@example.com", right}, from))
+		},
+		"the first": func(ctx context.Context, from string) error {
+			return errOf(s.Initialize(ctx, New{"bob@example.com", right}, from))
+		},
+		"changes": func(ctx context.Context, from string) error {
+			return errOf(s.Change(ctx, &User{ID: from, Password: m.user.Password}, Change{Current: right, Password: right}))
+		},
+	}
+	for name, do := range ways {
+		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
+			empty := fill(t, 1, maxLine, do)
+			err := do(t.Context(), "198.51.100.0")
+			require.Equal(t, fault.Unavailable, fault.KindOf(err), "one more of the same client")
+			require.NotContains(t, err.Error(), "hash", "the text is for people")
+			other, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.ErrorIs(t, do(other, "192.0.2.2"), context.Canceled, "it waits")
+			empty()
+
+			empty = fill(t, maxClients, 1, do)
+			require.Equal(t, fault.Unavailable, fault.KindOf(do(t.Context(), "192.0.2.2")), "one more client")
+			empty()
+		})
+	}
+	u, err := s.Login(t.Context(), "ann@example.com", right, "192.0.2.2")
 	require.NoError(t, err)
 	require.Equal(t, "ann", u.ID)
 }
+
+// Another client waits for one hash of each that came before, however many these have sent.
+func TestTurnsOfClients(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(1)
+		q.slots <- struct{}{}
+		var served []string
+		send := func(client string) {
+			go func() {
+				leave, err := q.enter(t.Context(), client)
+				if err != nil {
+					t.Errorf("%v", err)
+					return
+				}
+				defer leave()
+				if err := q.compute(t.Context(), func() { served = append(served, client) }); err != nil {
+					t.Errorf("%v", err)
+				}
+			}()
+			synctest.Wait()
+		}
+		for range maxLine {
+			send("greedy")
+		}
+		send("other")
+		<-q.slots
+		synctest.Wait()
+		require.Len(t, served, maxLine+1)
+		require.Equal(t, []string{"greedy", "other"}, served[:2])
+		require.Empty(t, q.lines)
+	})
+}
+
+// Nothing is asked of the database while a hash is computed in a slot: while it hangs, others compute.
+func TestDatabaseOutsideOfSlots(t *testing.T) { //nolint:paralleltest // it looks at the queue of hashes
+	s, m := oneAccount(t)
+	m.asked = func() {
+		if len(hashes.slots) > 0 {
+			t.Error("the database is asked in a slot")
+		}
+	}
+	_, err := s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.1")
+	require.NoError(t, err)
+	_, err = s.Login(t.Context(), "ann@example.com", "a wrong password", "192.0.2.1")
+	require.ErrorIs(t, err, ErrCredentials)
+	require.NotZero(t, m.failures)
+}
+
+func errOf(_ *User, err error) error { return err }
 
 // An attacker with many addresses cannot lock the owner out of an account: from networks where the owner signed in within a month, sign-in still works. There, too, five
 // guesses lock the address.
@@ -191,6 +293,23 @@ func TestGuessesOfOthersDoNotLockOut(t *testing.T) { //nolint:paralleltest // ot
 	require.LessOrEqual(t, len(m.failures), maxForAccount+5, "what is over is forgotten")
 }
 
+// Sign-ins of the owner do not give the guesses back to others.
+func TestGuessesAcrossSignIns(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
+	s, _ := oneAccount(t)
+	for i := range maxForAccount {
+		_, err := s.Login(t.Context(), "ann@example.com", "a wrong password", fmt.Sprintf("198.51.100.%d", i))
+		require.ErrorIs(t, err, ErrCredentials)
+		if i%7 == 0 {
+			_, err = s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.1")
+			require.NoError(t, err)
+		}
+	}
+	_, err := s.Login(t.Context(), "ann@example.com", "a right password", "198.51.100.99")
+	require.ErrorIs(t, err, ErrLocked)
+	_, err = s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.1")
+	require.NoError(t, err)
+}
+
 // Spaces and capital letters around an address are the same account: guesses with them count together, and the owner's own network stays known.
 func TestGuessesInOtherSpellings(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
 	s, m := oneAccount(t)
@@ -214,12 +333,10 @@ func TestGuessesInOtherSpellings(t *testing.T) { //nolint:paralleltest // other 
 }
 
 // A right password signs in, also when its hash, of an older form, cannot be replaced.
-func TestSignInWithoutRenewing(t *testing.T) { //nolint:paralleltest // it fills the queue of hashes
+func TestSignInWithoutRenewing(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
 	for name, c := range map[string]struct {
-		full  bool
 		fails error
 	}{
-		"queue full":   {full: true},
 		"store fails":  {fails: fault.New(fault.Unavailable, "the database is away")},
 		"changed":      {fails: fault.New(fault.Conflict, "changed meanwhile")},
 		"it is stored": {},
@@ -237,16 +354,12 @@ func TestSignInWithoutRenewing(t *testing.T) { //nolint:paralleltest // it fills
 				}
 				return c.fails
 			}
-			if c.full {
-				m.forgot = func() { queued.Store(maxQueued) }
-				defer queued.Store(0)
-			}
 			u, err := s.Login(t.Context(), "ann@example.com", "a right password", "192.0.2.1")
 			require.NoError(t, err)
 			require.Equal(t, "ann", u.ID)
-			failed := c.full || fault.Is(c.fails, fault.Unavailable)
+			failed := fault.Is(c.fails, fault.Unavailable)
 			require.Equal(t, failed, strings.Contains(log.String(), "renewing a password hash of an older form failed"), log.String())
-			require.Equal(t, c.fails == nil && !c.full, current(m.user.Password))
+			require.Equal(t, c.fails == nil, current(m.user.Password))
 		})
 	}
 }

@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
@@ -52,51 +50,25 @@ func CheckPassword(password string) error {
 	return nil
 }
 
-// hashing bounds the hashes that are computed at once, each a quarter of a second of a core: sign-ins must not starve the rest of the server. maxQueued
-// requests wait for that; more are refused, from however many addresses they come.
-var (
-	hashing = make(chan struct{}, max(1, min(2, runtime.GOMAXPROCS(0)/2)))
-	queued  atomic.Int64
-)
-
-const maxQueued = 100
-
-var errQueue = fault.New(fault.Unavailable, "Too many passwords are being checked; try again in a moment")
-
-// inTurn calls fn, which computes a hash, when its turn comes.
-func inTurn(ctx context.Context, fn func() error) error {
-	if queued.Add(1) > maxQueued {
-		queued.Add(-1)
-		return errQueue
-	}
-	select {
-	case hashing <- struct{}{}:
-		queued.Add(-1)
-		defer func() { <-hashing }()
-		return fn()
-	case <-ctx.Done():
-		queued.Add(-1)
-		return context.Cause(ctx)
-	}
-}
-
 func digest(password string) []byte {
 	sum := sha256.Sum256([]byte(password))
 	return []byte(base64.StdEncoding.EncodeToString(sum[:]))
 }
 
+// hashed returns the hash of a password. Call it between enter and leave of the queue.
 func hashed(ctx context.Context, password string, cost int) (string, error) {
 	if cost == 0 {
 		cost = defaultCost
 	}
 	var b []byte
-	err := inTurn(ctx, func() (err error) {
-		if b, err = bcrypt.GenerateFromPassword(digest(password), cost); err != nil {
-			return fmt.Errorf("hash a password: %w", err)
-		}
-		return nil
-	})
-	return prefixSecond + string(b), err
+	var err error
+	if err := hashes.compute(ctx, func() { b, err = bcrypt.GenerateFromPassword(digest(password), cost) }); err != nil {
+		return "", err
+	}
+	if err != nil {
+		return "", fmt.Errorf("hash a password: %w", err)
+	}
+	return prefixSecond + string(b), nil
 }
 
 // noAccount is the hash that is compared when there is no account, so that the answer takes as long.
@@ -105,8 +77,8 @@ var noAccount = map[int]string{
 	bcrypt.MinCost: "$2a$04$R9h/cIPz0gi.URNNX3kh2OPST9/PgBkqquzi.Ss7KIUgO2t0jWMUW",
 }
 
-// matches reports whether a password is the one of a hash. "" matches nothing, in the same time. Call it in inTurn.
-func matches(password, hash string, cost int) bool {
+// matches reports whether a password is the one of a hash. "" matches nothing, in the same time. Call it between enter and leave of the queue.
+func matches(ctx context.Context, password, hash string, cost int) (ok bool, err error) {
 	what := digest(password)
 	var h string
 	switch {
@@ -123,7 +95,8 @@ func matches(password, hash string, cost int) bool {
 		what = what[:min(len(what), 72)] // as bcrypt cut it
 	}
 	// Any error, of a broken hash too, refuses the sign-in.
-	return bcrypt.CompareHashAndPassword([]byte(h), what) == nil && hash != ""
+	err = hashes.compute(ctx, func() { ok = bcrypt.CompareHashAndPassword([]byte(h), what) == nil && hash != "" })
+	return ok, err
 }
 
 // current reports whether a hash has the newest form.

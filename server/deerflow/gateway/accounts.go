@@ -20,10 +20,10 @@ import (
 func (s gateway) accountRoutes() {
 	const auth = "/v1/auth"
 	s.handle("POST", auth+"/register", anybody, s.signUp(func(c *fiber.Ctx, n account.New) (*account.User, error) {
-		return s.DeerFlow.Accounts.Register(c.UserContext(), n)
+		return s.DeerFlow.Accounts.Register(c.UserContext(), n, s.address(c))
 	}))
 	s.handle("POST", auth+"/initialize", anybody, s.signUp(func(c *fiber.Ctx, n account.New) (*account.User, error) {
-		return s.DeerFlow.Accounts.Initialize(c.UserContext(), n)
+		return s.DeerFlow.Accounts.Initialize(c.UserContext(), n, s.address(c))
 	}))
 	s.handle("POST", auth+"/login/local", anybody, s.signIn)
 	s.handle("POST", auth+"/logout", anybody, func(c *fiber.Ctx, _ *caller) error {
