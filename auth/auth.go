@@ -84,20 +84,28 @@ func (n *Native) Authenticate(ctx context.Context, r *access.Request) (*access.A
 
 var _ access.Revocable = (*Native)(nil)
 
-// Follow implements access.Revocable for API keys. Tokens are valid until their end, and a session continues with other secrets.
+// Follow implements access.Revocable.
 func (n *Native) Follow(r *access.Request) func(ctx context.Context) bool {
-	if n.Keys == nil {
-		return nil
+	if text := r.Header.Get(KeyHeader); text != "" && n.Keys != nil {
+		return follow(n.Keys, text)
 	}
-	text := r.Header.Get(KeyHeader)
-	if text == "" {
-		_, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		if text = strings.TrimSpace(credential); !strings.HasPrefix(text, prefix) {
-			return nil
-		}
+	_, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	credential = strings.TrimSpace(credential)
+	switch {
+	case credential == "" && n.Sessions != nil:
+		return n.Sessions.follow(Cookie(r))
+	case n.Keys != nil && strings.HasPrefix(credential, prefix):
+		return follow(n.Keys, credential)
+	case credential != "" && n.Tokens != nil:
+		return follow(n.Tokens, credential)
 	}
+	return nil
+}
+
+// follow reports whether a credential that was accepted is refused now. It is not while that cannot be found out.
+func follow(by checker, text string) func(ctx context.Context) bool {
 	return func(ctx context.Context) bool {
-		_, err := n.Keys.Authenticate(ctx, text)
+		_, err := by.Authenticate(ctx, text)
 		refusal, ok := err.(*access.Refusal) //nolint:errorlint // a refusal is never wrapped
 		return ok && refusal.Status == http.StatusUnauthorized
 	}

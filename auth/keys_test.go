@@ -396,7 +396,7 @@ func TestChecksumOfKeys(t *testing.T) { //nolint:paralleltest // it counts alloc
 	}
 }
 
-// Open answers learn that the key of their request was revoked, and nothing else: not while the database is away, and not for tokens, which are valid until their end.
+// Open answers learn that the key of their request was revoked, and nothing else: not while the database is away.
 func TestKeysOfOpenAnswers(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)

@@ -38,8 +38,9 @@ type SessionStore interface {
 	SessionsOf(ctx context.Context, ids []string) ([]*Session, error)
 	// ExtendSession sets when a session expires, unless that is earlier or the session was replaced.
 	ExtendSession(ctx context.Context, id string, expires time.Time) error
-	// ReplaceSession inserts next in place of a session, which ends at a time, if no other one has replaced it, and reports whether it did.
-	ReplaceSession(ctx context.Context, id string, next *Session, until time.Time) (bool, error)
+	// ReplaceSession inserts next in place of a session, which ends at a time and has another content from now on, if no other one has replaced it, and
+	// reports whether it did.
+	ReplaceSession(ctx context.Context, id string, content json.RawMessage, next *Session, until time.Time) (bool, error)
 	// EndSession deletes a session. It may not exist.
 	EndSession(ctx context.Context, id string) error
 	// SweepSessions deletes up to n sessions that expired before a time, and returns their number.
@@ -88,6 +89,7 @@ type Sessions struct {
 type cachedSession struct {
 	*Session
 	person Person
+	next   string // ID of the session that has replaced it; "" none
 	actor  *access.Actor
 	at     time.Time // when it was read
 	used   time.Time // when Expires was computed
@@ -141,7 +143,7 @@ func NewSecret() string {
 
 // Open makes a session of who signed in.
 func (s *Sessions) Open(ctx context.Context, p Person) (*Opened, error) {
-	content, err := json.Marshal(stored{p.Name, p.Permissions, p.Claims})
+	content, err := json.Marshal(stored{p.Name, p.Permissions, p.Claims, ""})
 	if err != nil {
 		return nil, fmt.Errorf("encode a session: %w", err)
 	}
@@ -159,6 +161,7 @@ type stored struct {
 	Name        string          `json:"name"` //nolint:tagliatelle // of the database
 	Permissions []string        `json:"permissions"`
 	Claims      json.RawMessage `json:"claims"`
+	Next        string          `json:"next,omitempty"` // ID of the session that has replaced it
 }
 
 func (s *Sessions) expires(x *Session, now time.Time) time.Time {
@@ -237,22 +240,49 @@ func (s *Sessions) find(ctx context.Context, secret string) (*cachedSession, err
 	if len(secret) != SecretLength {
 		return nil, errSession
 	}
-	id, now := sessionID(secret), s.o.Now()
-	x, _ := s.cached.Get(id)
-	if x == nil || now.Sub(x.at) >= renewed {
-		row, err := s.lookups.find(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if x, err = s.keep(id, row, now); err != nil {
-			return nil, err
-		}
+	now := s.o.Now()
+	x, err := s.read(ctx, sessionID(secret), now)
+	if err != nil {
+		return nil, err
 	}
 	if !now.Before(x.Expires) {
 		return nil, errSession
 	}
 	s.use(ctx, x, now)
 	return x, nil
+}
+
+// read returns a session of the cache or the store, which may have ended. The error is errSession or a fault.
+func (s *Sessions) read(ctx context.Context, id string, now time.Time) (*cachedSession, error) {
+	if x, _ := s.cached.Get(id); x != nil && now.Sub(x.at) < renewed {
+		return x, nil
+	}
+	row, err := s.lookups.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.keep(id, row, now)
+}
+
+// follow returns what reports whether a session has ended, which does not use it. The session may have got other secrets meanwhile.
+func (s *Sessions) follow(secret string) func(ctx context.Context) bool {
+	var mu sync.Mutex
+	id := sessionID(secret)
+	return func(ctx context.Context) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for {
+			now := s.o.Now()
+			x, err := s.read(ctx, id, now)
+			switch {
+			case err != nil:
+				return err == errSession //nolint:errorlint // a refusal is never wrapped
+			case x.next == "":
+				return !now.Before(x.Expires)
+			}
+			id = x.next
+		}
+	}
 }
 
 // keep puts a session that was read into the cache; nil: there is none.
@@ -265,7 +295,7 @@ func (s *Sessions) keep(id string, row *Session, now time.Time) (*cachedSession,
 	if err := json.Unmarshal(row.Content, &content); err != nil {
 		return nil, fmt.Errorf("read a session: %w", err)
 	}
-	x := &cachedSession{Session: row, at: now, used: row.Expires.Add(-s.o.Idle), person: Person{row.Identity, content.Name, content.Permissions, content.Claims}}
+	x := &cachedSession{Session: row, at: now, used: row.Expires.Add(-s.o.Idle), person: Person{row.Identity, content.Name, content.Permissions, content.Claims}, next: content.Next}
 	x.actor = actor(row.Identity, content.Name, content.Permissions, content.Claims)
 	s.cached.Put(id, x, 1)
 	return x, nil
@@ -301,7 +331,11 @@ func (s *Sessions) Show(ctx context.Context, secret string) (*Opened, error) {
 	}
 	fresh, next := NewSecret(), *x.Session
 	next.ID, next.Renewed, next.Expires = sessionID(fresh), now, s.expires(x.Session, now)
-	won, err := s.o.Store.ReplaceSession(ctx, x.ID, &next, now.Add(overlap))
+	content, err := json.Marshal(stored{x.person.Name, x.person.Permissions, x.person.Claims, next.ID})
+	if err != nil {
+		return nil, fmt.Errorf("encode a session: %w", err)
+	}
+	won, err := s.o.Store.ReplaceSession(ctx, x.ID, content, &next, now.Add(overlap))
 	if err != nil {
 		return nil, fmt.Errorf("renew a session: %w", err)
 	}

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -50,14 +51,14 @@ func (m *rooms) ExtendSession(_ context.Context, id string, expires time.Time) e
 	return nil
 }
 
-func (m *rooms) ReplaceSession(_ context.Context, id string, next *auth.Session, until time.Time) (bool, error) {
+func (m *rooms) ReplaceSession(_ context.Context, id string, content json.RawMessage, next *auth.Session, until time.Time) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, ok := m.rows[id]
 	if !ok || m.gone[id] {
 		return false, nil
 	}
-	s.Expires, m.gone[id] = until, true
+	s.Expires, s.Content, m.gone[id] = until, content, true
 	m.rows[id], m.rows[next.ID] = s, *next
 	return true, nil
 }
@@ -85,6 +86,10 @@ func TestSessionsEnd(t *testing.T) {
 		}
 		opened, err := servers[0].Open(t.Context(), auth.Person{Identity: "ada", Name: "Ada", Permissions: []string{auth.Read}, Claims: []byte(`{"a":1}`)})
 		require.NoError(t, err)
+		var withdrawn []func(context.Context) bool // of answers that were open since the beginning
+		for _, s := range servers {
+			withdrawn = append(withdrawn, (&auth.Native{Sessions: s}).Follow(&access.Request{Header: http.Header{"Cookie": {auth.SessionCookie + "=" + opened.Secret}}}))
+		}
 		begin, used, secret := now, now, opened.Secret
 		var old string
 		var replaced, closed time.Time
@@ -113,14 +118,17 @@ func TestSessionsEnd(t *testing.T) {
 					require.Equal(t, begin.Add(longest), shown.Ends)
 				}
 			default:
-				who, err := s.Authenticate(t.Context(), get, secret)
 				dead := now.Sub(begin) >= longest || now.Sub(used) >= idle+minute || !closed.IsZero() && now.Sub(closed) >= auth.Fresh
 				alive := closed.IsZero() && now.Sub(begin) < longest && now.Sub(used) < idle*9/10
+				over := withdrawn[r.IntN(2)](t.Context())
+				who, err := s.Authenticate(t.Context(), get, secret)
 				switch {
 				case dead:
 					require.Equal(t, 401, status(t, err), at)
+					require.True(t, over, at)
 				case alive:
 					require.NoError(t, err, at)
+					require.False(t, over, at)
 					require.Equal(t, []string{auth.Read}, who.Permissions)
 					require.JSONEq(t, `{"identity":"ada","display_name":"Ada","is_authenticated":true,"permissions":["understudy:read"],"claims":{"a":1}}`, string(who.User))
 				}

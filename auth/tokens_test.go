@@ -341,3 +341,26 @@ func TestTokensThatAreNotUnderstood(t *testing.T) {
 		}
 	}
 }
+
+// Open answers learn that the token of their request has expired, and not before.
+func TestTokensOfOpenAnswers(t *testing.T) {
+	t.Parallel()
+	var clock atomic.Int64
+	clock.Store(time.Now().Unix())
+	now := func() time.Time { return time.Unix(clock.Load(), 0) }
+	secret := []byte(strings.Repeat("s", 64))
+	tokens, err := auth.NewTokens(auth.TokenOptions{Secret: secret, Now: now})
+	require.NoError(t, err)
+	end := now().Add(10 * time.Minute)
+	text, err := jwt.NewWithClaims(jwt.SigningMethodHS512, jwt.MapClaims{"sub": "ann", "exp": end.Unix()}).SignedString(secret)
+	require.NoError(t, err)
+	native := &auth.Native{Tokens: tokens}
+	withdrawn := native.Follow(&access.Request{Header: http.Header{"Authorization": {"bearer  " + text}}})
+	for ; now().Before(end.Add(30 * time.Second)); clock.Add(7) { // clocks may differ
+		require.False(t, withdrawn(t.Context()), "%v before its end", end.Sub(now()))
+	}
+	require.True(t, withdrawn(t.Context()))
+	for _, h := range []http.Header{{"Cookie": {"understudy_session=x"}}, {}} {
+		require.Nil(t, native.Follow(&access.Request{Header: h}))
+	}
+}

@@ -98,6 +98,9 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 
 // follow returns what reports whether the credentials of a request were withdrawn since they were accepted; nil if they cannot be.
 func (s *Server) follow(c *fiber.Ctx) func(ctx context.Context) bool {
+	if withdrawn := web.Of(c).Withdrawn; withdrawn != nil {
+		return withdrawn
+	}
 	of, ok := s.opts.Authenticator.(access.Revocable)
 	if !ok || web.Of(c).Actor == nil || insideOf(c) != nil || c.Get(access.InsideHeader) != "" {
 		return nil

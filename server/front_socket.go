@@ -46,7 +46,7 @@ func (s *Server) frontSocket(c *fiber.Ctx, ctx context.Context, r *gate.Request)
 	}
 	req := web.Of(c)
 	req.Streamed = true
-	k := &frontSocket{Socket: socket, ctx: ctx, cancel: cancel, req: req}
+	k := &frontSocket{Socket: socket, ctx: ctx, cancel: cancel, req: req, withdrawn: s.follow(c)}
 	s.Upgrade(c, func(w *web.Websocket, err error) {
 		if err != nil {
 			k.release(s.Transport)
@@ -75,7 +75,11 @@ type frontSocket struct {
 	ctx    context.Context //nolint:containedctx // the life of the socket
 	cancel context.CancelCauseFunc
 	req    *web.Request
+
+	withdrawn func(ctx context.Context) bool // whether the credentials of the client were; nil: they cannot be
 }
+
+func (k *frontSocket) isWithdrawn() bool { return k.withdrawn != nil && k.withdrawn(k.ctx) }
 
 func (k *frontSocket) release(s *web.Transport) {
 	k.cancel(web.ErrLeft)
@@ -123,6 +127,8 @@ func (k *frontSocket) serve(w *web.Websocket) {
 	w.Await()
 }
 
+var withdrawn = &web.CloseError{Code: ws.StatusPolicyViolation, Text: "the credentials have expired or were revoked"}
+
 var restarting = &web.CloseError{Code: web.StatusServiceRestart, Text: "the server is restarting, connect again"}
 
 // up passes messages of the client on.
@@ -139,6 +145,9 @@ func (k *frontSocket) up(w *web.Websocket) error {
 		if err == nil {
 			w.Expect(w.Transport.BodyTimeout)
 			data, err = io.ReadAll(&w.In)
+		}
+		if err == nil && k.isWithdrawn() {
+			err = withdrawn
 		}
 		if err != nil {
 			err = web.ReadError(err)
@@ -194,6 +203,11 @@ func (k *frontSocket) ping(w *web.Websocket) {
 	for {
 		select {
 		case <-tick.C:
+			if k.isWithdrawn() {
+				w.Close(withdrawn)
+				w.Interrupt()
+				return
+			}
 			if w.Frame(ws.OpPing, nil) != nil {
 				return
 			}

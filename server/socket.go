@@ -166,7 +166,7 @@ func (k *socket) farewell(err error) *web.CloseError {
 	case errors.Is(err, web.ErrLeft), errors.Is(err, web.ErrStuck):
 		return nil
 	case errors.Is(err, web.ErrWithdrawn):
-		return &web.CloseError{Code: ws.StatusPolicyViolation, Text: "the credentials have expired or were revoked"}
+		return withdrawn
 	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
 		return &web.CloseError{Code: web.StatusServiceRestart, Text: "the server shuts down; connect again"}
 	case errors.Is(err, io.EOF):

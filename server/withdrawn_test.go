@@ -59,3 +59,21 @@ func TestWithdrawnCredentials(t *testing.T) {
 	code, _ = c.end()
 	require.Equal(t, ws.StatusPolicyViolation, code)
 }
+
+// A client that waits for a run gets no result once its credentials were withdrawn, and the wait ends.
+func TestWithdrawnWhileWaiting(t *testing.T) {
+	t.Parallel()
+	by := &revocable{}
+	w := setup(t, quick, func(o *Options) { o.Authenticator = by })
+	l := following(w)
+	defer close(l.records)
+	res, err := http.Post("http://"+w.addr+runsPath+"/wait", "application/json", strings.NewReader(aRun)) //nolint:noctx // as a client without a limit
+	require.NoError(t, err)
+	defer res.Body.Close()
+	_, err = io.ReadFull(res.Body, make([]byte, 1))
+	require.NoError(t, err, "it lives")
+	by.withdrawn.Store(true)
+	_, err = io.ReadAll(res.Body)
+	require.Error(t, err, "it breaks")
+	require.True(t, <-l.closed, "as if the client had left")
+}

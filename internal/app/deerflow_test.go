@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
@@ -23,6 +24,7 @@ import (
 	"understudy/access/audit"
 	"understudy/auth"
 	"understudy/deerflow/settings"
+	"understudy/graph"
 	"understudy/internal/config"
 	"understudy/run/cron"
 )
@@ -37,7 +39,7 @@ type gatewayUser struct {
 // ask sends a request with the cookies and the CSRF token of the user.
 func (u *gatewayUser) ask(method, path, body string, header ...string) (status int, answer string) {
 	u.t.Helper()
-	req, err := http.NewRequestWithContext(u.t.Context(), method, u.base+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(context.WithoutCancel(u.t.Context()), method, u.base+path, strings.NewReader(body))
 	require.NoError(u.t, err)
 	req.Header.Set("Content-Type", "application/json")
 	at, err := url.Parse(u.base)
@@ -93,6 +95,7 @@ func startDeerFlow(t *testing.T, change func(*Config)) (srv *Server, user func(e
 	srv, err = New(t.Context(), c)
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("g", "", repeats{}))
+	require.NoError(t, srv.Register("waits", "", waits{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()
@@ -108,6 +111,51 @@ func startDeerFlow(t *testing.T, change func(*Config)) (srv *Server, user func(e
 			u.must("POST", "/api/v1/auth/register", `{"email":"`+email+`","password":"long enough, 1 of them"}`, "id")
 		}
 		return u
+	}
+}
+
+// waits is a graph whose runs last until they are cancelled.
+type waits struct{ graph.Graph }
+
+func (waits) Stream(ctx context.Context, _ graph.Invocation) iter.Seq2[graph.Event, error] {
+	return func(yield func(graph.Event, error) bool) {
+		<-ctx.Done()
+		yield(graph.Event{}, ctx.Err())
+	}
+}
+
+// A changed password ends the streams and waits that its user opened before, on the routes of the Gateway and of LangGraph, and no others.
+func TestStreamsAfterANewPassword(t *testing.T) {
+	t.Parallel()
+	user, _ := serveDeerFlow(t)
+	ann, bob := user("ann@example.com"), user("bob@example.com")
+	open := func(u *gatewayUser) (list []*http.Response) {
+		t.Helper()
+		thread := u.must("POST", "/api/threads", "{}", "thread_id")
+		run := u.must("POST", "/threads/"+thread+"/runs", `{"assistant_id":"waits","input":{},"stream_resumable":true}`, "run_id")
+		runs := "/threads/" + thread + "/runs/" + run
+		t.Cleanup(func() { u.ask("POST", runs+"/cancel", "") }) // or the server waits for it
+		for _, path := range []string{"/api" + runs + "/stream", "/api/langgraph" + runs + "/join", runs + "/stream", runs + "/join", "/threads/" + thread + "/stream"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.base+path, nil)
+			require.NoError(t, err)
+			res, err := u.client.Do(req)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = res.Body.Close() })
+			require.Equal(t, 200, res.StatusCode, path)
+			list = append(list, res)
+		}
+		return list
+	}
+	before, others := open(ann), open(bob)
+	ann.must("POST", "/api/v1/auth/change-password", `{"current_password":"long enough, 1 of them","new_password":"another, long enough"}`, "message")
+	after := open(ann)
+	for _, res := range before {
+		_, err := io.Copy(io.Discard, res.Body)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, res.Request.URL)
+	}
+	for _, res := range append(others, after...) {
+		_, err := io.ReadFull(res.Body, make([]byte, 1))
+		require.NoError(t, err, res.Request.URL)
 	}
 }
 

@@ -86,6 +86,20 @@ func (b *browser) open(method, address string, headers ...string) page {
 	return p
 }
 
+// stream opens a stream that lasts as long as the session.
+func (b *browser) stream(path string) *http.Response {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, agents+path, nil)
+	require.NoError(b.t, err)
+	patient := *b.Client
+	patient.Timeout = time.Minute
+	res, err := patient.Do(req)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = res.Body.Close() })
+	require.Equal(b.t, 200, res.StatusCode)
+	return res
+}
+
 // begin goes to the provider and returns the address to which that sends the browser back.
 func (b *browser) begin(next string) string {
 	b.t.Helper()
@@ -178,6 +192,7 @@ func TestSignIn(t *testing.T) {
 			require.Equal(t, 403, ada.open("GET", socket, append(upgrade, "http://evil.example")...).status)
 			require.Equal(t, 403, ada.open("GET", socket, append(upgrade, "null")...).status)
 
+			streams := []*http.Response{ada.stream("/threads/" + thread + "/stream"), ada.stream("/threads/" + thread + "/stream")} // one of each server
 			session := ada.Jar.Cookies(&url.URL{Scheme: "http", Host: "agents.example"})
 			require.Equal(t, 204, ada.open("POST", "/auth/logout").status)
 			require.Equal(t, 401, ada.open("GET", "/threads/"+thread).status)
@@ -190,6 +205,10 @@ func TestSignIn(t *testing.T) {
 				}
 				return true
 			}, 2*auth.Fresh, 50*time.Millisecond)
+			for _, res := range streams {
+				_, err := io.Copy(io.Discard, res.Body)
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF, "streams end too")
+			}
 			require.Equal(t, 200, bob.open("POST", "/threads/search").status)
 		})
 	}

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -44,11 +45,12 @@ var sessionCases = map[string]func(*testing.T, Backend){
 		require.Equal(t, at(20), get("a")[0].Expires)
 
 		// Of servers that replace a session at once one does.
+		content := json.RawMessage(`{"replaced":true}`)
 		var wins atomic.Int32
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
-				won, err := b.Sessions.ReplaceSession(ctx, "a", session(fmt.Sprint("next", i), 30, 50), at(12))
+				won, err := b.Sessions.ReplaceSession(ctx, "a", content, session(fmt.Sprint("next", i), 30, 50), at(12))
 				if err != nil {
 					t.Error(err)
 				}
@@ -62,11 +64,12 @@ var sessionCases = map[string]func(*testing.T, Backend){
 		require.Len(t, get("next0", "next1", "next2", "next3", "next4", "next5", "next6", "next7"), 1)
 		require.NoError(t, b.Sessions.ExtendSession(ctx, "a", at(40)))
 		require.Equal(t, at(12), get("a")[0].Expires, "it was replaced")
-		won, err := b.Sessions.ReplaceSession(ctx, "none", session("c", 30, 50), at(12))
+		require.Equal(t, content, get("a")[0].Content)
+		won, err := b.Sessions.ReplaceSession(ctx, "none", content, session("c", 30, 50), at(12))
 		require.NoError(t, err)
 		require.False(t, won)
 		require.Empty(t, get("c"))
-		won, err = b.Sessions.ReplaceSession(ctx, "b", session("d", 30, 50), at(12))
+		won, err = b.Sessions.ReplaceSession(ctx, "b", content, session("d", 30, 50), at(12))
 		require.NoError(t, err)
 		require.True(t, won)
 		require.Equal(t, at(5), get("b")[0].Expires, "it ended before")

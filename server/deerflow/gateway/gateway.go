@@ -137,10 +137,12 @@ func (s gateway) pass(c *fiber.Ctx, who audience, h handler) error {
 	if err := d.checkCSRF(c.Method(), c.Cookies(csrfCookie), c.Get(csrfHeader)); err != nil {
 		return err
 	}
-	caller, err := d.caller(c.UserContext(), c.Cookies(sessionCookie), c.Get(internalHeader), c.Get(ownerHeader))
+	session := strings.Clone(c.Cookies(sessionCookie)) // it is looked at again after the request
+	caller, err := d.caller(c.UserContext(), session, c.Get(internalHeader), c.Get(ownerHeader))
 	if err != nil {
 		return err
 	}
+	web.Of(c).Withdrawn = d.follow(session, c.Get(internalHeader))
 	if who == admins && caller.Role != account.Admin {
 		return deerflow.Fail(http.StatusForbidden, adminText(c.Path()))
 	}
@@ -195,7 +197,7 @@ func (d *Installation) caller(ctx context.Context, session, internal, owner stri
 	if d.Open {
 		return &caller{User: &account.User{ID: internalUser, Email: "default@localhost", Role: account.Admin}, id: internalUser}, nil
 	}
-	if internal != "" && subtle.ConstantTimeCompare([]byte(internal), []byte(d.Internal)) == 1 {
+	if d.isInternal(internal) {
 		caller := &caller{User: &account.User{ID: internalUser, Role: account.Plain}, internal: true, id: internalUser}
 		if owner != "" {
 			caller.id = files.User(owner)
@@ -209,29 +211,52 @@ func (d *Installation) caller(ctx context.Context, session, internal, owner stri
 	return &caller{User: u, id: u.ID}, nil
 }
 
+// isInternal reports whether a header has the internal token.
+func (d *Installation) isInternal(token string) bool {
+	return token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(d.Internal)) == 1
+}
+
+// follow returns what reports whether a session that was accepted has ended: it expired, its user is gone or has another password. nil: the request had none.
+func (d *Installation) follow(session, internal string) func(ctx context.Context) bool {
+	if d.Open || d.isInternal(internal) {
+		return nil
+	}
+	return func(ctx context.Context) bool {
+		_, err := d.Accounts.Session(ctx, session)
+		var refusal *account.Error
+		return errors.As(err, &refusal)
+	}
+}
+
 // Authenticate implements access.Authenticator for LangGraph's own routes: they take the session and the CSRF token of the Gateway, or its
 // internal token.
 func (d *Installation) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
-	web := http.Request{Header: r.Header}
-	cookie := func(name string) string {
-		c, err := web.Cookie(name)
-		if err != nil {
-			return ""
-		}
-		return c.Value
-	}
-	err := d.checkCSRF(r.Method, cookie(csrfCookie), r.Header.Get(csrfHeader))
+	err := d.checkCSRF(r.Method, cookie(r, csrfCookie), r.Header.Get(csrfHeader))
 	if r.WebSocket { // whose handshake is a GET, from any page
 		err = d.sameHost(r.Header.Get(fiber.HeaderOrigin), r.Host)
 	}
 	if err != nil {
 		return nil, refusalOf(err)
 	}
-	caller, err := d.caller(ctx, cookie(sessionCookie), r.Header.Get(internalHeader), r.Header.Get(ownerHeader))
+	caller, err := d.caller(ctx, cookie(r, sessionCookie), r.Header.Get(internalHeader), r.Header.Get(ownerHeader))
 	if err != nil {
 		return nil, refusalOf(err)
 	}
 	return caller.actor(), nil
+}
+
+// cookie returns the value of a cookie; "" when there is none.
+func cookie(r *access.Request, name string) string {
+	c, err := (&http.Request{Header: r.Header}).Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+// Follow implements access.Revocable.
+func (d *Installation) Follow(r *access.Request) func(ctx context.Context) bool {
+	return d.follow(cookie(r, sessionCookie), r.Header.Get(internalHeader))
 }
 
 // actor is the caller as the services know them.

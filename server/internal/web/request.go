@@ -39,8 +39,10 @@ type Request struct {
 	temporary   bool        // the run leaves nothing that its client could ask for later
 	Span        trace.Span  // nil: there is none
 
-	Actor  *access.Actor // who sends it; nil: not known
-	Source string        // the address of its peer; "" when no credentials are needed
+	Actor *access.Actor // who sends it; nil: not known
+	// Withdrawn reports whether the credentials of the request, which were accepted, were withdrawn since; nil: the authenticator of the server knows.
+	Withdrawn func(ctx context.Context) bool
+	Source    string // the address of its peer; "" when no credentials are needed
 	// The resource of the path that does not exist, or not for the actor: thread, assistant or cron; "" when it does.
 	absent, absentID string
 }

@@ -146,9 +146,9 @@ func (t *Transport) answer(c *fiber.Ctx, o *Open) error {
 	o.req.Streamed = true
 	if o.wait == nil && o.list == nil {
 		o.from = browserOf(c)
-		if t.Follow != nil {
-			o.withdrawn = t.Follow(c)
-		}
+	}
+	if t.Follow != nil && o.list == nil {
+		o.withdrawn = t.Follow(c)
 	}
 	t.tabs.begin(o.from)
 	t.Metrics.Streams.Inc()
@@ -388,6 +388,9 @@ func (o *Open) sendResult(ctx context.Context) error {
 			}
 			return o.Write(func(dst []byte) []byte { return o.wait(dst, a.result) })
 		case <-beats.C:
+			if o.withdrawn != nil && o.withdrawn(ctx) {
+				return over(ErrWithdrawn)
+			}
 			if err := o.Write(func(dst []byte) []byte { return append(dst, '\n') }); err != nil {
 				return over(err)
 			}

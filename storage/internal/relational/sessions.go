@@ -2,6 +2,7 @@ package relational
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"understudy/auth"
@@ -19,8 +20,8 @@ var (
 	sessionsOf    = differing("SELECT "+sessionColumns+" FROM sessions WHERE session_id = ANY($1)", "SELECT "+sessionColumns+" FROM sessions WHERE session_id IN (SELECT value FROM json_each($1))")
 	extendSession = differing("UPDATE sessions SET expires_at = $2 WHERE session_id = $1 AND expires_at < $2 AND NOT replaced",
 		"UPDATE sessions SET expires_at = $2 WHERE session_id = $1 AND expires_at < $2 AND replaced = 0")
-	replaceSession = differing("UPDATE sessions SET replaced = true, expires_at = LEAST(expires_at, $2) WHERE session_id = $1 AND NOT replaced",
-		"UPDATE sessions SET replaced = 1, expires_at = min(expires_at, $2) WHERE session_id = $1 AND replaced = 0")
+	replaceSession = differing("UPDATE sessions SET replaced = true, content = $3, expires_at = LEAST(expires_at, $2) WHERE session_id = $1 AND NOT replaced",
+		"UPDATE sessions SET replaced = 1, content = $3, expires_at = min(expires_at, $2) WHERE session_id = $1 AND replaced = 0")
 	endSession    = same("DELETE FROM sessions WHERE session_id = $1")
 	sweepSessions = same("DELETE FROM sessions WHERE session_id IN (SELECT session_id FROM sessions WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)")
 )
@@ -45,10 +46,10 @@ func (s *Store) ExtendSession(ctx context.Context, id string, expires time.Time)
 }
 
 // ReplaceSession implements auth.SessionStore.
-func (s *Store) ReplaceSession(ctx context.Context, id string, next *auth.Session, until time.Time) (bool, error) {
+func (s *Store) ReplaceSession(ctx context.Context, id string, content json.RawMessage, next *auth.Session, until time.Time) (bool, error) {
 	lost := fault.New(fault.NotFound, "the session was replaced or has ended")
 	err := s.db.Write(ctx, func(tx *Tx) error {
-		if err := tx.change(lost, "replace a session", replaceSession, id, until); err != nil {
+		if err := tx.change(lost, "replace a session", replaceSession, id, until, []byte(content)); err != nil {
 			return err
 		}
 		return tx.insertSession(next)
