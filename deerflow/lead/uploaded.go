@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -115,9 +118,9 @@ func earlier(root *os.Root, known map[string]bool) ([]dated, error) {
 		return nil, fmt.Errorf("list uploaded files: %w", err)
 	}
 	defer folder.Close()
-	all, err := folder.ReadDir(listedNames)
-	if len(all) == 0 && err != nil {
-		return nil, nil // there are none
+	all, err := entries(folder)
+	if err != nil {
+		return nil, err
 	}
 	stems := map[string]bool{} // of files that are no Markdown
 	for _, e := range all {
@@ -139,6 +142,18 @@ func earlier(root *os.Root, known map[string]bool) ([]dated, error) {
 	}
 	slices.SortFunc(list, func(a, b dated) int { return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.name, b.name)) })
 	return list, nil
+}
+
+// entries returns what is in a folder, up to listedNames. A folder that cannot be read is not an empty one: an agent would tell a person that there are no files.
+func entries(folder interface {
+	ReadDir(n int) ([]fs.DirEntry, error)
+},
+) ([]fs.DirEntry, error) {
+	all, err := folder.ReadDir(listedNames)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("list uploaded files: %w", err)
+	}
+	return all, nil
 }
 
 // kinds counts files by what their names end in.
