@@ -107,6 +107,7 @@ type answer struct {
 	Decisions []decisionForm `json:"decisions"`
 	Vectors   [][]float32    `json:"vectors"`
 	Refusal   *refusalForm   `json:"refusal"`
+	Tool      *toolAnswer    `json:"tool"`
 	encryptionAnswer
 }
 
@@ -252,8 +253,11 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 	}
 	began := time.Now()
 	limit := g.opts.Timeout
-	if do == "embed" {
+	switch do {
+	case "embed":
 		limit = max(limit, embedTimeout)
+	case "tool":
+		limit = longestCall
 	}
 	timeout, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 
 	"understudy/access"
 	"understudy/internal/encryption"
@@ -22,12 +21,7 @@ const encryptionFailed = "encryption failed"
 
 // Encryption is a gate for encryption.path alone: it must work before the database is opened, and what routes and handlers of auth do does not hold it up. It
 // implements encryption.Handlers. Its methods are safe for concurrent use.
-type Encryption struct {
-	gate  *Gate
-	stop  context.CancelFunc
-	ended chan struct{}
-	once  sync.Once
-}
+type Encryption struct{ alone }
 
 var _ encryption.Handlers = (*Encryption)(nil)
 
@@ -39,28 +33,16 @@ type encryptionHandlers struct {
 
 // StartEncryption starts the process with the handlers and waits until they are loaded. The error is a *StartError when they cannot be. Call Close after use.
 func StartEncryption(ctx context.Context, o Options) (*Encryption, error) {
-	o.Auth, o.App, o.Embed = "", "", ""
+	o.Auth, o.App, o.Embed, o.Tools = "", "", "", nil
 	return startEncryption(ctx, New(o))
 }
 
 func startEncryption(ctx context.Context, g *Gate) (*Encryption, error) {
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	e := &Encryption{gate: g, stop: stop, ended: make(chan struct{})}
-	go func() {
-		defer close(e.ended)
-		_ = g.Run(running) // Ready has its error
-	}()
-	if err := g.Ready(ctx); err != nil {
-		return nil, errors.Join(err, e.Close())
+	a, err := startAlone(ctx, g)
+	if err != nil {
+		return nil, err
 	}
-	return e, nil
-}
-
-// Close ends the process.
-func (e *Encryption) Close() error {
-	e.once.Do(e.stop)
-	<-e.ended
-	return nil
+	return &Encryption{a}, nil
 }
 
 // Up returns nil when the process answers, else why not.
@@ -71,17 +53,9 @@ func (e *Encryption) Up() error {
 	return nil
 }
 
-// PID returns the process that answers; 0 when none does.
-func (e *Encryption) PID() int {
-	if p := e.gate.serving(); p != nil {
-		return p.pid
-	}
-	return 0
-}
-
 // Reload replaces the handlers, as Gate.Reload does.
 func (e *Encryption) Reload(ctx context.Context, o Options) error {
-	o.Auth, o.App, o.Embed = "", "", ""
+	o.Auth, o.App, o.Embed, o.Tools = "", "", "", nil
 	return e.gate.Reload(ctx, o)
 }
 

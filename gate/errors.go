@@ -9,7 +9,7 @@ import (
 
 // StartError is why the Python parts do not load, as an operator reads it.
 type StartError struct {
-	Part        string // auth.path, http.app, store.index.embed or encryption.path; "" when the process did not get that far
+	Part        string // auth.path, http.app, store.index.embed, encryption.path or tools; "" when the process did not get that far
 	Spec        string // what the part names
 	Reason      string // one line
 	Place       string // file:line; "" unknown
@@ -68,6 +68,8 @@ func (o *Options) part(name string) (key, spec string) {
 		return "store.index.embed", o.Embed
 	case "encryption":
 		return "encryption.path", o.Encryption
+	case "tools":
+		return "tools", strings.Join(o.Tools, ", ")
 	}
 	return "", ""
 }
@@ -75,7 +77,7 @@ func (o *Options) part(name string) (key, spec string) {
 // parts lists the keys of all parts with what they name.
 func (o *Options) parts() string {
 	var list []string
-	for _, name := range []string{"auth", "embed", "encryption", "app"} { // in the order of loading
+	for _, name := range []string{"auth", "embed", "encryption", "tools", "app"} { // in the order of loading
 		if key, spec := o.part(name); spec != "" {
 			list = append(list, key+" "+spec)
 		}

@@ -1,7 +1,7 @@
 // Package gate runs the Python parts of a deployment that are not graphs: the handlers of auth.path, the application of http.app, the
-// function of store.index.embed, and the handlers of encryption.path.
+// function of store.index.embed, the handlers of encryption.path, and tools for agents in Go.
 //
-// They run in one process of their own, those of encryption in a second one, so that a busy graph does not hold up logins. The process is supervised like a worker of graphs: it is started
+// They run in one process of their own, those of encryption in a second one, tools in a third, so that a busy graph does not hold up logins. The process is supervised like a worker of graphs: it is started
 // again when it ends or does not answer, and replaced when its files change. Whatever is wrong, no request is let in: a handler that takes too long, a full
 // queue and a process that is not there are 503. The Python half is in python/understudy_gate, embedded and sent over the socket.
 //
@@ -35,6 +35,8 @@ type Options struct {
 	Embed string // "./embed.py:embed" or "provider:model"; "": none
 	// Encryption is "./encryption.py:encryption", for StartEncryption; "": none.
 	Encryption string
+	// Tools are tools of LangChain, such as "package.module:name", for StartTools.
+	Tools []string
 
 	// Studio lets requests of LangGraph Studio from this machine pass authenticate as StudioUser. Handlers are asked all the same.
 	Studio bool
@@ -73,7 +75,7 @@ func (o Options) withDefaults() Options {
 
 // None reports whether nothing needs a gate.
 func (o Options) None() bool {
-	return o.Auth == "" && o.App == "" && o.Embed == "" && o.Encryption == ""
+	return o.Auth == "" && o.App == "" && o.Embed == "" && o.Encryption == "" && len(o.Tools) == 0
 }
 
 // Errors of a gate that cannot answer. The client sees their text.
@@ -318,7 +320,7 @@ func (g *Gate) Reload(ctx context.Context, o Options) error {
 	g.mu.Lock()
 	program := g.program
 	program.Python, program.Dir, program.Paths, program.Env = o.Python, o.Dir, o.Paths, o.Env
-	program.Auth, program.App, program.Embed, program.Encryption = o.Auth, o.App, o.Embed, o.Encryption
+	program.Auth, program.App, program.Embed, program.Encryption, program.Tools = o.Auth, o.App, o.Embed, o.Encryption, o.Tools
 	g.mu.Unlock()
 	p := g.newProcess()
 	p.program, p.reload = program, true

@@ -106,6 +106,16 @@ func (g *Graph) current() (*agent.Agent, error) {
 	return g.built, nil
 }
 
+// Prepare builds the agent, so that no run waits for tools in Python, and logs what is wrong with it.
+func (g *Graph) Prepare() {
+	if s, err := g.o.Settings(); err != nil || len(s.Models) == 0 {
+		return // the first run says so
+	}
+	if _, err := g.current(); err != nil {
+		g.o.Log.Warn("the agent cannot be built; its runs fail until config.yaml is corrected", "error", err)
+	}
+}
+
 // Stream implements graph.Graph.
 func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
 	a, err := g.current()

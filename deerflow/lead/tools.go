@@ -2,6 +2,7 @@ package lead
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,6 +35,14 @@ type Tools struct {
 	Lookup func(name string) (string, bool)
 	// Resolve makes a path of config.yaml absolute.
 	Resolve func(path string) string
+	// Python returns tools in Python by what names them, package.module:variable; nil: there are none. It may take as long as their modules need.
+	Python func(uses []string) map[string]PythonTool
+}
+
+// PythonTool is a tool in Python, or why there is none.
+type PythonTool struct {
+	Tool         agent.Tool
+	Problem, Fix string // "": it is there
 }
 
 // defaultUser owns runs without a user.
@@ -49,6 +58,13 @@ func userOf(ctx context.Context) string {
 		return user
 	}
 	return defaultUser
+}
+
+// RunOf returns what a tool in Python sees of a run: its user, thread and id.
+func RunOf(ctx context.Context) json.RawMessage {
+	info, _ := pregel.Info(ctx)
+	raw, _ := json.Marshal(map[string]string{"thread_id": string(info.Thread), "run_id": string(info.Run), "user_id": userOf(ctx)}) // texts have no error
+	return raw
 }
 
 // toolbox is the tools of settings, and what is offered of them in a run.
@@ -161,10 +177,18 @@ func (t *toolbox) all(g *Graph) []agent.Tool {
 		list = append(list, one)
 		return true
 	}
+	python := t.python()
 	for _, c := range t.set.Tools {
 		one, err := t.configured(c, own)
+		if other, ok := python[c.Use]; ok {
+			one, err = inPython(other, c)
+		}
 		if err != nil {
-			g.o.Log.Warn("a tool of config.yaml is left out", "tool", c.Name, "use", c.Use, "reason", err)
+			attrs := []any{"tool", c.Name, "use", c.Use, "reason", err}
+			if fix := python[c.Use].Fix; fix != "" {
+				attrs = append(attrs, "fix", fix)
+			}
+			g.o.Log.Warn("a tool of config.yaml is left out", attrs...)
 			continue
 		}
 		if add(one) {
@@ -184,6 +208,57 @@ func (t *toolbox) all(g *Graph) []agent.Tool {
 	return list
 }
 
+// longestTool bounds calls of tools in Python that have no timeout of their own.
+const longestTool = 10 * time.Minute
+
+// InPython returns the `use` of the tools of settings that are in Python: all that are not known here, each once.
+func InPython(s *settings.Settings) (uses []string) {
+	for _, c := range s.Tools {
+		if !isKnown(c.Use) && strings.Contains(c.Use, ":") && !slices.Contains(uses, c.Use) {
+			uses = append(uses, c.Use)
+		}
+	}
+	return uses
+}
+
+func (t *toolbox) python() map[string]PythonTool {
+	uses := InPython(t.set)
+	if t.Python == nil || len(uses) == 0 {
+		return nil
+	}
+	return t.Python(uses)
+}
+
+func inPython(p PythonTool, c settings.Tool) (agent.Tool, error) {
+	if p.Problem != "" {
+		return agent.Tool{}, errors.New(p.Problem)
+	}
+	p.Tool.Timeout = longestTool
+	if c.Timeout > 0 {
+		p.Tool.Timeout = time.Duration(c.Timeout * float64(time.Second))
+	}
+	return p.Tool, nil
+}
+
+// isKnown reports whether a `use` names a tool that is in Go, or could be.
+func isKnown(use string) bool {
+	module, _, _ := strings.Cut(use, ":")
+	_, provider := community(module)
+	return strings.HasSuffix(module, "sandbox.tools") || provider != "" || strings.HasSuffix(module, "community.image_search.tools")
+}
+
+// providers are the services of DeerFlow's community tools, by the package of these.
+var providers = map[string]string{
+	"tavily": "tavily", "jina_ai": "jina", "firecrawl": "firecrawl", "serper": "serper", "exa": "exa", "brave": "brave", "searxng": "searxng", "ddg_search": "duckduckgo",
+}
+
+// community returns the package of a community tool, and its service; "": none.
+func community(module string) (name, provider string) {
+	_, name, _ = strings.Cut(module, "community.")
+	name, _, _ = strings.Cut(name, ".")
+	return name, providers[name]
+}
+
 // configured returns the tool that an entry of tools names by its `use`, module:variable.
 func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.Tool, error) {
 	module, variable, _ := strings.Cut(c.Use, ":")
@@ -198,15 +273,11 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 		}
 		return one, nil
 	}
-	_, community, found := strings.Cut(module, "community.")
-	community, _, _ = strings.Cut(community, ".")
-	provider := map[string]string{
-		"tavily": "tavily", "jina_ai": "jina", "firecrawl": "firecrawl", "serper": "serper", "exa": "exa", "brave": "brave", "searxng": "searxng", "ddg_search": "duckduckgo",
-	}[community]
-	if found && community == "image_search" {
+	of, provider := community(module)
+	if of == "image_search" {
 		return agent.Tool{}, errors.New("DuckDuckGo has no interface for images; use deerflow.community.serper.tools:image_search_tool, with a key of serper.dev")
 	}
-	if !found || provider == "" {
+	if provider == "" {
 		return agent.Tool{}, errors.New("it is not known here")
 	}
 	w := tool.Web{

@@ -48,6 +48,7 @@ type leadWorld struct {
 	*gatewayUser
 	model  *providertest.Script
 	home   string
+	config string // folder of config.yaml
 	log    *logtest.Buffer
 	thread string
 }
@@ -77,12 +78,16 @@ tools:
 		require.NoError(t, os.WriteFile(at, []byte(content), 0o600))
 	}
 	env := map[string]string{"DEER_FLOW_HOME": home, "AUTH_JWT_SECRET": "a secret of more than thirty-two bytes", "DEER_FLOW_AUTH_DISABLED": "1"}
+	flags := map[string]string{"port": "0", "data": t.TempDir(), "deerflow": filepath.Join(dir, "config.yaml")}
+	if python := os.Getenv("UNDERSTUDY_TEST_PYTHON"); python != "" {
+		flags["python"] = python
+	}
 	settings, _, err := config.Load(config.Source{
-		Mode: config.Serve, Flags: map[string]string{"port": "0", "data": t.TempDir(), "deerflow": filepath.Join(dir, "config.yaml")},
+		Mode: config.Serve, Flags: flags,
 		Lookup: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	})
 	require.NoError(t, err)
-	w := &leadWorld{model: m, home: home, log: &logtest.Buffer{}}
+	w := &leadWorld{model: m, home: home, config: dir, log: &logtest.Buffer{}}
 	srv, err := New(t.Context(), Config{Settings: settings, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -37,6 +37,7 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 		}
 	}
 	s.sandbox = sandbox.NewLocal(o)
+	s.python = newPythonTools(s)
 	return lead.Tools{
 		Sandbox: s.sandbox,
 		Dir:     d.Home.ThreadDir,
@@ -55,6 +56,7 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 			}
 			return a.ToolGroups, nil
 		},
+		Python:  s.python.load,
 		Lookup:  s.cfg.Lookup,
 		Resolve: func(path string) string { return resolved(filepath.Dir(s.cfg.DeerFlow), path) },
 	}

@@ -126,6 +126,7 @@ type Server struct {
 	items      *store.Service
 	deerflow   *gateway.Installation // nil when its API is not served
 	sandbox    *sandbox.Local        // of DeerFlow's agent; nil: none
+	python     *pythonTools          // of DeerFlow's agent; nil: none
 	lead       *lead.Graph           // DeerFlow's agent; nil: its API is not served
 	learner    *memory.Learner       // of DeerFlow's agent; nil: none
 	components *components.Set       // nil when no graph has any
@@ -345,6 +346,9 @@ func (s *Server) Close() error {
 	}
 	if s.lead != nil {
 		errs = append(errs, s.lead.Close())
+	}
+	if s.python != nil {
+		errs = append(errs, s.python.close())
 	}
 	if s.sandbox != nil {
 		s.sandbox.Close()

@@ -81,6 +81,7 @@ class Gate:
         self._handlers: Any = None
         self._embedding: Any = None
         self._encryption: Any = None
+        self._tools: Any = None
         self._app: Any = None
         self._lifespan: Any = None
         self._api: Any = None
@@ -121,6 +122,12 @@ class Gate:
             self.loading = "encryption"
             self._encryption = Encryption(find(spec))
             hello["encryption"] = self._encryption.describe()
+        if specs := options.get("tools"):
+            from .tools import Tools
+
+            self.loading = "tools"
+            self._tools = Tools(specs, find)
+            hello["tools"] = self._tools.found
         if spec := options.get("app"):
             from .application import Application
             from .asgi import Lifespan
@@ -224,6 +231,9 @@ class Gate:
         do = call["do"]
         if do == "embed":
             answer["vectors"] = await self._embedding(call["texts"], call.get("query", False))
+            return
+        if do == "tool":
+            answer["tool"] = await self._tools.call(call)
             return
         if do in ("wrap", "unwrap", "readable", "encryption_context"):
             await self._encryption.answer(call, answer, self._user_of)

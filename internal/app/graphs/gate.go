@@ -2,8 +2,10 @@ package graphs
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"understudy/gate"
 	"understudy/internal/config"
@@ -50,4 +52,19 @@ func environment(cfg *config.Config) []string {
 		env = append(env, k+"="+v)
 	}
 	return env
+}
+
+// ToolOptions says what the process of tools for agents in Go loads. dir is the folder of the config.yaml that names them; in DeerFlow's repository the environment is that of backend.
+func ToolOptions(cfg *config.Config, dir string, tools []string) (gate.Options, error) {
+	backend, at := filepath.Join(dir, "backend"), dir
+	if _, err := os.Stat(filepath.Join(dir, ".venv")); err != nil {
+		if _, err := os.Stat(filepath.Join(backend, ".venv")); err == nil {
+			at = backend
+		}
+	}
+	python, err := config.FindPython(cfg.Python, at, cfg.Lookup)
+	if err != nil {
+		return gate.Options{}, fmt.Errorf("find Python for tools: %w", err)
+	}
+	return gate.Options{Python: python, Dir: dir, Paths: append([]string{backend}, cfg.PythonPath...), Env: environment(cfg), Tools: tools}, nil
 }

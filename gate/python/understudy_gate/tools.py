@@ -1,0 +1,91 @@
+"""Tools of LangChain, for agents that are not in Python."""
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from . import codec, threads
+
+
+class Tools:
+    """The tools of some specs. One that cannot be loaded does not affect the others: found says why."""
+
+    def __init__(self, specs: list[str], find: Callable[[str], Any]) -> None:
+        self._tools: dict[str, Any] = {}
+        self.found: list[dict[str, Any]] = []
+        for spec in specs:
+            try:
+                tool = find(spec)
+                self.found.append({"spec": spec, **_described(tool)})
+                self._tools[spec] = tool
+            except BaseException as exc:  # also sys.exit in an import
+                self.found.append({"spec": spec, "problem": {
+                    "part": "tools", "type": type(exc).__name__, "message": str(exc)[:4096], "trace": "".join(traceback.format_exception(exc))[-32768:],
+                }})
+
+    async def call(self, call: dict[str, Any]) -> dict[str, Any]:
+        tool = self._tools[call["spec"]]
+        request = {"type": "tool_call", "name": tool.name, "args": call["args"], "id": call["id"]}
+        config = {"configurable": call["configurable"], "metadata": dict(call["configurable"])}
+        try:
+            if _is_async(tool):
+                message = await tool.ainvoke(request, config)
+            else:
+                message = await threads.call(tool.invoke, request, config)
+            return _result(message)
+        except (Exception, SystemExit) as exc:
+            return {"error": {"type": type(exc).__name__, "message": str(exc), "trace": "".join(traceback.format_exception(exc))[-32768:]}}
+
+
+def _described(tool: Any) -> dict[str, Any]:
+    from langchain_core.tools import BaseTool
+
+    if not isinstance(tool, BaseTool):
+        raise TypeError(f"it is a {type(tool).__name__}; put @tool of langchain_core.tools above the function, or name an instance of BaseTool")
+    schema = tool.tool_call_schema
+    if not isinstance(schema, dict):
+        schema = schema.model_json_schema()
+    if lacking := _lacking(tool, schema):
+        raise TypeError(f"its argument {lacking!r} gets the state or the runtime of a graph in Python; remove it, or serve the agent itself in Python")
+    return {"name": tool.name, "description": tool.description, "schema": schema, "direct": tool.return_direct}
+
+
+def _lacking(tool: Any, schema: dict[str, Any]) -> str:
+    """An argument that the model does not give, and this process cannot: "" is none. The id of the call is given."""
+    full = tool.get_input_schema()
+    if isinstance(full, dict):
+        return ""
+    for name, field in getattr(full, "model_fields", {}).items():
+        if (field.alias or name) in schema.get("properties", {}) or name in schema.get("properties", {}):
+            continue
+        about = repr(field.annotation) + repr(field.metadata)
+        if "InjectedToolCallId" not in about and field.is_required():
+            return name
+    return ""
+
+
+def _is_async(tool: Any) -> bool:
+    from langchain_core.tools import BaseTool, StructuredTool, Tool
+
+    if isinstance(tool, (StructuredTool, Tool)):
+        return tool.coroutine is not None
+    return type(tool)._arun is not BaseTool._arun
+
+
+def _result(message: Any) -> dict[str, Any]:
+    from langchain_core.messages import ToolMessage
+
+    if not isinstance(message, ToolMessage):
+        raise TypeError(f"the tool returned a {type(message).__name__}, which only graphs in Python understand")
+    out: dict[str, Any] = {"content": message.content, "failed": message.status == "error"}
+    try:
+        codec.dumps(out)
+    except Exception:
+        out["content"] = str(message.content)
+    try:
+        codec.dumps(message.artifact)
+        out["artifact"] = message.artifact
+    except Exception:
+        pass  # it is for the program; what the model sees is complete
+    return out

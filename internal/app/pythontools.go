@@ -1,0 +1,123 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"understudy/deerflow/lead"
+	"understudy/gate"
+	"understudy/graph/agent"
+	"understudy/graph/message"
+	"understudy/internal/app/graphs"
+	"understudy/internal/jsonobj"
+)
+
+// pythonTools are the tools of config.yaml that are in Python. Their process is started when config.yaml names the first, and replaced when it names others.
+type pythonTools struct {
+	s    *Server
+	ctx  context.Context // ends with close
+	stop context.CancelFunc
+
+	mu    sync.Mutex
+	tools *gate.Tools // nil: none are loaded
+	uses  []string    // that are loaded
+}
+
+func newPythonTools(s *Server) *pythonTools {
+	p := &pythonTools{s: s}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// load returns the tools. It waits until their modules are imported.
+func (p *pythonTools) load(uses []string) map[string]lead.PythonTool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]lead.PythonTool{}
+	if err := p.ensure(uses); err != nil {
+		problem := lead.PythonTool{Problem: err.Error()}
+		var why *gate.StartError
+		if errors.As(err, &why) {
+			problem.Problem, problem.Fix = why.Reason, why.Fix
+		}
+		for _, use := range uses {
+			out[use] = problem
+		}
+		return out
+	}
+	for _, t := range p.tools.List() {
+		if why := t.Problem; why != nil {
+			problem := why.Reason
+			if why.Place != "" {
+				problem += " (" + why.Place + ")"
+			}
+			out[t.Spec] = lead.PythonTool{Problem: problem, Fix: why.Fix}
+			continue
+		}
+		out[t.Spec] = lead.PythonTool{Tool: agent.Tool{Name: t.Name, Description: t.Description, Schema: t.Schema, Direct: t.Direct, Run: runPython(p.tools, t.Spec)}}
+	}
+	for _, use := range uses {
+		if _, ok := out[use]; !ok { // the process ended between loading and now
+			out[use] = lead.PythonTool{Problem: "the process of Python tools died", Fix: "look for the cause in the log, and change config.yaml or restart"}
+		}
+	}
+	return out
+}
+
+// ensure starts the process, or replaces it by one with other tools. The caller holds mu.
+func (p *pythonTools) ensure(uses []string) error {
+	if p.ctx.Err() != nil {
+		return errors.New("the server stops")
+	}
+	if p.tools != nil && slices.Equal(uses, p.uses) {
+		return nil
+	}
+	o, err := graphs.ToolOptions(p.s.cfg, filepath.Dir(p.s.cfg.DeerFlow), uses)
+	if err != nil {
+		return err
+	}
+	o.Logger = p.s.log
+	if p.tools == nil {
+		tools, err := gate.StartTools(p.ctx, o)
+		if err != nil {
+			return err
+		}
+		p.tools = tools
+	} else if err := p.tools.Reload(p.ctx, o); err != nil {
+		return err
+	}
+	p.uses = slices.Clone(uses)
+	return nil
+}
+
+func (p *pythonTools) close() error {
+	p.stop() // load may be waiting
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tools == nil {
+		return nil
+	}
+	return p.tools.Close()
+}
+
+// runPython calls a tool. Functions with a parameter RunnableConfig see whose run and thread it is.
+func runPython(tools *gate.Tools, spec string) func(context.Context, message.ToolCall) (any, error) {
+	return func(ctx context.Context, call message.ToolCall) (any, error) {
+		r, err := tools.Call(ctx, gate.ToolCall{Spec: spec, ID: call.ID, Args: call.Args, Configurable: lead.RunOf(ctx)})
+		if err != nil {
+			return nil, err
+		}
+		m, err := message.Parse(fmt.Appendf(nil, `{"type":"tool","content":%s,"tool_call_id":%s,"name":%s}`, r.Content, jsonobj.Quote(call.ID), jsonobj.Quote(call.Name)))
+		if err != nil {
+			return nil, fmt.Errorf("read the result of %s: %w", spec, err)
+		}
+		if m.Artifact = r.Artifact; r.Failed {
+			m.Status = message.StatusError
+		}
+		return m, nil
+	}
+}
