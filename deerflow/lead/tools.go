@@ -243,20 +243,20 @@ func inPython(p PythonTool, c settings.Tool) (agent.Tool, error) {
 // isKnown reports whether a `use` names a tool that is in Go, or could be.
 func isKnown(use string) bool {
 	module, _, _ := strings.Cut(use, ":")
-	_, provider := community(module)
-	return strings.HasSuffix(module, "sandbox.tools") || provider != "" || strings.HasSuffix(module, "community.image_search.tools")
+	return strings.HasSuffix(module, "sandbox.tools") || community(module) != ""
 }
 
 // providers are the services of DeerFlow's community tools, by the package of these.
 var providers = map[string]string{
 	"tavily": "tavily", "jina_ai": "jina", "firecrawl": "firecrawl", "serper": "serper", "exa": "exa", "brave": "brave", "searxng": "searxng", "ddg_search": "duckduckgo",
+	"image_search": "duckduckgo",
 }
 
-// community returns the package of a community tool, and its service; "": none.
-func community(module string) (name, provider string) {
-	_, name, _ = strings.Cut(module, "community.")
+// community returns the service of a community tool; "": none that is known.
+func community(module string) string {
+	_, name, _ := strings.Cut(module, "community.")
 	name, _, _ = strings.Cut(name, ".")
-	return name, providers[name]
+	return providers[name]
 }
 
 // configured returns the tool that an entry of tools names by its `use`, module:variable.
@@ -273,10 +273,7 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 		}
 		return one, nil
 	}
-	of, provider := community(module)
-	if of == "image_search" {
-		return agent.Tool{}, errors.New("DuckDuckGo has no interface for images; use deerflow.community.serper.tools:image_search_tool, with a key of serper.dev")
-	}
+	provider := community(module)
 	if provider == "" {
 		return agent.Tool{}, errors.New("it is not known here")
 	}
@@ -294,8 +291,8 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 			return agent.Tool{}, fmt.Errorf("it has no key; set %s", variable)
 		}
 		return tool.WebSearch(w), nil
-	case name == "image_search" && provider == "serper":
-		if w.Key == "" && w.URL == "" {
+	case name == "image_search" && (provider == "serper" || provider == "duckduckgo"):
+		if w.Key == "" && w.URL == "" && !tool.Keyless(provider) {
 			return agent.Tool{}, errors.New("it has no key; set SERPER_API_KEY")
 		}
 		return tool.ImageSearch(w), nil

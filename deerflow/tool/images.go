@@ -1,10 +1,14 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"understudy/deerflow/sandbox"
@@ -25,7 +29,7 @@ type picture struct {
 	Thumbnail string `json:"thumbnail_url"`
 }
 
-// ImageSearch returns the tool image_search, of Serper.
+// ImageSearch returns the tool image_search, of Serper or DuckDuckGo.
 func ImageSearch(w Web) agent.Tool {
 	type args struct {
 		Query string `json:"query"`
@@ -67,18 +71,16 @@ func resultJSON(v any) (any, error) {
 
 // pictures returns images with public addresses.
 func (w Web) pictures(ctx context.Context, query string, most int) ([]picture, error) {
-	var got struct {
-		Images []struct {
-			Title     string `json:"title"`
-			URL       string `json:"imageUrl"`
-			Thumbnail string `json:"thumbnailUrl"`
-		} `json:"images"`
+	search := serperImages
+	if w.Provider == "duckduckgo" {
+		search = duckDuckGoImages
 	}
-	if err := w.post(ctx, "/images", map[string]any{"q": query, "num": most}, &got); err != nil {
+	found, err := search(ctx, w, query, most)
+	if err != nil {
 		return nil, err
 	}
 	var list []picture
-	for _, r := range got.Images {
+	for _, r := range found {
 		p := picture{r.Title, public(r.URL), public(r.Thumbnail)}
 		if r.URL == "" {
 			p.URL = p.Thumbnail
@@ -92,6 +94,66 @@ func (w Web) pictures(ctx context.Context, query string, most int) ([]picture, e
 	}
 	return list[:min(len(list), most)], nil
 }
+
+func serperImages(ctx context.Context, w Web, query string, most int) (list []picture, err error) {
+	var got struct {
+		Images []struct {
+			Title     string `json:"title"`
+			URL       string `json:"imageUrl"`
+			Thumbnail string `json:"thumbnailUrl"`
+		} `json:"images"`
+	}
+	err = w.post(ctx, "/images", map[string]any{"q": query, "num": most}, &got)
+	for _, r := range got.Images {
+		list = append(list, picture(r))
+	}
+	return list, err
+}
+
+// searchToken finds what DuckDuckGo's page of a search gives to its own script, which asks for the images with it.
+var searchToken = regexp.MustCompile(`vqd=["']?([\w-]+)`)
+
+// duckDuckGoImages searches as the script of DuckDuckGo's page does.
+func duckDuckGoImages(ctx context.Context, w Web, query string, _ int) (list []picture, err error) {
+	w.URL = cmp.Or(w.URL, "https://duckduckgo.com")
+	ask := func(path string, q url.Values) ([]byte, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base()+path+"?"+q.Encode(), nil)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("User-Agent", browser)
+		r.Header.Set("Referer", w.base()+"/")
+		return w.send(r)
+	}
+	page, err := ask("/", url.Values{"q": {query}, "iax": {"images"}, "ia": {"images"}})
+	if err != nil {
+		return nil, err
+	}
+	token := searchToken.FindSubmatch(page)
+	if token == nil {
+		return nil, errLimited
+	}
+	raw, err := ask("/i.js", url.Values{"q": {query}, "vqd": {string(token[1])}, "l": {"wt-wt"}, "o": {"json"}, "p": {"1"}, "f": {",,,,,"}})
+	if err != nil {
+		return nil, err
+	}
+	var got struct {
+		Results []struct {
+			Title     string `json:"title"`
+			URL       string `json:"image"`
+			Thumbnail string `json:"thumbnail"`
+		} `json:"results"`
+	}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return nil, errLimited // a page for a person
+	}
+	for _, r := range got.Results {
+		list = append(list, picture(r))
+	}
+	return list, nil
+}
+
+var errLimited = errors.New("duckduckgo limits searches by programs; try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev")
 
 // public returns an address of the web; "" for one that names a private network. A name may still lead into one, which is for the download to check.
 func public(raw string) string {

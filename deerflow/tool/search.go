@@ -132,6 +132,9 @@ var searches = map[string]func(ctx context.Context, w Web, query string, limit i
 	"duckduckgo": duckDuckGo,
 }
 
+// browser is as what programs are answered by pages for browsers.
+const browser = "Mozilla/5.0 (compatible; understudy/web_search)"
+
 // duckDuckGo searches with the page that DuckDuckGo has for browsers without scripts: it has no other interface that needs no key.
 func duckDuckGo(ctx context.Context, w Web, query string, _ int) (list []hit, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base()+"/html/", strings.NewReader(url.Values{"q": {query}, "kl": {"wt-wt"}}.Encode()))
@@ -139,7 +142,7 @@ func duckDuckGo(ctx context.Context, w Web, query string, _ int) (list []hit, er
 		return nil, err
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("User-Agent", "Mozilla/5.0 (compatible; understudy/web_search)")
+	r.Header.Set("User-Agent", browser)
 	resp, err := w.client().Do(r)
 	if err != nil {
 		return nil, err

@@ -74,3 +74,35 @@ func TestSearchesWithoutResults(t *testing.T) {
 		require.Equal(t, want, out, answer)
 	}
 }
+
+// Images of DuckDuckGo: the page of a search has a token, with which its script asks for them.
+func TestImagesOfDuckDuckGo(t *testing.T) {
+	t.Parallel()
+	const found = `{"results":[{"title":"T","image":"https://x.org/a.png","thumbnail":"https://x.org/t.png","url":"https://x.org"},{"title":"inside","image":"http://127.0.0.1/a.png","thumbnail":"http://10.0.0.1/"}]}`
+	for name, c := range map[string]struct{ page, answer, want string }{
+		"found":    {`<script>vqd="4-12_ab-3";</script>`, found, `{"query":"a b","total_results":1,"results":[{"title":"T","image_url":"https://x.org/a.png","thumbnail_url":"https://x.org/t.png"}],"usage_hint":"image_url is the address of an image; fetch it before you use it."}`},
+		"address":  {`x?vqd=4-12_ab-3&a=1`, `{"results":[]}`, `{"error":"No images found","query":"a b"}`},
+		"no token": {`<form id="challenge"></form>`, found, `{"error":"duckduckgo limits searches by programs; try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev","query":"a b"}`},
+		"page":     {`vqd='4-12_ab-3'`, `<html>`, `{"error":"duckduckgo limits searches by programs; try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev","query":"a b"}`},
+		"refused":  {`vqd='4-12_ab-3'`, "403", `{"error":"duckduckgo answers 403: ","query":"a b"}`},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch q := r.URL.Query(); {
+			case q.Get("q") != "a b":
+				w.WriteHeader(http.StatusBadRequest)
+			case r.URL.Path == "/":
+				fmt.Fprint(w, c.page)
+			case r.URL.Path != "/i.js" || q.Get("vqd") != "4-12_ab-3" || q.Get("o") != "json" || r.Referer() == "":
+				w.WriteHeader(http.StatusTeapot)
+			case c.answer == "403":
+				w.WriteHeader(http.StatusForbidden)
+			default:
+				fmt.Fprint(w, c.answer)
+			}
+		}))
+		out, err := tool.ImageSearch(tool.Web{Provider: "duckduckgo", URL: srv.URL}).Run(t.Context(), message.ToolCall{ID: "c", Args: json.RawMessage(`{"query":"a b"}`)})
+		srv.Close()
+		require.NoError(t, err, name)
+		require.JSONEq(t, c.want, out.(string), name)
+	}
+}
