@@ -10,6 +10,7 @@ import (
 type modelClass struct {
 	use, provider string
 	reasons       bool   // its server wants the reasoning of earlier answers back
+	textCalls     bool   // calls of tools are text
 	missing       string // why there is no such client; "": there is
 }
 
@@ -31,7 +32,7 @@ var modelClasses = []modelClass{
 	{use: "deerflow.models.patched_deepseek", provider: "deepseek", reasons: true},
 	{use: "deerflow.models.claude_provider", provider: "anthropic"},
 	{use: "deerflow.models.openai_codex_provider", missing: "there is no sign-in with Codex; use langchain_openai:ChatOpenAI with a key and use_responses_api: true"},
-	{use: "deerflow.models.mindie_provider", missing: "tool calls as text are not supported; use langchain_openai:ChatOpenAI if the server has OpenAI's"},
+	{use: "deerflow.models.mindie_provider", provider: "openai", textCalls: true},
 }
 
 func (m *Model) class() (modelClass, bool) {
@@ -59,6 +60,12 @@ func (m *Model) Provider() (string, error) {
 func (m *Model) ReturnsReasoning() bool {
 	c, _ := m.class()
 	return c.reasons
+}
+
+// TextCalls reports whether the model's calls of tools are text.
+func (m *Model) TextCalls() bool {
+	c, _ := m.class()
+	return c.textCalls
 }
 
 // Responses reports whether the model is called by OpenAI's Responses API; nil: if it has no other. Like LangChain's client, it is so where a parameter is set that only this API

@@ -16,6 +16,7 @@ func TestProvider(t *testing.T) {
 		"deerflow.models.vllm_provider:VllmChatModel": "openai", "deerflow.models.patched_openai:PatchedChatOpenAI": "openai", "deerflow.models.patched_mimo:PatchedChatMiMo": "openai",
 		"deerflow.models.patched_stepfun:PatchedChatStepFun": "openai", "deerflow.models.patched_minimax:PatchedChatMiniMax": "openai",
 		"deerflow.models.patched_deepseek:PatchedChatDeepSeek": "deepseek", "deerflow.models.claude_provider:ClaudeChatModel": "anthropic",
+		"deerflow.models.mindie_provider:MindIEChatModel": "openai",
 	} {
 		m := &Model{Name: "m", Use: use}
 		got, err := m.Provider()
@@ -23,8 +24,8 @@ func TestProvider(t *testing.T) {
 		require.Equal(t, want, got, use)
 	}
 	for use, why := range map[string]string{
-		"deerflow.models.openai_codex_provider:CodexChatModel": "no sign-in with Codex", "deerflow.models.mindie_provider:MindIEChatModel": "tool calls as text",
-		"deerflow.models.new:Other": "not known here", "my.models:Model": "not known here", "": "not known here",
+		"deerflow.models.openai_codex_provider:CodexChatModel": "no sign-in with Codex",
+		"deerflow.models.new:Other":                            "not known here", "my.models:Model": "not known here", "": "not known here",
 	} {
 		_, err := (&Model{Name: "m", Use: use}).Provider()
 		require.ErrorContains(t, err, why, use)

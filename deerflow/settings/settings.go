@@ -88,6 +88,7 @@ type Model struct {
 	MaxTokens       int      `yaml:"max_tokens"`
 	Temperature     *float64 `yaml:"temperature"`
 	ContextWindow   int      `yaml:"context_window"`
+	ReadTimeout     float64  `yaml:"read_timeout"` // seconds, of MindIE
 
 	// Parameters of requests: always, and with thinking on and off. See Options.
 	Effort          string         `yaml:"reasoning_effort"`

@@ -130,6 +130,12 @@ func (s *Server) openModel(m *settings.Model, retries *int, body map[string]json
 		yes := true
 		spec.ReturnReasoning = &yes
 	}
+	if m.TextCalls() { // an answer with tools begins when it is complete
+		spec.TextCalls, spec.Timeout = true, 15*time.Minute
+		if m.ReadTimeout > 0 {
+			spec.Timeout = time.Duration(m.ReadTimeout * float64(time.Second))
+		}
+	}
 	name, err := m.Provider()
 	if err != nil {
 		return agent.Model{}, err

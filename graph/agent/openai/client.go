@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
 	"github.com/tmc/langchaingo/llms"
 
 	"understudy/graph/agent/internal/wire"
@@ -55,6 +56,7 @@ type Quirks struct {
 	ReturnExtra         bool     // tool calls return their extra_content, which other providers refuse: Gemini, gateways to it
 	Signatures          bool     // calls without a signature get one that is not checked: Gemini 3
 	Lacks               []string // what the provider cannot take: image, audio, video, file, file ID
+	TextCalls           bool     // calls and results of tools are text, and answers with tools are not streamed: MindIE
 	ShortIDs            bool     // ids of tool calls are nine letters and digits: Mistral
 }
 
@@ -163,9 +165,16 @@ func (c *Client) StreamChunks(ctx context.Context, messages []llms.MessageConten
 		if c.opts.Responses {
 			return c.streamResponse(ctx, messages, options)
 		}
+		if c.opts.Quirks.TextCalls {
+			messages = asText(messages)
+		}
 		body, err := c.body(messages, options)
 		if err != nil {
 			return func(yield func(llm.Chunk, error) bool) { yield(llm.Chunk{}, err) }
+		}
+		if c.opts.Quirks.TextCalls {
+			tools := gjson.GetBytes(body, "tools.0").Exists()
+			return c.wire.StreamTo(ctx, body, func() wire.Decoder { return &textDecoder{Decoder: &decoder{}, whole: tools} })
 		}
 		return c.wire.Stream(ctx, body)
 	})

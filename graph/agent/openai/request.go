@@ -83,6 +83,9 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	}
 	if len(r.Tools) > 0 {
 		r.ToolChoice = toolChoice(opts.ToolChoice)
+		if c.opts.Quirks.TextCalls { // streams with tools lose their choices
+			r.Stream, r.StreamOptions = false, nil
+		}
 	}
 	w := writer{quirks: c.opts.Quirks, own: c.own, tools: map[string]bool{}}
 	for _, t := range opts.Tools {

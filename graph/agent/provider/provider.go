@@ -53,6 +53,7 @@ type Spec struct {
 	MaxCompletionTokens   *bool  // max_completion_tokens in place of max_tokens; nil: as the provider has it
 	ReturnReasoning       *bool  // return reasoning_content; nil: as the provider wants it
 	Responses             *bool  // of openai and azure_openai: the Responses API in place of chat completions; nil: for models of OpenAI that have no other
+	TextCalls             bool   // of openai: calls of tools are text, as MindIE has them
 	Images                bool   // it reads images: it gets those that tools return, too
 	PromptCaching         string // Anthropic's: "5m" or "1h"; "": none
 	Script                json.RawMessage
@@ -329,6 +330,7 @@ func (s Spec) openai(svc service, model string, from *llm.Source) (llms.Model, e
 	if s.Images {
 		o.Quirks.Lacks = slices.DeleteFunc(slices.Clone(o.Quirks.Lacks), func(kind string) bool { return kind == "image" })
 	}
+	o.Quirks.TextCalls = s.TextCalls
 	if o.Responses = s.BaseURL == "" && svc.name == "openai" && openai.NeedsResponses(model); s.Responses != nil {
 		o.Responses = *s.Responses
 	}
