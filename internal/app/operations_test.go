@@ -165,6 +165,8 @@ func TestTraces(t *testing.T) {
 	require.Equal(t, attempt.GetSpanId(), got["save"].GetParentSpanId())
 	require.LessOrEqual(t, got["queue"].GetStartTimeUnixNano(), got["queue"].GetEndTimeUnixNano())
 	require.Equal(t, []any{made["run_id"], thread, "success"}, []any{attribute(attempt, "run_id"), attribute(attempt, "thread_id"), attribute(attempt, "outcome")})
+	require.Equal(t, []string{thread, thread, "g", "AGENT"},
+		[]string{attribute(attempt, "session.id"), attribute(attempt, "gen_ai.conversation.id"), attribute(attempt, "gen_ai.agent.name"), attribute(attempt, "openinference.span.kind")})
 	require.Equal(t, made["run_id"], attribute(request, "run_id"))
 	require.Nil(t, got["GET /readyz"])
 }

@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 
 	"github.com/tidwall/gjson"
@@ -14,6 +15,7 @@ import (
 	"understudy/internal/logctx"
 	"understudy/run"
 	"understudy/run/spans"
+	"understudy/run/usage"
 )
 
 // about returns a context in which log lines say which run they are about.
@@ -77,8 +79,16 @@ func (x *Executor) recorder(ctx context.Context, r *run.Run) *spans.Recorder {
 	}
 	return spans.NewRecorder(spans.Options{
 		Attempt: r.Attempt, Began: began, Graph: r.Graph, Policy: x.Spans, Store: !r.Kwargs.Temporary, Now: x.Now, Log: x.Log.With("run_id", r.ID),
-		Tracer: x.Tracer, Context: ctx, Thread: r.Thread,
+		Tracer: x.Tracer, Context: ctx, Thread: r.Thread, User: usage.IdentityOf(r), Input: asked(r),
 	})
+}
+
+// asked is what a run was given: its input, or its command.
+func asked(r *run.Run) json.RawMessage {
+	if len(r.Kwargs.Input) == 0 || string(r.Kwargs.Input) == "null" {
+		return r.Kwargs.Command
+	}
+	return r.Kwargs.Input
 }
 
 // span is the status of the span of an attempt.

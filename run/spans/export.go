@@ -18,29 +18,27 @@ func (r *Recorder) export(s *Span, parent uint64) trace.Span {
 		ctx = trace.ContextWithSpan(ctx, o.export)
 	}
 	thread := string(r.opts.Thread)
-	attrs := []attribute.KeyValue{
-		attribute.String("langgraph.node", s.Node), attribute.Int("langgraph.step", s.Step), attribute.String("langgraph.checkpoint_ns", s.NS),
-		attribute.String("session.id", thread), attribute.String("openinference.span.kind", map[graph.SpanKind]string{graph.ModelSpan: "LLM", graph.ToolSpan: "TOOL"}[s.Kind]),
-	}
+	attrs := append(r.whose(), attribute.String("langgraph.node", s.Node), attribute.Int("langgraph.step", s.Step), attribute.String("langgraph.checkpoint_ns", s.NS))
 	name, kind := "node "+s.Name, trace.SpanKindInternal
 	switch s.Kind {
 	case graph.ModelSpan:
 		name, kind = "chat "+s.Name, trace.SpanKindClient
-		attrs = append(attrs, attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.conversation.id", thread))
+		attrs = append(attrs, attribute.String(spanKind, "LLM"), attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.conversation.id", thread))
 		if s.Provider != "" {
-			attrs = append(attrs, attribute.String("gen_ai.provider.name", s.Provider), attribute.String("gen_ai.system", s.Provider))
+			attrs = append(attrs, attribute.String("gen_ai.provider.name", s.Provider), attribute.String("gen_ai.system", s.Provider), attribute.String("llm.provider", s.Provider))
 		}
 	case graph.ToolSpan:
 		name = "execute_tool " + s.Name
-		attrs = append(attrs, attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", s.Name), attribute.String("gen_ai.conversation.id", thread))
+		attrs = append(attrs, attribute.String(spanKind, "TOOL"), attribute.String("tool.name", s.Name), attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", s.Name), attribute.String("gen_ai.conversation.id", thread))
 	default:
-		attrs[4] = attribute.String("openinference.span.kind", "CHAIN")
+		attrs = append(attrs, attribute.String(spanKind, "CHAIN"))
 	}
 	if c := s.Input; c != nil {
 		attrs = append(attrs, attribute.String("input.value", string(c.JSON)), attribute.String("input.mime_type", "application/json"))
 		switch s.Kind {
 		case graph.ModelSpan:
 			attrs = append(attrs, attribute.String("gen_ai.input.messages", conversation(c.JSON)))
+			attrs = append(attrs, messages("llm.input_messages", c.JSON)...)
 		case graph.ToolSpan:
 			attrs = append(attrs, attribute.String("gen_ai.tool.call.arguments", string(c.JSON)))
 		}
@@ -52,14 +50,15 @@ func (r *Recorder) export(s *Span, parent uint64) trace.Span {
 // exportEnd ends an OpenTelemetry span.
 func exportEnd(span trace.Span, s *Span) {
 	if s.Model != "" {
-		span.SetAttributes(attribute.String("gen_ai.request.model", s.Model), attribute.String("gen_ai.response.model", s.Model))
+		span.SetAttributes(attribute.String("gen_ai.request.model", s.Model), attribute.String("gen_ai.response.model", s.Model), attribute.String("llm.model_name", s.Model))
 	}
 	if s.Message != "" {
 		span.SetAttributes(attribute.String("gen_ai.response.id", s.Message))
 	}
 	if u := s.Usage; u != nil {
 		span.SetAttributes(attribute.Int64("gen_ai.usage.input_tokens", u.Input), attribute.Int64("gen_ai.usage.output_tokens", u.Output),
-			attribute.Int64("gen_ai.usage.cache_read.input_tokens", u.Cached))
+			attribute.Int64("gen_ai.usage.cache_read.input_tokens", u.Cached),
+			attribute.Int64("llm.token_count.prompt", u.Input), attribute.Int64("llm.token_count.completion", u.Output), attribute.Int64("llm.token_count.total", u.Input+u.Output))
 	}
 	if !s.First.IsZero() {
 		span.AddEvent("first token", trace.WithTimestamp(s.First))
@@ -69,6 +68,7 @@ func exportEnd(span trace.Span, s *Span) {
 		switch s.Kind {
 		case graph.ModelSpan:
 			span.SetAttributes(attribute.String("gen_ai.output.messages", conversation(c.JSON)))
+			span.SetAttributes(messages("llm.output_messages", c.JSON)...)
 		case graph.ToolSpan:
 			span.SetAttributes(attribute.String("gen_ai.tool.call.result", string(c.JSON)))
 		}
@@ -105,16 +105,27 @@ type part struct {
 	Response  string          `json:"response,omitempty"`
 }
 
+// message is a message in OpenTelemetry's form.
+type message struct {
+	Role  string `json:"role"`
+	Parts []part `json:"parts"`
+}
+
 // conversation returns a message, or a list of messages, in OpenTelemetry's form: [{"role", "parts"}].
 func conversation(raw []byte) string {
-	type told struct {
-		Role  string `json:"role"`
-		Parts []part `json:"parts"`
+	out, err := json.Marshal(listOf(raw))
+	if err != nil {
+		return "[]"
 	}
-	list := []told{}
+	return string(out)
+}
+
+// listOf reads a message, or a list of messages.
+func listOf(raw []byte) []message {
+	list := []message{}
 	add := func(m gjson.Result) {
 		if m.Type == gjson.String {
-			list = append(list, told{"user", []part{{Type: "text", Content: m.Str}}})
+			list = append(list, message{"user", []part{{Type: "text", Content: m.Str}}})
 			return
 		}
 		role := roles[m.Get("type").String()]
@@ -123,7 +134,7 @@ func conversation(raw []byte) string {
 				role = given
 			}
 		}
-		list = append(list, told{role, partsOf(m, role)})
+		list = append(list, message{role, partsOf(m, role)})
 	}
 	if all := gjson.ParseBytes(raw); all.IsArray() {
 		for _, m := range all.Array() {
@@ -132,11 +143,7 @@ func conversation(raw []byte) string {
 	} else {
 		add(all)
 	}
-	out, err := json.Marshal(list)
-	if err != nil {
-		return "[]"
-	}
-	return string(out)
+	return list
 }
 
 func partsOf(m gjson.Result, role string) (parts []part) {

@@ -2,6 +2,7 @@ package spans
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -49,6 +50,8 @@ type Options struct {
 	Tracer  trace.Tracer
 	Context context.Context //nolint:containedctx // only its span is read
 	Thread  id.Thread
+	User    string          // whose run it is; "": that is not known
+	Input   json.RawMessage // of the run; nil: none
 }
 
 // Recorder collects the spans of one attempt, until transactions store them. A nil Recorder records nothing. It is safe for concurrent use.
@@ -68,6 +71,7 @@ type Recorder struct {
 	total   int
 	content int
 	dropped int
+	answer  *graph.SpanContent // the output of the last node of the graph that ended; nil: none, or it is not exported
 }
 
 // open is a span that has not ended.
@@ -93,7 +97,11 @@ func NewRecorder(o Options) *Recorder {
 	if o.Began.IsZero() {
 		o.Began = now
 	}
-	return &Recorder{opts: o, began: o.Began, skew: time.Until(now), open: map[uint64]*open{}, flushed: now}
+	r := &Recorder{opts: o, began: o.Began, skew: time.Until(now), open: map[uint64]*open{}, flushed: now}
+	if o.Tracer != nil {
+		r.exportRun()
+	}
+	return r
 }
 
 // Tracing is what a graph reports to.
@@ -173,6 +181,9 @@ func (r *Recorder) close(o *open, e graph.SpanEnd) {
 		s.First = e.First.Add(r.skew)
 	}
 	s.Output = r.kept(e.Output)
+	if r.opts.Tracer != nil && s.Kind == graph.NodeSpan && s.Parent == r.ident(0) && s.Output != nil {
+		r.answer = s.Output
+	}
 	if o.export != nil {
 		exportEnd(o.export, &s)
 	}
@@ -250,6 +261,7 @@ func (r *Recorder) Close(status graph.SpanStatus) {
 			o.export = nil
 		}
 	}
+	r.exportAnswer()
 }
 
 // Now returns the spans of the attempt that are not stored, those that run included.

@@ -266,7 +266,7 @@ func TestExport(t *testing.T) {
 		tracer := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test")
 		ctx, attempt := tracer.Start(t.Context(), "run g")
 		c := &testClock{time.Unix(1000, 0).UTC()}
-		rec := newTestRecorder(c, Options{Attempt: 1, Policy: Policy{Level: level}, Tracer: tracer, Context: ctx, Thread: "t"})
+		rec := newTestRecorder(c, Options{Attempt: 1, Policy: Policy{Level: level}, Tracer: tracer, Context: ctx, Thread: "t", User: "ada", Graph: "g", Input: json.RawMessage(`{"messages":"secret input"}`)})
 		begin := func(n, parent uint64, kind graph.SpanKind, name, input string) {
 			rec.begin(graph.SpanBegin{ID: n, Parent: parent, Kind: kind, Name: name, Node: "agent", At: c.now(), Provider: "p", Input: &graph.SpanContent{JSON: json.RawMessage(input)}})
 		}
@@ -278,6 +278,7 @@ func TestExport(t *testing.T) {
 		})
 		begin(3, 1, graph.ToolSpan, "f", `{"x":"secret"}`)
 		rec.end(graph.SpanEnd{ID: 3, At: c.now(), Status: graph.SpanError, Error: &graph.Failure{Type: "ValueError"}})
+		rec.end(graph.SpanEnd{ID: 1, At: c.now(), Status: graph.SpanSuccess, Output: &graph.SpanContent{JSON: json.RawMessage(`{"messages":["secret output"]}`)}})
 		rec.Close(graph.SpanLost)
 		attempt.End()
 		byName, parents := map[string]sdk.ReadOnlySpan{}, map[string]string{}
@@ -303,13 +304,63 @@ func TestExport(t *testing.T) {
 		} {
 			require.Equal(t, want, model["gen_ai."+key], key)
 		}
+		// What Phoenix and Langfuse read: the conversation and the user of each span, what it is, tokens, and of a turn what was said and answered.
+		turn := attributes("run g")
+		for key, want := range map[string]string{"openinference.span.kind": "AGENT", "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "g", "gen_ai.conversation.id": "t"} {
+			require.Equal(t, want, turn[key], key)
+		}
+		for name, kind := range map[string]string{"run g": "AGENT", "node agent": "CHAIN", "chat m": "LLM", "execute_tool f": "TOOL"} {
+			require.Equal(t, []string{"t", "ada", kind}, []string{attributes(name)["session.id"], attributes(name)["user.id"], attributes(name)["openinference.span.kind"]}, name)
+		}
+		for key, want := range map[string]string{"model_name": "m-1", "provider": "p", "token_count.prompt": "5", "token_count.completion": "6", "token_count.total": "11"} {
+			require.Equal(t, want, model["llm."+key], key)
+		}
 		require.Equal(t, "ValueError", attributes("execute_tool f")["error.type"])
-		all := fmt.Sprint(model, attributes("execute_tool f"), attributes("node agent"))
+		all := fmt.Sprint(turn, model, attributes("execute_tool f"), attributes("node agent"))
 		require.Equal(t, level == Content, strings.Contains(all, "secret"), "%s: %s", level, all)
 		if level == Content {
 			require.JSONEq(t, `[{"role":"user","parts":[{"type":"text","content":"secret question"}]},{"role":"tool","parts":[{"type":"tool_call_response","id":"c","response":"secret result"}]}]`,
 				model["gen_ai.input.messages"])
+			require.Equal(t, []string{`{"messages":"secret input"}`, `{"messages":["secret output"]}`}, []string{turn["input.value"], turn["output.value"]})
+			for key, want := range map[string]string{
+				"input_messages.0.message.role": "user", "input_messages.0.message.content": "secret question", "input_messages.1.message.role": "tool",
+				"input_messages.1.message.content": "secret result", "input_messages.1.message.tool_call_id": "c", "output_messages.0.message.content": "secret answer",
+				"output_messages.0.message.tool_calls.0.tool_call.function.name": "f", "output_messages.0.message.tool_calls.0.tool_call.function.arguments": `{"x":1}`,
+			} {
+				require.Equal(t, want, model["llm."+key], key)
+			}
 			require.JSONEq(t, `[{"role":"assistant","parts":[{"type":"text","content":"secret answer"},{"type":"tool_call","id":"c","name":"f","arguments":{"x":1}}]}]`, model["gen_ai.output.messages"])
+		}
+	}
+}
+
+// However long a conversation is and however many tools are called, no attribute is lost: a span has 128 at most.
+func TestExportOfLongConversations(t *testing.T) {
+	t.Parallel()
+	seen := tracetest.NewSpanRecorder()
+	tracer := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test")
+	ctx, attempt := tracer.Start(t.Context(), "run g")
+	c := &testClock{time.Unix(1000, 0).UTC()}
+	long := strings.Repeat("é", DefaultBytes)
+	rec := newTestRecorder(c, Options{Attempt: 1, Policy: Policy{Level: Content}, Tracer: tracer, Context: ctx, Thread: "t", User: "u", Input: json.RawMessage(`"` + long + `"`)})
+	calls := strings.Repeat(`{"name":"f","args":{},"id":"c"},`, 100) + `{"name":"f","args":{},"id":"c"}`
+	answer := `{"type":"ai","content":"a","tool_calls":[` + calls + `]}`
+	result := `{"type":"tool","content":"r","tool_call_id":"c"}`
+	input := "[" + strings.Repeat(answer+","+strings.Repeat(result+",", 100), 3) + answer + "]"
+	rec.begin(graph.SpanBegin{ID: 1, Kind: graph.ModelSpan, Name: "m", Provider: "p", Node: "n", NS: "n:1", At: c.now(), Input: &graph.SpanContent{JSON: json.RawMessage(input)}})
+	rec.end(graph.SpanEnd{
+		ID: 1, At: c.now(), Status: graph.SpanError, Model: "m", Message: "id", Usage: &graph.SpanUsage{Input: 1}, Error: &graph.Failure{Type: "E"},
+		Output: &graph.SpanContent{JSON: json.RawMessage(answer)},
+	})
+	rec.Close(graph.SpanSuccess)
+	attempt.End()
+	for _, s := range seen.Ended() {
+		require.Zero(t, s.DroppedAttributes(), s.Name())
+		require.LessOrEqual(t, len(s.Attributes()), 128, s.Name())
+		for _, a := range s.Attributes() {
+			if s.Name() == "run g" && a.Key == "input.value" {
+				require.Equal(t, `"`+long[:DefaultBytes-2], a.Value.AsString())
+			}
 		}
 	}
 }
