@@ -56,18 +56,24 @@ export function useConversation(threadID: string) {
 
     async function follow(signal: AbortSignal) {
       let lastEvent: string | undefined;
+      let loaded = false;
       for (let failures = 0; !signal.aborted; ) {
         try {
           if (lastEvent === undefined) {
-            await refresh();
             const { status } = await get<Thread>(path, signal);
             lastEvent = status === "busy" ? "0-0" : "";
           }
-          const events = await open(`${path}/stream`, { signal, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
-          setConnection("open");
-          setProblem(null);
-          opened.current.resolve();
-          if (failures > 0) await refresh();
+          let events;
+          try {
+            events = await open(`${path}/stream`, { signal, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
+            setConnection("open");
+            setProblem(null);
+            opened.current.resolve();
+          } finally {
+            // The record is read while the stream is open, or the end of a run in between would be missed. Without a stream the record shows as well.
+            if (!loaded || (events && failures > 0)) await refresh();
+            loaded = true;
+          }
           failures = 0;
           for await (const event of events) {
             if (event.id) lastEvent = event.id;
