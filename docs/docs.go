@@ -3,7 +3,7 @@ package docs
 
 import "embed"
 
-// Files are the pages, in Markdown.
+// Files are the pages, in Markdown, and their pictures.
 //
-//go:embed *.md
+//go:embed *.md studio-*.png
 var Files embed.FS

@@ -190,18 +190,18 @@ export async function serve(context) {
 const a = `run:${thread}/${run}`;
 const b = `checkpoint:${thread}/${checkpoint(4)}`;
 
-/** The pages: their address, what shows that they are complete, and whether a narrow screen is pictured too. */
+/** The pages: their address, what shows that they are complete, and whether a narrow screen is pictured too, and whether docs/studio.md shows it. */
 export const pages = [
   { name: "home", path: "", ready: ".choice", narrow: true },
   { name: "thread", path: `t/${thread}`, ready: ".transcript table", narrow: true },
-  { name: "state", path: `t/${thread}?panel=state`, ready: ".json details", narrow: true },
+  { name: "state", path: `t/${thread}?panel=state`, ready: ".json details", narrow: true, docs: true },
   { name: "graph", path: `t/${thread}?panel=graph`, ready: ".graph .node" },
-  { name: "approvals", path: "approvals", ready: ".question" },
+  { name: "approvals", path: "approvals", ready: ".question", docs: true },
   { name: "runs", path: "runs", ready: "[data-run]", narrow: true },
-  { name: "run", path: `r/${run}?view=timeline&span=failed`, ready: ".stack", narrow: true },
-  { name: "compare", path: `compare?a=${a}&b=${b}`, ready: ".channels .changes", narrow: true },
+  { name: "run", path: `r/${run}?view=timeline&span=failed`, ready: ".stack", narrow: true, docs: true },
+  { name: "compare", path: `compare?a=${a}&b=${b}`, ready: ".channels .changes", narrow: true, docs: true },
   { name: "assistant", path: `graphs/${support.assistant_id}`, ready: ".graph .node" },
-  { name: "usage", path: "usage", ready: ".usage-chart svg", narrow: true },
+  { name: "usage", path: "usage", ready: ".usage-chart svg", narrow: true, docs: true },
   { name: "servers", path: "servers", ready: "[data-server]" },
   { name: "store", path: "store?path=customers&path=ann", ready: "article.card" },
   { name: "crons", path: "crons", ready: "article.card" },

@@ -3,7 +3,7 @@
 //   PICTURES=update node --test studio_pictures.test.mjs  takes them anew
 import { after, describe, test } from "node:test";
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { crc32, deflateSync } from "node:zlib";
@@ -181,6 +181,8 @@ describe("comparing pictures", () => {
       });
 });
 
+const inDocs = (name) => new URL(`../../docs/studio-${name}.png`, import.meta.url).pathname;
+
 let different = process.env.PICTURES_DIFFERENT;
 describe("pictures of the studio", { concurrency: 2 }, () => {
   if (update)
@@ -188,6 +190,11 @@ describe("pictures of the studio", { concurrency: 2 }, () => {
       mkdirSync(folder, { recursive: true });
       writeFileSync(controlFile, await control());
     });
+  after(() => {
+    for (const { name } of update ? pages.filter((p) => p.docs) : []) copyFileSync(join(folder, `${name}-light-1280.png`), inDocs(name));
+  });
+  for (const { name } of pages.filter((p) => p.docs))
+    test(`${name} in the documentation`, { skip: update && "they are taken anew" }, () => assert.ok(readFileSync(inDocs(name)).equals(readFileSync(join(folder, `${name}-light-1280.png`))), `docs/studio-${name}.png is another picture: PICTURES=update`));
   for (const page of pages)
     for (const theme of ["light", "dark"])
       for (const width of page.narrow ? [1280, 390] : [1280]) {

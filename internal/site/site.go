@@ -22,7 +22,7 @@ var assets embed.FS
 
 // Options describe a site.
 type Options struct {
-	Docs    fs.FS  // Markdown files; README.md is the first page, and its links are the navigation
+	Docs    fs.FS  // Markdown files and their pictures (*.png); README.md is the first page, and its links are the navigation
 	OpenAPI []byte // description of the API
 	Version string // of the program
 	// Live: a server of that API serves the site at /docs, so its requests can be tried.
@@ -43,6 +43,9 @@ type Site map[string]File
 func Build(o Options) (Site, error) {
 	s := Site{}
 	if err := s.addAssets(); err != nil {
+		return nil, err
+	}
+	if err := s.addPictures(o.Docs); err != nil {
 		return nil, err
 	}
 	docs, err := readAll(o.Docs)
@@ -77,6 +80,21 @@ func Build(o Options) (Site, error) {
 
 func (s Site) add(name string, body []byte) {
 	s[name] = File{Type: mime.TypeByExtension(path.Ext(name)), Body: body}
+}
+
+func (s Site) addPictures(docs fs.FS) error {
+	names, err := fs.Glob(docs, "*.png")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		body, err := fs.ReadFile(docs, name)
+		if err != nil {
+			return err
+		}
+		s.add(name, body)
+	}
+	return nil
 }
 
 func (s Site) addAssets() error {
