@@ -225,3 +225,18 @@ def test_start_of_a_run_says_how_the_agent_works(alice, thread):
     alice.post("/api/agents", json={"name": name, "model": "second-model", "tool_groups": ["file:read"], "skills": [], "soul": "s"})
     got = started(agent_name=name)
     assert (got[0], got[1], got[6], got[7]) == (name, "second-model", ["file:read"], [])
+
+
+def test_context_usage(alice, thread):
+    usage = lambda: alice.get(f"/api/threads/{thread}/token-usage").json()["context_usage"]
+    assert usage() == {"token_count": 0, "max_context_tokens": 100000, "percentage": 0}
+    say(alice, thread, "x" * 4000)
+    long = usage()
+    assert 1000 < long["token_count"] < 1100 and long["percentage"] == round(long["token_count"] / 1000, 1)
+    say(alice, thread, "SAY d", context={"model_name": "second-model"})
+    other = usage()
+    assert other["token_count"] > long["token_count"] and (other["max_context_tokens"], other["percentage"]) == (None, None)
+    for n in range(6):  # the summarizer keeps four messages
+        say(alice, thread, f"SAY {n}")
+    last = usage()
+    assert last["token_count"] < 500 and last["max_context_tokens"] == 100000

@@ -57,8 +57,8 @@ func total(prices settings.Prices) (cost *float64, currency *string) {
 
 func rounded(cost float64) float64 { return math.Round(cost*1e6) / 1e6 }
 
-// modelOf is the model that a run asked for; "": the first one.
-func modelOf(x *run.Run) string { return gjson.GetBytes(x.Kwargs.Context, "model_name").String() }
+// ModelOf is the model that a run asked for; "": the first one.
+func ModelOf(x *run.Run) string { return gjson.GetBytes(x.Kwargs.Context, "model_name").String() }
 
 // costOf is what a run cost; nil when none of its models has a price.
 func costOf(x *run.Run, done *run.Completion, prices settings.Prices) *float64 {
@@ -72,7 +72,7 @@ func costOf(x *run.Run, done *run.Completion, prices settings.Prices) *float64 {
 		}
 	}
 	if !priced {
-		sum, priced = prices.Cost(modelOf(x), number(done.InputTokens), number(done.OutputTokens))
+		sum, priced = prices.Cost(ModelOf(x), number(done.InputTokens), number(done.OutputTokens))
 	}
 	if !priced {
 		return nil
@@ -107,7 +107,7 @@ func ConsoleRun(x *run.Run, done *run.Completion, title string, prices settings.
 		until = x.UpdatedAt
 	}
 	r := row{
-		Run: string(x.ID), Thread: string(x.Thread), Title: some(title), Assistant: "lead_agent", Status: string(x.Status), Model: some(modelOf(x)), CreatedAt: Stamp(x.CreatedAt),
+		Run: string(x.ID), Thread: string(x.Thread), Title: some(title), Assistant: "lead_agent", Status: string(x.Status), Model: some(ModelOf(x)), CreatedAt: Stamp(x.CreatedAt),
 		UpdatedAt: Stamp(x.UpdatedAt), Seconds: max(0, until.Sub(x.CreatedAt).Seconds()), Cost: costOf(x, done, prices),
 	}
 	if done != nil {

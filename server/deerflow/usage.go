@@ -2,7 +2,12 @@ package deerflow
 
 import (
 	"encoding/json"
+	"math"
 
+	"github.com/tidwall/gjson"
+
+	"understudy/graph/agent"
+	"understudy/graph/message"
 	"understudy/run"
 )
 
@@ -20,6 +25,26 @@ type Usage struct {
 		Middleware int64 `json:"middleware"`
 	} `json:"by_caller"`
 	Context json.RawMessage `json:"context_usage"`
+}
+
+// ContextUsage is how much the messages of a state take of the context of a model that has room for so many tokens; room 0: not known.
+func ContextUsage(values json.RawMessage, room int) json.RawMessage {
+	var messages []message.Message
+	for _, raw := range gjson.GetBytes(values, "messages").Array() {
+		if m, ok := message.Read([]byte(raw.Raw)); ok {
+			messages = append(messages, m)
+		}
+	}
+	out := struct {
+		Tokens int      `json:"token_count"`
+		Room   *int     `json:"max_context_tokens"`
+		Part   *float64 `json:"percentage"`
+	}{Tokens: agent.Tokens(messages...)}
+	if room > 0 {
+		part := math.Round(float64(out.Tokens)/float64(room)*1000) / 10
+		out.Room, out.Part = &room, &part
+	}
+	return encode(out)
 }
 
 type modelUsage struct {

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"math"
@@ -14,8 +16,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/tidwall/gjson"
 
+	"understudy/checkpointer"
 	domain "understudy/deerflow"
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -312,9 +316,47 @@ func (s gateway) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
 			u.Add(done[x.ID])
 		}
 		if len(list) < page {
-			return web.SendJSON(c, u.JSON())
+			break
 		}
 	}
+	var err error
+	if u.Context, err = s.contextUsage(ctx, id.Thread(t)); err != nil {
+		return err
+	}
+	return web.SendJSON(c, u.JSON())
+}
+
+// contextUsage is how much of a model's context the conversation takes, as the next answer gets it: what was summarized does not count. The model is that of the
+// newest run, else the first one.
+func (s gateway) contextUsage(ctx context.Context, t id.Thread) (json.RawMessage, error) {
+	set, err := s.DeerFlow.Settings()
+	if err != nil {
+		return nil, err
+	}
+	var name string
+	err = s.Runs.Newest(ctx, []id.Thread{t}, 1, func(x *run.Run) error {
+		name = cmp.Or(gjson.GetBytes(x.Metadata, "model_name").String(), deerflow.ModelOf(x)) // that of its start, if it is known
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := set.Model(name)
+	if m == nil && len(set.Models) > 0 {
+		m = &set.Models[0]
+	}
+	room := 0
+	if m != nil {
+		room = m.ContextWindow
+	}
+	whole := false
+	at, err := s.Threads.State(overlay.With(ctx, overlay.Choice{Overlay: &whole}), checkpointer.Key{Thread: t}, false)
+	if fault.Is(err, fault.NotFound) {
+		return deerflow.ContextUsage(nil, room), nil
+	} else if err != nil {
+		return nil, err
+	}
+	return deerflow.ContextUsage(at.Values, room), nil
 }
 
 func (s gateway) feedbackRoutes() {
