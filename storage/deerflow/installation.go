@@ -64,7 +64,7 @@ func OpenPostgres(ctx context.Context, address string, checkpoints transfer.Sour
 
 func open(ctx context.Context, t tables, checkpoints transfer.Source) (*Installation, error) {
 	i := &Installation{Source: checkpoints, tables: t, rows: map[string]*thread.Thread{}, superseded: map[string]bool{}, broken: map[string]int{}, owner: "default"}
-	for _, table := range []string{"threads_meta", "users", "runs"} {
+	for _, table := range []string{"threads_meta", "runs"} {
 		if found, err := t.has(ctx, table); err != nil || !found {
 			_ = t.close() // the database is another one, or what is wrong with it was said
 			return nil, err
@@ -239,8 +239,11 @@ func (i *Installation) Transcript(ctx context.Context, t *transfer.Thread) ([]js
 // HasRows implements transfer.RowSource.
 func (*Installation) HasRows() {}
 
-// Users returns the accounts, oldest first.
+// Users returns the accounts, oldest first. An installation that never had any has no table of them.
 func (i *Installation) Users(ctx context.Context) iter.Seq2[*account.User, error] {
+	if found, err := i.tables.has(ctx, "users"); err != nil || !found {
+		return nothing[account.User](err)
+	}
 	query := "SELECT " + text("id", "email", "password_hash", "system_role", "needs_setup", "token_version", "oauth_provider", "created_at", "oauth_id") + " FROM users ORDER BY created_at, id"
 	return all(ctx, i.tables, query, func(r []string) *account.User {
 		u := &account.User{ID: r[0], Email: r[1], Password: r[2], Role: account.Plain, Setup: r[4] == "1" || r[4] == "true", Provider: r[6], CreatedAt: when(r[7]), Subject: r[8]}
@@ -255,11 +258,7 @@ func (i *Installation) Users(ctx context.Context) iter.Seq2[*account.User, error
 // Feedback returns what users think of runs, oldest first.
 func (i *Installation) Feedback(ctx context.Context) iter.Seq2[*deerflow.Feedback, error] {
 	if found, err := i.tables.has(ctx, "feedback"); err != nil || !found {
-		return func(yield func(*deerflow.Feedback, error) bool) {
-			if err != nil {
-				yield(nil, err)
-			}
-		}
+		return nothing[deerflow.Feedback](err)
 	}
 	query := "SELECT " + text("feedback_id", "thread_id", "run_id", "user_id", "message_id", "rating", "comment", "created_at") + " FROM feedback ORDER BY created_at, feedback_id"
 	return all(ctx, i.tables, query, func(r []string) *deerflow.Feedback {
@@ -278,6 +277,15 @@ func (i *Installation) Feedback(ctx context.Context) iter.Seq2[*deerflow.Feedbac
 		}
 		return f
 	})
+}
+
+// nothing is a list without anything, or that cannot be read.
+func nothing[T any](err error) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		if err != nil {
+			yield(nil, err)
+		}
+	}
 }
 
 // all reads all rows before the first is used: callers write while they read.

@@ -226,3 +226,26 @@ func TestImportOfTakenAddress(t *testing.T) {
 	require.Contains(t, result.Problems[0].String(), "account Ben@example.com: another account has this e-mail address here")
 	require.Equal(t, 1, result.Users.New)
 }
+
+// An installation that never had accounts moves, and its threads belong to who everybody was.
+func TestImportWithoutAccounts(t *testing.T) {
+	t.Parallel()
+	home := deerFlowHome(t)
+	conn, err := sqlite.OpenConn(filepath.Join(home, ".deer-flow", "data", "deerflow.db"), sqlite.OpenReadWrite)
+	require.NoError(t, err)
+	require.NoError(t, sqlitex.ExecuteScript(conn, "DROP TABLE users; UPDATE threads_meta SET user_id = NULL", nil))
+	require.NoError(t, conn.Close())
+	cfg := &config.Config{Data: t.TempDir()}
+	result, err := Import{From: home}.Run(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	require.Empty(t, result.Problems)
+	require.Equal(t, []int{2, 0, 1}, []int{result.Threads.New, result.Users.New, result.Feedback.New})
+	rows, err := backend.Open(t.Context(), cfg, backend.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	for _, of := range []id.Thread{"chat-1", "empty"} {
+		row, err := rows.Threads().Thread(t.Context(), of)
+		require.NoError(t, err)
+		require.Equal(t, "default", gjson.GetBytes(row.Metadata, "user_id").String())
+	}
+}
