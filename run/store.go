@@ -171,6 +171,8 @@ type CompletionTx interface {
 type CronTx interface {
 	Cron(c id.Cron) (*Cron, error)
 	InsertCron(c *Cron) error
+	// CountTasks counts the scheduled tasks of an account. Until the transaction ends, others that count them wait.
+	CountTasks(account string) (int, error)
 	UpdateCron(c *Cron) error
 	DeleteCron(c id.Cron) error
 	// DueCrons returns enabled crons due by now, those due longest first. On a Shared store it leaves out those that another instance is firing.
@@ -178,7 +180,7 @@ type CronTx interface {
 	DueCrons(now time.Time, limit int, tasks bool) ([]*Cron, error)
 	// InsertOccurrence deletes the oldest of the task when there are more than MaxOccurrences.
 	InsertOccurrence(o *Occurrence) error
-	// ActiveOccurrences returns the scheduled task of each of their runs that is pending or running.
+	// ActiveOccurrences returns the scheduled task of each of their runs that is pending or running. Until the transaction ends, others that ask wait.
 	ActiveOccurrences() ([]id.Cron, error)
 	Run(t id.Thread, r id.Run) (*Run, error)
 }

@@ -95,11 +95,6 @@ func (s *Crons) CreateTask(ctx context.Context, n NewTask) (*run.Cron, error) {
 	if err != nil {
 		return nil, err
 	}
-	if there, err := s.Store.CountCrons(ctx, run.CronQuery{Account: n.Account}); err != nil {
-		return nil, err
-	} else if there >= MaxTasks {
-		return nil, fault.Newf(fault.Conflict, "an account has at most %d scheduled tasks; delete some first", MaxTasks)
-	}
 	c := &run.Cron{
 		ID: id.NewCron(), Assistant: n.Assistant, Timezone: n.Timezone, Next: next, Metadata: json.RawMessage(`{}`), Payload: n.Payload, Enabled: true, CreatedAt: now, UpdatedAt: now,
 		Account: n.Account, Task: &run.Task{Title: n.Title, Prompt: n.Prompt, Once: n.Once, Spec: n.Spec, Fresh: n.Fresh, Thread: n.Thread, Status: run.TaskEnabled},
@@ -108,6 +103,11 @@ func (s *Crons) CreateTask(ctx context.Context, n NewTask) (*run.Cron, error) {
 	err = s.Store.Write(ctx, func(tx run.Tx) error {
 		if err := bind(tx, c); err != nil {
 			return err
+		}
+		if there, err := tx.CountTasks(n.Account); err != nil {
+			return err
+		} else if there >= MaxTasks {
+			return fault.Newf(fault.Conflict, "an account has at most %d scheduled tasks; delete some first", MaxTasks)
 		}
 		return tx.InsertCron(c)
 	})

@@ -135,6 +135,14 @@ var cronCases = map[string]func(*testing.T, Backend){
 			require.NoError(t, err)
 			require.Len(t, tt.want, n)
 		}
+		write(t, b, func(tx run.Tx) error {
+			for account, want := range map[string]int{"ann": 2, "ben": 1, "nobody": 0, "": 0} {
+				n, err := tx.CountTasks(account)
+				require.NoError(t, err)
+				require.Equal(t, want, n, account)
+			}
+			return nil
+		})
 		for tasks, want := range map[bool]time.Time{true: at(1), false: at(4)} {
 			next, err := b.Runs.NextCron(ctx, tasks)
 			require.NoError(t, err)

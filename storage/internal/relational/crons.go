@@ -147,7 +147,19 @@ func (tx *Tx) InsertOccurrence(o *run.Occurrence) error {
 
 // ActiveOccurrences implements run.Tx.
 func (tx *Tx) ActiveOccurrences() ([]id.Cron, error) {
+	if _, err := tx.Affected(holdIdentity, "runs of scheduled tasks"); err != nil {
+		return nil, fmt.Errorf("active runs of scheduled tasks: %w", err)
+	}
 	return all(tx, ActiveOccurrences, func(r Row) id.Cron { return id.Cron(r.Text(0)) })
+}
+
+// CountTasks implements run.Tx.
+func (tx *Tx) CountTasks(account string) (int, error) {
+	if _, err := tx.Affected(holdIdentity, "scheduled tasks of "+account); err != nil {
+		return 0, fmt.Errorf("scheduled tasks of an account: %w", err)
+	}
+	n, _, err := first(tx, CountOfAccount, number[int64], account)
+	return int(n), err
 }
 
 // Cron implements run.Store.
