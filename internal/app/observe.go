@@ -40,12 +40,14 @@ var observerName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // Observe adds an observer, which gets what happens from Run on. Call it before Run.
 func (s *Server) Observe(name string, fn func(context.Context, follow.Observation) error) error {
+	s.beginning.Lock()
+	defer s.beginning.Unlock()
 	switch {
 	case !observerName.MatchString(name):
 		return fmt.Errorf("observer %q: a name has 1 to 64 letters, digits, points, hyphens and underscores", name)
 	case fn == nil:
 		return fmt.Errorf("observer %s: the function is nil", name)
-	case s.ran.Load():
+	case s.ran:
 		return errors.New("Observe was called after Run")
 	case slices.Contains(s.observing, name):
 		return fmt.Errorf("observer %s: the name is taken", name)

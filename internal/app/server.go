@@ -11,7 +11,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -87,7 +87,8 @@ type Server struct {
 	tracer     trace.Tracer // nil: there are no spans
 	listener   net.Listener // nil for a worker without a port
 	certs      port
-	ran        atomic.Bool
+	beginning  sync.Mutex // of Run, which what Register and Observe add is not to miss
+	ran        bool
 	graphs     *graph.Registry
 	pool       *python.Pool     // nil when no graph needs one
 	gate       *gate.Gate       // nil when nothing needs one
@@ -175,7 +176,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 
 // Register adds a graph written in Go. Call it before Run.
 func (s *Server) Register(name, description string, g graph.Graph) error {
-	if s.ran.Load() {
+	s.beginning.Lock()
+	defer s.beginning.Unlock()
+	if s.ran {
 		return fmt.Errorf("register graph %q: the server runs, or has run; call Register before Run", name)
 	}
 	return s.graphs.Add(name, description, g)
@@ -200,7 +203,11 @@ func (s *Server) url() string {
 // Run serves until ctx ends: then streams end with an id to resume from, nothing more is claimed, running runs get the grace period, and
 // what is left is handed back. It closes the Server.
 func (s *Server) Run(ctx context.Context) (err error) {
-	if s.ran.Swap(true) {
+	s.beginning.Lock()
+	again := s.ran
+	s.ran = true
+	s.beginning.Unlock()
+	if again {
 		return errors.New("Run was called before, and has closed this server: make another one with New")
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
