@@ -150,6 +150,10 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	if !s.keys.Encrypts() {
 		return 0, seal.ErrNoKey
 	}
+	left, err := s.keys.Left(ctx)
+	if err != nil {
+		return 0, err
+	}
 	if err := s.clearSearch(ctx); err != nil {
 		return 0, err
 	}
@@ -167,7 +171,7 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 			if err := s.hideNames(ctx); err != nil {
 				return changed, err
 			}
-			_, err := s.pool.Exec(ctx, `DELETE FROM meta WHERE key COLLATE "C" >= $1 AND key COLLATE "C" < $2`, seal.OlderKeys, seal.OlderKeysEnd)
+			_, err := s.pool.Exec(ctx, "DELETE FROM meta WHERE key = ANY($1)", left)
 			return changed, classify(err)
 		}
 		if pass > encryptPasses {

@@ -316,3 +316,38 @@ func TestKeysOfAnUnfinishedRotation(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, open(t, Options{URL: url, Keys: [][]byte{two}}).Close())
 }
+
+// A server that starts with yet another key while everything is encrypted anew leaves the key of before: what was encrypted anew has that one.
+func TestKeysLeftDuringARotation(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	one, two, three := []byte("0123456789abcdef"), []byte("fedcba9876543210"), []byte("0000000000000000")
+	s := open(t, Options{URL: url, Keys: [][]byte{one}})
+	require.NoError(t, s.write(t.Context(), func(tx *Tx) error { return tx.InsertThread(someThread(1)) }))
+	require.NoError(t, s.Close())
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	hold, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = hold.Exec(t.Context(), "LOCK TABLE threads IN SHARE ROW EXCLUSIVE MODE") // no writes
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		_, err := Encrypt(t.Context(), Options{URL: url, Keys: [][]byte{two, one}})
+		done <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waiting int
+		require.NoError(t, hold.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting))
+		return waiting > 0
+	}, time.Minute, 10*time.Millisecond)
+	require.NoError(t, open(t, Options{URL: url, Keys: [][]byte{three, two, one}}).Close())
+	require.NoError(t, hold.Rollback(t.Context()))
+	require.NoError(t, <-done)
+	_, err = Open(t.Context(), Options{URL: url, Keys: [][]byte{three}})
+	require.ErrorContains(t, err, "may still be encrypted with key ")
+	_, err = Encrypt(t.Context(), Options{URL: url, Keys: [][]byte{three, two, one}})
+	require.NoError(t, err)
+	require.NoError(t, open(t, Options{URL: url, Keys: [][]byte{three}}).Close())
+}

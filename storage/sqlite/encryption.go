@@ -108,7 +108,11 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	if !s.writer.keys.Encrypts() {
 		return 0, errors.Join(seal.ErrNoKey, s.Close())
 	}
-	if err = s.clearSearch(ctx); err == nil {
+	left, err := s.writer.keys.Left(ctx)
+	if err == nil {
+		err = s.clearSearch(ctx)
+	}
+	if err == nil {
 		changed, err = s.encrypt(ctx)
 	}
 	if err == nil {
@@ -121,7 +125,12 @@ func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	}
 	if err == nil {
 		err = s.writeOnce(ctx, func(tx *Tx) error {
-			return tx.exec("DELETE FROM meta WHERE key >= ? AND key < ?", seal.OlderKeys, seal.OlderKeysEnd)
+			for _, row := range left {
+				if err := tx.exec("DELETE FROM meta WHERE key = ?", row); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	path := s.path

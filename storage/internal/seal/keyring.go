@@ -166,6 +166,17 @@ func (k *Keyring) Leave(ctx context.Context, known string) error {
 	return k.table.Put(ctx, map[string]string{OlderKeys + id: "1"}, true)
 }
 
+// Left returns the rows that Leave has made, without one of the key that encrypts now. Ask before all values are encrypted anew, and delete them afterwards:
+// another server may leave further keys meanwhile.
+func (k *Keyring) Left(ctx context.Context) (rows []string, err error) {
+	return rows, olderKeys(ctx, k.table, func(id string) error {
+		if id != k.ID() {
+			rows = append(rows, OlderKeys+id)
+		}
+		return nil
+	})
+}
+
 // Encrypts reports whether there is anything that encrypts.
 func (k *Keyring) Encrypts() bool { return k != nil && (k.fixed != nil || k.handlers != nil) }
 

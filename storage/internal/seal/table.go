@@ -31,12 +31,9 @@ const (
 	OlderKeys = "older_key:"
 )
 
-// OlderKeysEnd is the first text behind those that begin with OlderKeys.
-var OlderKeysEnd = below(OlderKeys)
-
 // olderKeys calls fn for each key with which values may still be encrypted, and returns its first error.
 func olderKeys(ctx context.Context, t Table, fn func(id string) error) error {
-	return t.Rows(ctx, OlderKeys, OlderKeysEnd, func(key, _ string) error { return fn(strings.TrimPrefix(key, OlderKeys)) })
+	return t.Rows(ctx, OlderKeys, below(OlderKeys), func(key, _ string) error { return fn(strings.TrimPrefix(key, OlderKeys)) })
 }
 
 // DataKey is a data key as a database keeps it.
