@@ -3,12 +3,14 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,9 +152,34 @@ E`)
 	require.Equal(t, strings.Repeat("unshare EPERM\n", 4)+"setns EPERM\nmount EPERM\numount2 EPERM\nchroot EPERM\nsethostname EPERM\nptrace EPERM\nmark stays\nmark stays\ncore (0, 0) True\nthread\nchild\n3\n", out)
 }
 
-// A command has no terminal: not that of the server to read from, or to type into.
+// onTerminal is set in the process of TestNoTerminal that has a terminal.
+const onTerminal = "UNDERSTUDY_TEST_ON_TERMINAL"
+
+// A command has no terminal: not that of the server to read from, or to type into. The test runs again in a process with one, as those of CI have none.
 func TestNoTerminal(t *testing.T) {
 	t.Parallel()
+	if os.Getenv(onTerminal) == "" {
+		keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+		require.NoError(t, err)
+		defer keys.Close()
+		require.NoError(t, unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0))
+		n, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
+		require.NoError(t, err)
+		screen, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+		require.NoError(t, err)
+		defer screen.Close()
+		again := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestNoTerminal$", "-test.v") //nolint:gosec // this test
+		again.Env = append(os.Environ(), onTerminal+"=1")
+		again.Stdin = screen
+		again.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+		out, err := again.CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Contains(t, string(out), "--- PASS: TestNoTerminal")
+		return
+	}
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	require.NoError(t, err, "this process has a terminal")
+	require.NoError(t, tty.Close())
 	b := setup(t, sandbox.Options{})
 	require.Equal(t, "none\n", b.run(t, "(: </dev/tty) 2>/dev/null || echo none"))
 }

@@ -73,7 +73,9 @@ var gatewayBodies = []struct{ end, body string }{
 func TestDeerFlowIsolationOfAnyRequest(t *testing.T) {
 	t.Parallel()
 	user, routes := serveDeerFlow(t)
-	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
 	type person struct {
 		*gatewayUser
 		has map[string]string // by parameter
