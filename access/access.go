@@ -34,7 +34,7 @@ type actorKey struct{}
 
 // entered is a context with who acts in it, and from where.
 type entered struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // that it adds to
 	actor           *Actor
 	source          string
 	policy          Policy // nil: the server's

@@ -142,8 +142,8 @@ type cachedKey struct {
 	*Key
 	actor  *access.Actor
 	at     time.Time    // when it was read
-	asking bool         // someone reads it again; of Keys.mu
-	used   atomic.Int64 // when its use was noted, in nanoseconds: most requests find that without waiting for others
+	asking bool         // a request reads it again; guarded by Keys.mu
+	used   atomic.Int64 // when its use was noted, in nanoseconds; without Keys.mu, as every request reads it
 }
 
 // NewKeys authenticates by the keys of a store. log may be nil.

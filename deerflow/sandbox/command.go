@@ -89,13 +89,13 @@ func (t *Thread) start(shell string, c Command) (*job, error) {
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for temporary files: %w", err)
 	}
-	begin, open, err := newGate()
+	hold, release, err := newHold()
 	if err != nil {
 		return nil, err
 	}
-	defer open()
-	cmd := exec.Command(shell, "--noprofile", "--norc", "-c", begin.prefix+limits+translate(c.Text, t.paths)) //nolint:noctx // wait ends it with its group
-	cmd.ExtraFiles = begin.files
+	defer release()
+	cmd := exec.Command(shell, "--noprofile", "--norc", "-c", hold.prefix+limits+translate(c.Text, t.paths)) //nolint:noctx // wait ends it with its group
+	cmd.ExtraFiles = hold.files
 	cmd.Dir = home
 	cmd.Env = append(environment(), "HOME="+home, "PWD="+home, "TMPDIR="+temp, "SHELL="+shell, "TERM=dumb")
 	cmd.Env = append(cmd.Env, c.Env...)
@@ -113,27 +113,27 @@ func (t *Thread) start(shell string, c Command) (*job, error) {
 	return j, nil
 }
 
-// gate holds a shell up until it is marked, so that nothing of it escapes the mark.
-type gate struct {
+// hold lets a shell wait on a pipe until it is marked, so that every process that it starts has the mark.
+type hold struct {
 	prefix string     // of its command
 	files  []*os.File // that it inherits
 }
 
-// newGate returns a gate, and the function that opens it, or makes the shell end if it is called before the shell has started.
-func newGate() (gate, func(), error) {
+// newHold returns a hold, and the function that lets the shell continue, or end if it is called before the shell has started.
+func newHold() (hold, func(), error) {
 	if !marks {
-		return gate{}, func() {}, nil
+		return hold{}, func() {}, nil
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return gate{}, nil, fmt.Errorf("make a pipe: %w", err)
+		return hold{}, nil, fmt.Errorf("make a pipe: %w", err)
 	}
-	open := func() {
+	release := func() {
 		_, _ = w.WriteString("\n") // a shell that is gone does not read it
 		w.Close()
 		r.Close()
 	}
-	return gate{prefix: "read -r -u 3 || exit 1; exec 3<&-; unset REPLY; ", files: []*os.File{r}}, open, nil
+	return hold{prefix: "read -r -u 3 || exit 1; exec 3<&-; unset REPLY; ", files: []*os.File{r}}, release, nil
 }
 
 // launch starts a program as a group of its own, whose processes can be found, and reads its output. within starts it.

@@ -322,7 +322,7 @@ func (s gateway) sameSite(c *fiber.Ctx) error {
 	if given == "" {
 		return nil
 	}
-	scheme, host := s.seen(c)
+	scheme, host := s.addressed(c)
 	at := originOf(scheme + "://" + host)
 	withPort := at
 	if port := c.Get("X-Forwarded-Port"); s.DeerFlow.Closed && port != "" && !strings.Contains(host[strings.LastIndexByte(host, ']')+1:], ":") {
@@ -334,9 +334,9 @@ func (s gateway) sameSite(c *fiber.Ctx) error {
 	return deerflow.ErrCrossSite
 }
 
-// seen returns how a browser addresses the server. As long as no page of another site may send headers of its own, a client that sends those of a proxy speaks for itself alone: it is
-// believed without being named.
-func (s gateway) seen(c *fiber.Ctx) (scheme, host string) {
+// addressed returns how a browser addresses the server. While pages of other sites may not send headers of their own, headers of a proxy (X-Forwarded-Proto, Forwarded) count
+// from every client, without AUTH_TRUSTED_PROXIES: a client that forges them misleads only itself.
+func (s gateway) addressed(c *fiber.Ctx) (scheme, host string) {
 	scheme, host = s.Addressed(c)
 	if !s.DeerFlow.Closed {
 		return scheme, host
@@ -380,7 +380,7 @@ func (s gateway) openSession(c *fiber.Ctx, u *account.User, remember bool) error
 	if err != nil {
 		return err
 	}
-	scheme, _ := s.seen(c)
+	scheme, _ := s.addressed(c)
 	secure := scheme == "https"
 	persistent := "0"
 	age := 0 // until the browser ends
@@ -400,7 +400,7 @@ func (s gateway) openSession(c *fiber.Ctx, u *account.User, remember bool) error
 
 // closeSession deletes the cookies of a session, with the attributes that they were set with.
 func (s gateway) closeSession(c *fiber.Ctx) {
-	scheme, _ := s.seen(c)
+	scheme, _ := s.addressed(c)
 	for _, name := range []string{sessionCookie, csrfCookie, persistentCookie} {
 		k := fiber.Cookie{Name: name, Path: "/", MaxAge: -1, Expires: time.Unix(1, 0), Secure: scheme == "https", HTTPOnly: name != csrfCookie, SameSite: fiber.CookieSameSiteLaxMode}
 		if name == csrfCookie {
