@@ -109,7 +109,7 @@ func (e *Executions) get(r id.Run) *Execution {
 	return e.active[r]
 }
 
-// Attempt implements attempts.
+// Attempt implements stream.Attempts.
 func (e *Executions) Attempt(r id.Run) *stream.Attempt {
 	if ex := e.get(r); ex != nil {
 		return ex.Attempt

@@ -223,21 +223,12 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 		if err != nil {
 			return x.outcomeOf(ctx, err)
 		}
+		saved := committed(ctx, &ev)
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrLost) {
 			return outcome{kind: dropped} // the server that has the run publishes its records
 		}
-		if ev.Hold != nil {
-			select {
-			case <-ev.Hold:
-			default:
-				select {
-				case <-ev.Hold:
-				case <-ctx.Done():
-				}
-			}
-			if ev.Lost != nil && ev.Lost() {
-				continue
-			}
+		if !saved {
+			continue
 		}
 		if r.Kwargs.Temporary && interrupts(&ev) {
 			ex.waits = true // it has no checkpoint that finish could find them in
@@ -269,6 +260,23 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 		return x.outcomeOf(ctx, context.Cause(ctx))
 	}
 	return outcome{kind: succeeded}
+}
+
+// committed waits until an event may be shown, and reports whether it may: it shows what a checkpoint has, which may not be saved any more.
+func committed(ctx context.Context, ev *graph.Event) bool {
+	if ev.Hold == nil {
+		return true
+	}
+	select {
+	case <-ev.Hold:
+	default:
+		select {
+		case <-ev.Hold:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ev.Lost == nil || !ev.Lost()
 }
 
 // interrupts reports whether an event shows interrupts of the root graph.

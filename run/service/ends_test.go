@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,6 +95,29 @@ func TestValuesOfLostCheckpoints(t *testing.T) {
 	res, err := f.Result(t.Context())
 	require.NoError(t, err)
 	require.JSONEq(t, `{"n":1}`, string(res.Values))
+}
+
+// A cancel while a checkpoint is being saved: its values are not shown, because the save is refused from then on.
+func TestValuesOfACheckpointThatACancelOvertakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"held": {events: []graph.Event{
+		{Name: "custom", Data: json.RawMessage(`1`)},
+		{Name: "values", Data: json.RawMessage(`{"n":1}`), Hold: make(chan struct{})},
+	}}}, nil)
+	th := w.thread()
+	req := request("held")
+	req.Modes = []string{"custom", "values"}
+	r, f, err := w.runs.Start(t.Context(), th, req)
+	require.NoError(t, err)
+	for { // until the graph is at the values
+		records, err := f.Next(t.Context())
+		require.NoError(t, err)
+		if slices.ContainsFunc(records, func(rec *bridge.Record) bool { return rec.Event == "custom" }) {
+			break
+		}
+	}
+	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{r.ID}, run.CancelInterrupt, true))
+	require.NotContains(t, strings.Join(w.events(f), " "), "values")
 }
 
 func TestLaterAttemptsGoOnFromTheCheckpoint(t *testing.T) {
