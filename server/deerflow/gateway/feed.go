@@ -54,13 +54,12 @@ func (s gateway) feedRoutes() {
 // anyRun finds a run by its id alone. One on another user's thread is not found.
 func (s gateway) anyRun(h func(c *fiber.Ctx, who *caller, x *run.Run) error) handler {
 	return func(c *fiber.Ctx, who *caller) error {
-		r := web.Param(c, "run_id")
-		x, err := s.findRun(c, "", r)
+		x, err := s.findRun(c, "", web.Param(c, "run_id"))
+		if err == nil {
+			err = s.checkRun(c, who, x)
+		}
 		if err != nil {
 			return err
-		}
-		if _, err := s.owned(c, who, string(x.Thread)); err != nil {
-			return deerflow.NoRun(r)
 		}
 		return h(c, who, x)
 	}
@@ -422,11 +421,16 @@ func (s gateway) unrate(c *fiber.Ctx, f domain.Feedback) error {
 
 // elsewhere returns the error for a run that is not in thread t: if its own thread is another user's, the run does not exist for the caller.
 func (s gateway) elsewhere(c *fiber.Ctx, who *caller, x *run.Run, t string) error {
+	if err := s.checkRun(c, who, x); err != nil {
+		return err
+	}
+	return fault.Newf(fault.NotFound, "Run %s not found in thread %s", x.ID, t)
+}
+
+// checkRun refuses a run whose thread is not the caller's: for them there is no such run.
+func (s gateway) checkRun(c *fiber.Ctx, who *caller, x *run.Run) error {
 	_, err := s.owned(c, who, string(x.Thread))
-	switch f := (*deerflow.Failure)(nil); {
-	case err == nil:
-		return fault.Newf(fault.NotFound, "Run %s not found in thread %s", x.ID, t)
-	case errors.As(err, &f) && f.Status == http.StatusNotFound:
+	if f := (*deerflow.Failure)(nil); errors.As(err, &f) && f.Status == http.StatusNotFound {
 		return deerflow.NoRun(string(x.ID))
 	}
 	return err

@@ -34,7 +34,12 @@ func TestRunsOfOtherThreads(t *testing.T) {
 		"deleted":         {&fakeThreads{}, deerflow.NoRun("r")},
 		"away":            {&fakeThreads{err: away}, away},
 	} {
-		err := gateway{Options: Options{Threads: c.threads}}.elsewhere(anyRequest(t), who, x, "a")
-		require.Equal(t, c.want, err, name)
+		s := gateway{Options: Options{Threads: c.threads}}
+		require.Equal(t, c.want, s.elsewhere(anyRequest(t), who, x, "a"), name)
+		if err := s.checkRun(anyRequest(t), who, x); name == "own thread" {
+			require.NoError(t, err)
+		} else {
+			require.Equal(t, c.want, err, name)
+		}
 	}
 }
