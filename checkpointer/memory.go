@@ -187,29 +187,6 @@ func (m *Memory) Lose(t id.Thread, last id.Checkpoint, writes bool) {
 	}
 }
 
-// CopyCheckpoints implements Tx.
-func (m *Memory) CopyCheckpoints(from, to id.Thread) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, row := range m.rows[from] {
-		t := *row
-		t.Thread = to
-		var meta map[string]any
-		if json.Unmarshal(row.Metadata, &meta) == nil && meta["thread_id"] != nil {
-			meta["thread_id"] = to
-			t.Metadata, _ = json.Marshal(meta)
-		}
-		m.set(&t)
-	}
-	for k, b := range m.blobs {
-		if k.thread == from {
-			k.thread = to
-			m.blobs[k] = b
-		}
-	}
-	return nil
-}
-
 // Head implements Tx.
 func (m *Memory) Head(t id.Thread) (*Tuple, error) {
 	return m.LoadHead(context.Background(), Key{Thread: t})

@@ -14,9 +14,8 @@ import (
 	"understudy/server/mcp"
 )
 
-// mcpRoutes serve the Model Context Protocol. Without a session GET, for a stream of the server's own messages, and DELETE, which ends a session, are refused as
-// by LangGraph Server, which has none.
-// mcpHandlers serve the Model Context Protocol: an assistant is a tool.
+// mcpHandlers serve the Model Context Protocol: an assistant is a tool. Without a session GET, for a stream of the server's own messages, and DELETE, which ends
+// a session, are refused as by LangGraph Server, which has none.
 type mcpHandlers struct {
 	*web.Transport
 	*web.Completer

@@ -145,7 +145,7 @@ func (d *docker) ping(ctx context.Context) error {
 	return nil
 }
 
-// box is a container as a list has it.
+// boxInfo is a container as a list has it.
 type boxInfo struct {
 	ID     string `json:"Id"`
 	Labels map[string]string

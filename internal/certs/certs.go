@@ -220,6 +220,3 @@ func (c *Certificates) expiry() {
 	}
 	c.opts.Log.Warn("the certificate expires soon", attrs...)
 }
-
-// ErrIncomplete is the error for a certificate without a key, and the other way round.
-var ErrIncomplete = errors.New("--tls-cert and --tls-key belong together; set both")

@@ -80,7 +80,7 @@ type Queue struct {
 	foreign map[string]bool // graphs of runs in the queue that only other servers serve
 }
 
-// New makes a queue; run makes it claim.
+// New makes a queue, whose Run claims.
 func New(o Options) *Queue {
 	q := &Queue{Options: o, recheck: make(chan struct{}, 1), lapsing: map[id.Run]lapsing{}, foreign: map[string]bool{}}
 	q.watch(o.Registry)
@@ -361,7 +361,7 @@ func (q *Queue) Renew(ctx context.Context) error {
 	return g.Wait()
 }
 
-// renewAll is renew of some executions, sorted by their threads, in one transaction.
+// renewAll extends the leases of some executions, sorted by their threads, in one transaction.
 func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
 	stop, waiting := map[*execute.Execution]error{}, make([]*spans.Batch, len(mine))
 	for i, ex := range mine {

@@ -15,7 +15,7 @@ import (
 // errNoneToCancel is the answer to a cancellation that names no run.
 var errNoneToCancel = fault.New(fault.NotFound, "No runs found to cancel.")
 
-// Cancel cancels runs of a thread. With wait it returns after they have stopped.
+// Cancel cancels runs of a thread; fault.NotFound if none of them is there. With wait it returns after they have stopped.
 func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error {
 	return s.cancel(ctx, action, wait, func(tx run.Tx) (matched []*run.Run, err error) {
 		found := 0

@@ -30,7 +30,7 @@ func (s *Service) checkPush(list []webhook.Push) error {
 // sendPush sends what was put into the outbox for runs that ended before they began.
 func (s *Service) sendPush(ended []*run.Run) {
 	if slices.ContainsFunc(ended, func(r *run.Run) bool { return len(r.Kwargs.Push) > 0 }) {
-		s.webhooks.Poke()
+		s.sender.Poke()
 	}
 }
 

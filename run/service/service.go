@@ -97,7 +97,7 @@ type Service struct {
 	executor   *execute.Executor   // of claimed runs
 	queue      *queue.Queue        // of runs that are due
 	crons      *cron.Crons         // schedules
-	webhooks   *webhook.Sender
+	sender     *webhook.Sender
 	quit       chan struct{} // closed when the grace period is over
 }
 
@@ -147,7 +147,7 @@ func New(o Options) *Service {
 	}
 	wake := make(chan struct{}, 1)
 	s.slots = slots.New(o.Jobs, o.Limits, func() { loop.Poke(wake) })
-	s.webhooks = webhook.NewSender(outbox{s.Store, shared}, s.Webhooks, s.log, s.Now, o.Registry)
+	s.sender = webhook.NewSender(outbox{s.Store, shared}, s.Webhooks, s.log, s.Now, o.Registry)
 	s.publisher = stream.NewPublisher(stream.PublisherOptions{
 		Store: o.Store, Bridge: o.Bridge, Streams: o.Streams, Shared: shared != nil, Signals: s.signals, Log: s.log, Quit: s.quit,
 	})
@@ -160,7 +160,7 @@ func New(o Options) *Service {
 		Store: o.Store, Shared: shared != nil, Graphs: o.Graphs, Snapshots: o.Snapshots, Items: o.Items, Backfill: o.Backfill, Overlay: o.Overlay,
 		Wire: o.Wire, Policy: s.Webhooks, Now: s.Now, Instance: o.Instance, Lease: o.Lease, Timeout: o.Timeout, Version: o.ServerVersion, URL: o.URL, Inside: o.Inside,
 		Log: s.log, Tracer: o.Tracer, Spans: o.Spans, Registry: o.Registry, Quit: s.quit,
-		Slots: s.slots, Executions: s.executions, Publisher: s.publisher, Followers: s.followers, Settler: s.settler, Signals: s.signals, Webhooks: s.webhooks,
+		Slots: s.slots, Executions: s.executions, Publisher: s.publisher, Followers: s.followers, Settler: s.settler, Signals: s.signals, Webhooks: s.sender,
 		Queued: func() { s.queue.Queued() },
 	})
 	s.queue = queue.New(queue.Options{
@@ -169,7 +169,7 @@ func New(o Options) *Service {
 		Signals: s.signals, Watches: s.watches, Wake: wake,
 		OnHeartbeat: func() {
 			s.crons.Poke()
-			s.webhooks.Poke()
+			s.sender.Poke()
 		},
 	})
 	s.crons = cron.New(cron.Options{Store: o.Store, Runs: s, Clock: s.clock, Wire: o.Wire, Webhooks: s.Webhooks, Admit: o.Admit, Tasks: o.Tasks, Log: s.log})
@@ -207,7 +207,7 @@ func (s *Service) Run(ctx context.Context) error {
 	g.Go(func() error { return s.queue.Run(gctx) })
 	g.Go(func() error { return s.watches.Run(gctx) })
 	g.Go(func() error { return s.crons.Run(gctx) })
-	g.Go(func() error { return s.webhooks.Run(gctx) })
+	g.Go(func() error { return s.sender.Run(gctx) })
 	err := g.Wait()
 
 	s.drain(work)
@@ -221,7 +221,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// Create makes a run that no client follows.
+// Create makes a run that no client follows. fault.NotFound if the thread or assistant is not there, fault.Unprocessable if the assistant names no graph,
+// fault.Conflict if the thread is busy and the strategy is "reject".
 func (s *Service) Create(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
 	r, _, err := s.create(ctx, t, []run.Request{req}, false)
 	if err != nil {
@@ -285,7 +286,7 @@ func (s *Service) BeginWait(ctx context.Context, t id.Thread, req run.Request) (
 	return r, s.followers.LookUp(r, req.OnDisconnect == "cancel"), nil
 }
 
-// Get returns a run.
+// Get returns a run; fault.NotFound if the thread has none of this id.
 func (s *Service) Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error) {
 	row, err := s.Store.Run(ctx, t, r)
 	if fault.Is(err, fault.NotFound) {

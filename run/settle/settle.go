@@ -122,7 +122,7 @@ func (s *Settler) settleWith(ctx context.Context, t id.Thread, failure func(*thr
 }
 
 // SettleIn makes the row of a thread show its head within a transaction. See thread.SettleIn.
-func (s *Settler) SettleIn(tx run.Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (more bool, err error) {
+func (s *Settler) SettleIn(tx run.Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (busy bool, err error) {
 	return thread.SettleIn(tx, s.Snapshots, t, thread.Settling{Head: head, Failure: failure, Failed: failed, Now: now})
 }
 

@@ -36,7 +36,7 @@ type FollowersOptions struct {
 	Log    *slog.Logger
 }
 
-// NewFollowers makes followers; close ends what they do.
+// NewFollowers makes followers; Close ends what they do.
 func NewFollowers(o FollowersOptions) *Followers {
 	return &Followers{FollowersOptions: o, forms: newForms(o.Store, o.Overlay, o.Log)}
 }

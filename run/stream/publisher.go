@@ -58,7 +58,7 @@ type Publisher struct {
 	stopped  chan struct{}         // closed when nothing is published any more
 }
 
-// NewPublisher makes a publisher; run makes it keep records.
+// NewPublisher makes a publisher, whose Run keeps records.
 func NewPublisher(o PublisherOptions) *Publisher {
 	// Full means that the storage is slower than the graphs: their runs then wait for it.
 	p := &Publisher{PublisherOptions: o, keep: make(chan kept, 2048), stopped: make(chan struct{})}
@@ -113,7 +113,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	p.KeepRecords(ctx)
 }
 
-// Close says that nothing is published any more, and waits until everything is on its way into the database. run writes it.
+// Close says that nothing is published any more, and waits until everything is on its way into the database. Run writes it.
 func (p *Publisher) Close() {
 	_ = p.ends.Wait() // which has no error
 	close(p.stopped)

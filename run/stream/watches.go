@@ -47,7 +47,7 @@ type Watches struct {
 	gone    map[id.Thread]struct{} // said to be deleted
 }
 
-// NewWatches makes watches; run makes them report ends.
+// NewWatches makes watches, whose Run reports ends.
 func NewWatches(o WatchesOptions) *Watches {
 	return &Watches{
 		WatchesOptions: o, poked: make(chan struct{}, 1),

@@ -36,8 +36,7 @@ type Guard struct {
 func (g *Guard) Wrap(o *server.Options) {
 	o.Assistants = &assistants{Guard: g, inner: o.Assistants}
 	o.Threads = &threads{Guard: g, inner: o.Threads}
-	o.Runs = &runs{Guard: g, inner: o.Runs, assistants: &assistants{Guard: g, inner: o.Assistants}}
-	o.Runs.(*runs).assistants = o.Assistants.(*assistants)
+	o.Runs = &runs{Guard: g, inner: o.Runs, assistants: o.Assistants.(*assistants)}
 	o.Crons = &crons{Guard: g, inner: o.Crons, assistants: o.Assistants.(*assistants)}
 	if o.Tasks != nil {
 		o.Tasks = &tasks{Guard: g, Tasks: o.Tasks}
