@@ -6,13 +6,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"hash/maphash"
-	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
 	"understudy/bridge"
-	"understudy/graph"
 	"understudy/graph/message"
 )
 
@@ -34,15 +32,15 @@ type Answer struct {
 	speaks    bool // a node wrote `messages`, or it need not
 
 	// Of a stream.
-	streams map[string]*stream // by id of the message
-	current *stream            // the one that is shown now; nil: none
-	waiting []*stream          // that have begun to say something meanwhile, in this order
-	open    map[place]streams  // that speak or wait, and have not ended
-	held    int                // bytes of text that waits
-	shown   int                // messages
-	seed    maphash.Seed
-	sums    map[uint64]bool // of texts that were streamed
-	pieces  []Piece
+	streams  map[string]*stream // by id of the message
+	current  *stream            // the one that is shown now; nil: none
+	waiting  []*stream          // that have begun to say something meanwhile, in this order
+	speakers map[place]*speakers
+	held     int // bytes of text that waits
+	shown    int // messages
+	seed     maphash.Seed
+	sums     map[uint64]bool // of texts that were streamed
+	pieces   []Piece
 
 	// From the updates.
 	texts     []text
@@ -84,24 +82,6 @@ func (f failure) String() string {
 	return f.kind + ": " + f.message
 }
 
-// stream is a message of a model whose tokens come.
-type stream struct {
-	place  place // of the node that calls the model
-	hidden bool
-	number int // of the message; -1: nothing was shown
-	hash   maphash.Hash
-	spoke  bool // it has text
-	ended  bool
-	lost   bool   // its text was too long to wait
-	text   []byte // that waits
-}
-
-// place is a node of a graph, which its namespace names.
-type place struct{ graph, node string }
-
-// streams are those of a place.
-type streams map[*stream]struct{}
-
 // Options say what a client can do with an answer.
 type Options struct {
 	Live      bool // it is a stream
@@ -114,7 +94,7 @@ type Options struct {
 
 // New returns an empty answer.
 func New(o Options) *Answer {
-	a := &Answer{live: o.Live, subgraphs: o.Subgraphs, resumable: o.Resumable, speaks: o.Resumes, streams: map[string]*stream{}, open: map[place]streams{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
+	a := &Answer{live: o.Live, subgraphs: o.Subgraphs, resumable: o.Resumable, speaks: o.Resumes, streams: map[string]*stream{}, speakers: map[place]*speakers{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
 	gjson.ParseBytes(o.Had).ForEach(func(_, m gjson.Result) bool {
 		if id := m.Get("id").String(); id != "" {
 			a.old[id] = true
@@ -148,8 +128,8 @@ func (a *Answer) Add(r *bridge.Record) []Piece {
 		if ns == "" {
 			a.update(r.Data)
 		} else { // what a subgraph writes, the node that it is writes too
-			gjson.ParseBytes(r.Data).ForEach(func(node, _ gjson.Result) bool {
-				a.endOf(ns, node.Str)
+			gjson.ParseBytes(r.Data).ForEach(func(node, v gjson.Result) bool {
+				a.endOf(place{ns, node.Str}, v)
 				return true
 			})
 		}
@@ -187,168 +167,6 @@ func (a *Answer) End() []Piece {
 	return a.pieces
 }
 
-// say shows a text as a message of its own.
-func (a *Answer) say(text string) {
-	if !a.live || text == "" {
-		return
-	}
-	a.pieces = append(a.pieces, Piece{a.shown, text})
-	a.shown++
-}
-
-// abandon ends all streams.
-func (a *Answer) abandon() {
-	for _, s := range a.waiting {
-		s.lost = true
-	}
-	if a.current != nil {
-		a.finish(a.current)
-	}
-	a.advance()
-}
-
-// token adds a chunk of a message: [chunk, metadata]. Messages that come as a whole are seen in the updates too.
-func (a *Answer) token(data []byte) {
-	pair := gjson.ParseBytes(data)
-	m, ok := message.Read([]byte(pair.Get("0").Raw))
-	if !ok || m.Type != message.TypeAIChunk {
-		return
-	}
-	s := a.streams[m.ID]
-	if s == nil {
-		s = a.newStream(pair.Get("1"))
-		a.streams[m.ID] = s
-	}
-	if s.hidden {
-		return
-	}
-	if text := m.Text(); text != "" {
-		s.spoke = true
-		_, _ = s.hash.WriteString(text)
-		a.show(s, text)
-	}
-	if _, ended := finishOf(m.ResponseMetadata); ended || m.Last {
-		a.end(s)
-	}
-}
-
-// newStream returns a stream that shows nothing yet, if clients see the model that makes it: models of middleware, such as summarizers, those of subagents, and
-// those that tools call speak to the graph. So do those of subgraphs, unless the client chose to see them.
-func (a *Answer) newStream(metadata gjson.Result) *stream {
-	s := &stream{place: place{node: metadata.Get("langgraph_node").String()}, number: -1}
-	s.hash.SetSeed(a.seed)
-	var tags []string
-	for _, tag := range metadata.Get("tags").Array() {
-		tags = append(tags, tag.String())
-	}
-	ns := metadata.Get("langgraph_checkpoint_ns").String()
-	if at := strings.LastIndexByte(ns, '|'); at >= 0 {
-		s.place.graph = ns[:at]
-	}
-	nested, inTool := false, s.place.node == "tools"
-	for i, level := range strings.Split(ns, "|") {
-		nested = nested || i > 0 && !a.subgraphs
-		inTool = inTool || strings.HasPrefix(level, "tools:")
-	}
-	caller := graph.CallerOf(s.place.node, nested, metadata.Get("lc_source").String(), tags...)
-	s.hidden = caller != graph.Lead || inTool || slices.Contains(tags, "nostream") || slices.Contains(tags, "langsmith:nostream")
-	return s
-}
-
-// show shows a text of a stream, or keeps it until the stream is the current one.
-func (a *Answer) show(s *stream, text string) {
-	if a.current == nil {
-		a.current = s
-	}
-	if a.current == s {
-		a.begin(s)
-		if s.number < 0 {
-			s.number = a.shown
-			a.shown++
-		}
-		a.pieces = append(a.pieces, Piece{s.number, text})
-		return
-	}
-	if s.lost {
-		return
-	}
-	if len(s.text) == 0 {
-		a.waiting = append(a.waiting, s)
-	}
-	s.text = append(s.text, text...)
-	a.begin(s)
-	if a.held += len(text); a.held > maxWaiting {
-		a.held -= len(s.text)
-		s.text, s.lost = nil, true
-	}
-}
-
-// begin notes that a stream is not complete.
-func (a *Answer) begin(s *stream) {
-	s.ended = false
-	if a.open[s.place] == nil {
-		a.open[s.place] = streams{}
-	}
-	a.open[s.place][s] = struct{}{}
-}
-
-// finish undoes begin.
-func (a *Answer) finish(s *stream) {
-	s.ended = true
-	if delete(a.open[s.place], s); len(a.open[s.place]) == 0 {
-		delete(a.open, s.place)
-	}
-}
-
-// end notes that a stream is complete.
-func (a *Answer) end(s *stream) {
-	if s.spoke && !s.lost {
-		a.sums[s.hash.Sum64()] = true
-	}
-	a.finish(s)
-	if a.current == s {
-		a.advance()
-	}
-}
-
-// advance lets the next streams speak when the current one has ended.
-func (a *Answer) advance() {
-	for a.current == nil || a.current.ended {
-		// What comes of it later would be in the middle of another message: it begins a new one.
-		if a.current != nil {
-			a.current.number = -1
-		}
-		a.current = nil
-		if len(a.waiting) == 0 {
-			return
-		}
-		s := a.waiting[0]
-		a.waiting = a.waiting[1:]
-		ended, text := s.ended, string(s.text)
-		a.held -= len(s.text)
-		s.text = nil
-		if s.lost {
-			continue
-		}
-		if a.show(s, text); ended {
-			a.finish(s)
-		}
-	}
-}
-
-// endOf ends the streams of a node that has written.
-func (a *Answer) endOf(graph, node string) {
-	current := a.current
-	for s := range a.open[place{graph, node}] {
-		if s != current {
-			a.end(s)
-		}
-	}
-	if current != nil && current.place == (place{graph, node}) && !current.ended {
-		a.end(current) // the last one: others take its place
-	}
-}
-
 // update adds what nodes have written: {node: update}, and interrupts.
 func (a *Answer) update(data []byte) {
 	gjson.ParseBytes(data).ForEach(func(node, v gjson.Result) bool {
@@ -356,7 +174,7 @@ func (a *Answer) update(data []byte) {
 			a.questions, a.sorted = append(a.questions, questionsIn(v)...), false
 			return true
 		}
-		a.endOf("", node.Str)
+		a.endOf(place{node: node.Str}, v)
 		updates := []gjson.Result{v}
 		if v.IsArray() {
 			updates = v.Array()
