@@ -47,6 +47,19 @@ async def test_a_stream_is_joined(http, thread):
     assert await events() == first, "also of a run that is over"
 
 
+async def test_repeated_commands(http, client, thread):
+    """Of event streaming, whose commands make runs too."""
+    key = headers()
+    command = {"id": 1, "method": "run.start", "params": {"assistant_id": "echo", "input": {"n": 1}}}
+    path = f"/threads/{thread}/commands"
+    all = await asyncio.gather(*[http.post(path, json=command, headers=key) for _ in range(5)])
+    assert len({r.json()["result"]["run_id"] for r in all}) == 1
+    assert sum("idempotent-replayed" not in r.headers for r in all) == 1
+    assert len(await client.runs.list(thread)) == 1
+    assert (await http.post(path, json=command | {"id": 2}, headers=key)).status_code == 422
+    assert (await http.post(path, json=command, headers=headers())).json()["result"]["run_id"] != all[0].json()["result"]["run_id"]
+
+
 @pytest.mark.parametrize("path", ["/runs", "/runs/wait", "/runs/stream", "/runs/batch"])
 async def test_a_stateless_run_is_not_executed_again(http, path):
     key, body = headers(), {"assistant_id": "echo", "input": {"n": 1}}

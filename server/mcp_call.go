@@ -216,7 +216,7 @@ func (t *toolCall) settled(ctx context.Context) ([]*bridge.Record, error) {
 	}
 	t.over = true
 	t.drop()
-	return []*bridge.Record{message(t.request.Called(res))}, nil
+	return []*bridge.Record{message(t.request.CalledInEvent(res))}, nil
 }
 
 func (t *toolCall) notify(text string) *bridge.Record {

@@ -168,7 +168,7 @@ var answers = map[string]*compat.Schema{
 }
 
 // repeatable are the operations that read the header Idempotency-Key.
-var repeatable = []string{"/threads", "/threads/{thread_id}/runs", "/threads/{thread_id}/runs/stream", "/threads/{thread_id}/runs/wait", "/runs", "/runs/stream", "/runs/wait", "/runs/batch"}
+var repeatable = []string{"/threads", "/threads/{thread_id}/runs", "/threads/{thread_id}/runs/stream", "/threads/{thread_id}/runs/wait", "/threads/{thread_id}/commands", "/runs", "/runs/stream", "/runs/wait", "/runs/batch"}
 
 // served returns the operations whose routes exist.
 func (s *Server) served() []operation {

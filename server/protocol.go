@@ -15,6 +15,7 @@ import (
 	"understudy/compat"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/idempotency"
 	"understudy/run"
 	"understudy/server/internal/web"
 )
@@ -79,8 +80,14 @@ func (h *protocolHandlers) command(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		result, err := h.execute(c.UserContext(), caller{web.Param(c, "thread_id"), r.ID, h.Configurable(c), r.Made}, &cmd)
+		name := web.Param(c, "thread_id")
+		key, err := idempotencyKey(c, "command", id.Thread(name), body)
+		if err != nil {
+			return err
+		}
+		result, err := h.execute(c.UserContext(), caller{name, r.ID, h.Configurable(c), r.Made, key}, &cmd)
 		if err == nil {
+			repeated(c, key)
 			return web.SendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result, seen))
 		}
 		if refused = commandError(err); refused == nil {
@@ -125,6 +132,7 @@ type caller struct {
 	requestID string
 	headers   map[string]string // that runs see
 	made      func(*run.Run)    // notes a run that was made
+	key       *idempotency.Key  // of the request; nil: none
 }
 
 // seen returns the seq of the last event that is history for the client of a command, before it is executed: 0 for commands that make no run.
@@ -153,6 +161,7 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 		if err := h.CompleteFor(by.requestID, by.headers, &req); err != nil {
 			return nil, err
 		}
+		req.Key = by.key
 		x, err := h.runs.StartOrResume(ctx, t, req)
 		if err != nil {
 			return nil, err

@@ -32,6 +32,7 @@ func (h *protocolHandlers) executeState(ctx context.Context, by caller, cmd *com
 		if err != nil {
 			return nil, err
 		}
+		req.Key = by.key
 		x, err := h.runs.Fork(ctx, t, req)
 		if err != nil {
 			return nil, err

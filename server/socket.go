@@ -84,7 +84,7 @@ func (h *protocolHandlers) socket(c *fiber.Ctx) error {
 	}
 	req, ctx := web.Of(c), c.UserContext()
 	req.Streamed = true
-	k := &socket{server: h, thread: t, req: req, by: caller{string(t), req.ID, h.Configurable(c), req.Made}, asked: make(chan func(), 1), over: make(chan struct{})}
+	k := &socket{server: h, thread: t, req: req, by: caller{string(t), req.ID, h.Configurable(c), req.Made, nil}, asked: make(chan func(), 1), over: make(chan struct{})}
 	if h.Follow != nil {
 		k.withdrawn = h.Follow(c)
 	}

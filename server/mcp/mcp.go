@@ -5,6 +5,7 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,7 +190,30 @@ func (m Message) Called(res run.Result) []byte {
 		}
 		return m.Result(append(b, '}'))
 	}
-	b := jsonobj.AppendText([]byte(`{"content":[{"type":"text","text":`), pytext.Repr(orNull(res.Values)))
+	return m.called(pytext.Repr(orNull(res.Values)), res)
+}
+
+// maxEvent is how long an event may be, with room for its name: Python's client ends its session at one of more than 1 MiB.
+const maxEvent = 1<<20 - 1<<10
+
+// CalledInEvent is Called for a stream. When that is too long for an event the values are there once, as JSON. If these are too long, too, the call has failed.
+func (m Message) CalledInEvent(res run.Result) []byte {
+	b := m.Called(res)
+	if len(b) <= maxEvent {
+		return b
+	}
+	size := len(res.Values)
+	if gjson.ParseBytes(res.Values).IsObject() {
+		if b = m.called("The result is in structuredContent: it is too long to be here as text, too.", res); len(b) <= maxEvent {
+			return b
+		}
+	}
+	return m.Failed(fmt.Sprintf("The result of %d bytes is too long for an event of a stream, which may have 1 MiB. Call the tool without a callback for progress or questions, or let the graph return less.", size))
+}
+
+// called is the result of a call that succeeded, with a text for clients that do not read JSON.
+func (m Message) called(text string, res run.Result) []byte {
+	b := jsonobj.AppendText([]byte(`{"content":[{"type":"text","text":`), text)
 	b = append(b, `}]`...)
 	switch values := gjson.ParseBytes(res.Values); {
 	case values.IsObject():

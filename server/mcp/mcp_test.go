@@ -207,3 +207,27 @@ func TestResultsOfCalls(t *testing.T) {
 		require.JSONEq(t, tt.want, gjson.GetBytes(got, "result").Raw)
 	}
 }
+
+// Whatever a result has, an event with it is one that clients take, and the values are there whole or the call has failed.
+func TestLargeResultsInEvents(t *testing.T) {
+	t.Parallel()
+	m := mcp.Message{ID: json.RawMessage(`1`)}
+	for size := 1 << 10; size <= 4<<20; size = size*3/2 + 1 {
+		for _, values := range []string{`{"x":"` + strings.Repeat("a", size) + `"}`, `{"x":"` + strings.Repeat(`\"`, size/2) + `"}`, `"` + strings.Repeat("é", size/2) + `"`, `[` + strings.Repeat("1,", size/2) + `1]`} {
+			got := gjson.ParseBytes(m.CalledInEvent(run.Result{Values: json.RawMessage(values)}))
+			require.LessOrEqual(t, len(got.Raw), 1<<20)
+			require.True(t, gjson.Valid(got.Raw))
+			structured := got.Get("result.structuredContent")
+			switch {
+			case got.Get("result.isError").Bool():
+				require.Greater(t, len(values), 300<<10)
+				require.Contains(t, got.Get("result.content.0.text").Str, "1 MiB")
+			case structured.Exists():
+				require.Equal(t, values, structured.Raw)
+			default:
+				require.NotEqual(t, byte('{'), values[0])
+				require.Greater(t, len(got.Get("result.content.0.text").Str), size/2)
+			}
+		}
+	}
+}
