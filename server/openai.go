@@ -302,6 +302,9 @@ const maxRows = 1000
 
 // getResponse answers with a response that is stored: the messages that its run has written so far.
 func (h *openaiHandlers) getResponse(c *fiber.Ctx) error {
+	if compat.True(c.Query("stream")) {
+		return fault.New(fault.Invalid, "A response is not streamed again: get it without stream=true, or follow its run on the thread that conversation names")
+	}
 	t, r, err := response(c)
 	if err != nil {
 		return err

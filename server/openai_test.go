@@ -391,6 +391,9 @@ func TestStoredResponses(t *testing.T) {
 			require.Equal(t, "agent", gjson.Get(body, "model").Str)
 			require.Equal(t, status == run.Error, gjson.Get(body, "error").IsObject())
 		}
+		res, body := w.ask(t, "GET", "/v1/responses/"+rid+"?stream=true", "")
+		require.Equal(t, 400, res.StatusCode, "an answer that is no stream has no events for who reads one")
+		require.Contains(t, gjson.Get(body, "error.message").Str, "without stream=true")
 		for _, unknown := range []string{"resp_1", strings.Replace(rid, "4", "5", 1)} {
 			res, body := w.ask(t, "GET", "/v1/responses/"+unknown, "")
 			require.Equal(t, 404, res.StatusCode)

@@ -105,7 +105,7 @@ func TestParts(t *testing.T) {
 	}
 	for parts, code := range map[string]int{
 		``: a2a.InvalidParams, `1`: a2a.ContentType, `{}`: a2a.ContentType, `{'kind':'video'}`: a2a.ContentType, `{'kind':'text','text':1}`: a2a.ContentType,
-		`{'kind':'file','file':{}}`: a2a.InvalidParams, `{'raw':'aGk=','url':'u'}`: a2a.InvalidParams, `{'data':1}`: a2a.ContentType,
+		`{'kind':'file','file':{}}`: a2a.InvalidParams, `{'raw':'aGk=','url':'u'}`: a2a.InvalidParams, `{'raw':'%%%'}`: a2a.InvalidParams, `{'data':1}`: a2a.ContentType,
 		`{'data':{'messages':'x'}},{'text':'a'}`: a2a.InvalidParams,
 	} {
 		_, err := sent(t, parts)

@@ -318,9 +318,17 @@ func readPart(p gjson.Result) (Part, error) {
 	return Part{}, refuse(ContentType, "Unsupported part type. "+partKinds)
 }
 
+// notBase64 reports whether no alphabet of base64 has a character.
+func notBase64(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("+/-_=\r\n", r)
+}
+
 func checkFile(f *File) error {
 	if (f.Base64 == "") == (f.URL == "") {
 		return refuse(InvalidParams, "A file has either bytes, in base64, or an address")
+	}
+	if i := strings.IndexFunc(f.Base64, notBase64); i >= 0 {
+		return refuse(InvalidParams, "The bytes of a file are base64; character %d is not", i+1)
 	}
 	return nil
 }
