@@ -89,6 +89,8 @@ var (
 // Lockout: after this many failures within this time, further attempts are refused until the oldest is older.
 const (
 	maxFailures = 5
+	// maxFromNetwork bounds them where sign-ins to an account of one's own between the guesses make the others forget.
+	maxFromNetwork = 30
 	// maxForAccount bounds guesses at one account from many addresses. It does not hold networks from which the account was signed in to within knownFor: else
 	// anyone with as many addresses could lock its owner out.
 	maxForAccount = 50
@@ -204,7 +206,7 @@ func (s *Service) check(ctx context.Context, c client, password string) (*User, 
 	if ok, err := matches(ctx, password, hash, s.Cost); ok || err != nil {
 		return u, err
 	}
-	for _, k := range []string{c.address(), c.account()} {
+	for _, k := range []string{c.address(), c.all(), c.account()} {
 		if err := s.Store.AddFailure(ctx, k, s.now(), s.now().Add(-lockout)); err != nil {
 			return nil, err
 		}
@@ -217,6 +219,7 @@ type client struct{ network, email string }
 
 // Keys of the store.
 func (c client) address() string { return "address:" + c.network }
+func (c client) all() string     { return "network:" + c.network } // also those before a success
 func (c client) account() string { return "account:" + c.email }
 func (c client) known() string   { return "known:" + c.network + " " + c.email }
 
@@ -240,6 +243,12 @@ func (s *Service) locked(ctx context.Context, c client, others int) error {
 		return err
 	}
 	if n >= maxFailures {
+		return ErrLocked
+	}
+	if n, _, err = s.Store.Failures(ctx, c.all(), since); err != nil {
+		return err
+	}
+	if n >= maxFromNetwork {
 		return ErrLocked
 	}
 	if n, _, err = s.Store.Failures(ctx, c.account(), since); err != nil || n+others < maxForAccount {
@@ -280,6 +289,25 @@ func (s *Service) renew(ctx context.Context, u *User, password string) error {
 // Change is a wish for another password, and for another e-mail address unless that is "".
 type Change struct{ Current, Password, Email string }
 
+// confirm returns ErrPassword for a wrong current password, and ErrLocked after too many: who has a session may not have the password.
+func (s *Service) confirm(ctx context.Context, u *User, password string) error {
+	key, since := "confirm:"+u.ID, s.now().Add(-lockout)
+	if n, _, err := s.Store.Failures(ctx, key, since); err != nil {
+		return err
+	} else if n >= maxFailures {
+		return ErrLocked
+	}
+	if ok, err := matches(ctx, password, u.Password, s.Cost); err != nil {
+		return err
+	} else if ok {
+		return s.Store.ForgetFailures(ctx, key)
+	}
+	if err := s.Store.AddFailure(ctx, key, s.now(), since); err != nil {
+		return err
+	}
+	return ErrPassword
+}
+
 // Change sets a new password and ends all sessions of the user.
 func (s *Service) Change(ctx context.Context, u *User, c Change) (*User, error) {
 	if u.Password == "" {
@@ -293,10 +321,8 @@ func (s *Service) Change(ctx context.Context, u *User, c Change) (*User, error) 
 		return nil, err
 	}
 	defer leave()
-	if ok, err := matches(ctx, c.Current, u.Password, s.Cost); err != nil {
+	if err := s.confirm(ctx, u, c.Current); err != nil {
 		return nil, err
-	} else if !ok {
-		return nil, ErrPassword
 	}
 	next := *u
 	if c.Email != "" {

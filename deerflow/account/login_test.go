@@ -290,7 +290,7 @@ func TestGuessesOfOthersDoNotLockOut(t *testing.T) { //nolint:paralleltest // ot
 	now = now.Add(31 * 24 * time.Hour)
 	attack()
 	require.ErrorIs(t, login(home, right), ErrLocked, "too long ago")
-	require.LessOrEqual(t, len(m.failures), maxForAccount+5, "what is over is forgotten")
+	require.LessOrEqual(t, len(m.failures), 2*maxForAccount+5, "what is over is forgotten")
 }
 
 // Sign-ins of the owner do not give the guesses back to others.
@@ -362,4 +362,41 @@ func TestSignInWithoutRenewing(t *testing.T) { //nolint:paralleltest // other te
 			require.Equal(t, c.fails == nil, current(m.user.Password))
 		})
 	}
+}
+
+// Sign-ins to an account of one's own between guesses at others do not make their number endless.
+func TestGuessesBetweenSignIns(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
+	s, _ := oneAccount(t)
+	guesses := 0
+	for i := range 2 * maxFromNetwork {
+		_, err := s.Login(t.Context(), fmt.Sprintf("user%d@example.com", i), "a wrong password", "203.0.113.7")
+		if errors.Is(err, ErrLocked) {
+			break
+		}
+		require.ErrorIs(t, err, ErrCredentials)
+		if guesses++; guesses%(maxFailures-1) == 0 {
+			if _, err := s.Login(t.Context(), "ann@example.com", "a right password", "203.0.113.7"); err != nil {
+				require.ErrorIs(t, err, ErrLocked)
+			}
+		}
+	}
+	require.Equal(t, maxFromNetwork, guesses)
+	_, err := s.Login(t.Context(), "ann@example.com", "a right password", "203.0.113.8")
+	require.NoError(t, err, "from elsewhere")
+}
+
+// Who has a session of somebody, and not their password, has as many guesses at it as who signs in.
+func TestGuessesAtTheCurrentPassword(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
+	s, m := oneAccount(t)
+	m.update = func(User) error { return nil }
+	change := func(current string) error {
+		_, err := s.Change(t.Context(), &m.user, Change{Current: current, Password: "another right password"})
+		return err
+	}
+	for range maxFailures {
+		require.ErrorIs(t, change("a wrong password"), ErrPassword)
+	}
+	require.ErrorIs(t, change("a right password"), ErrLocked)
+	s.Now = func() time.Time { return time.Now().Add(2 * lockout) }
+	require.NoError(t, change("a right password"))
 }
