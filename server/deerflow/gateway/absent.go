@@ -8,9 +8,14 @@ import (
 	"understudy/thread"
 )
 
-// absentRoutes answer for parts of the Gateway that are switched off there unless they are configured, and that this server does not have: the web UI
+// absentHandlers answer for parts of the Gateway that are switched off there unless they are configured, and that this server does not have: the web UI
 // asks for them, and hides what is not there.
-func (s gateway) absentRoutes() {
+type absentHandlers struct {
+	*base
+	*ownership
+}
+
+func (s *absentHandlers) routes() {
 	absent := func(text string) handler {
 		return func(*fiber.Ctx, *caller) error { return fault.New(fault.NotFound, text) }
 	}

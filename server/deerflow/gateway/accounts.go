@@ -17,7 +17,13 @@ import (
 	"understudy/server/internal/web"
 )
 
-func (s gateway) accountRoutes() {
+// accountHandlers serve sign-in, and the accounts of people.
+type accountHandlers struct {
+	*base
+	*browser
+}
+
+func (s *accountHandlers) routes() {
 	const auth = "/v1/auth"
 	s.handle("POST", auth+"/register", anybody, s.signUp(func(c *fiber.Ctx, n account.New) (*account.User, error) {
 		return s.DeerFlow.Accounts.Register(c.UserContext(), n, s.address(c))
@@ -41,7 +47,7 @@ func (s gateway) accountRoutes() {
 const maxText = 64 << 10 // characters of fields that have no limit of their own
 
 // signUp makes an account and opens a session of it.
-func (s gateway) signUp(register func(*fiber.Ctx, account.New) (*account.User, error)) handler {
+func (s *accountHandlers) signUp(register func(*fiber.Ctx, account.New) (*account.User, error)) handler {
 	return func(c *fiber.Ctx, _ *caller) error {
 		if err := s.sameSite(c); err != nil {
 			return err
@@ -67,7 +73,7 @@ func (s gateway) signUp(register func(*fiber.Ctx, account.New) (*account.User, e
 var grant = regexp.MustCompile("^password$")
 
 // signIn reads a form, as OAuth's password grant has it.
-func (s gateway) signIn(c *fiber.Ctx, _ *caller) error {
+func (s *accountHandlers) signIn(c *fiber.Ctx, _ *caller) error {
 	if err := s.sameSite(c); err != nil {
 		return err
 	}
@@ -93,7 +99,7 @@ func (s gateway) signIn(c *fiber.Ctx, _ *caller) error {
 	})
 }
 
-func (s gateway) changePassword(c *fiber.Ctx, who *caller) error {
+func (s *accountHandlers) changePassword(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		change := account.Change{Current: f.Required("current_password", 0, maxText), Password: newPassword(f, "new_password")}
 		if email := f.Text("new_email", 0, maxText); email != nil {
@@ -131,7 +137,7 @@ func newPassword(f *deerflow.Form, key string) string {
 	return text
 }
 
-func (s gateway) setupStatus(c *fiber.Ctx, _ *caller) error {
+func (s *accountHandlers) setupStatus(c *fiber.Ctx, _ *caller) error {
 	has, err := s.DeerFlow.Accounts.Store.HasAdmin(c.UserContext())
 	if err != nil {
 		return err

@@ -14,7 +14,10 @@ import (
 	"understudy/server/internal/web"
 )
 
-func (s gateway) agentRoutes() {
+// agentHandlers serve the agents that users define, and their profiles.
+type agentHandlers struct{ *base }
+
+func (s *agentHandlers) routes() {
 	s.handle("GET", "/agents", members, s.withAgents(func(c *fiber.Ctx, who *caller, _ *settings.Settings) error {
 		list, err := s.DeerFlow.Agents.List(who.id)
 		if err != nil {
@@ -73,8 +76,11 @@ func (s gateway) agentRoutes() {
 	})
 }
 
+// lead is the graph of DeerFlow's agent.
+const lead = "lead_agent"
+
 // assistantRoutes show the lead agent, and the agents of the caller, as assistants of LangGraph. All run on the lead agent's graph.
-func (s gateway) assistantRoutes() {
+func (s *agentHandlers) assistantRoutes() {
 	s.handle("POST", "/assistants/search", members, func(c *fiber.Ctx, who *caller) error {
 		if len(c.Request().Header.Peek(fiber.HeaderContentType)) > 0 { // without it the Gateway reads no body
 			check := func(f *deerflow.Form) error {
@@ -120,7 +126,7 @@ func (s gateway) assistantRoutes() {
 }
 
 // assistantOf returns an agent of the caller by the ID of its assistant; nil for the lead agent.
-func (s gateway) assistantOf(who *caller, name string) (*agent.Agent, error) {
+func (s *agentHandlers) assistantOf(who *caller, name string) (*agent.Agent, error) {
 	if name == lead {
 		return nil, nil
 	}
@@ -141,7 +147,7 @@ func (s gateway) assistantOf(who *caller, name string) (*agent.Agent, error) {
 }
 
 // withAgents refuses requests while users may not define agents.
-func (s gateway) withAgents(h func(*fiber.Ctx, *caller, *settings.Settings) error) handler {
+func (s *agentHandlers) withAgents(h func(*fiber.Ctx, *caller, *settings.Settings) error) handler {
 	return func(c *fiber.Ctx, who *caller) error {
 		set, err := s.DeerFlow.Settings()
 		if err != nil {
@@ -154,7 +160,7 @@ func (s gateway) withAgents(h func(*fiber.Ctx, *caller, *settings.Settings) erro
 	}
 }
 
-func (s gateway) withAgent(h func(*fiber.Ctx, *caller, string, *settings.Settings) error) handler {
+func (s *agentHandlers) withAgent(h func(*fiber.Ctx, *caller, string, *settings.Settings) error) handler {
 	return s.withAgents(func(c *fiber.Ctx, who *caller, set *settings.Settings) error {
 		name, err := agent.Name(web.Param(c, "name"))
 		if err != nil {
@@ -205,7 +211,7 @@ func agentFields(f *deerflow.Form, a *agent.Agent, set *settings.Settings) error
 	return f.Err()
 }
 
-func (s gateway) createAgent(c *fiber.Ctx, who *caller, set *settings.Settings) error {
+func (s *agentHandlers) createAgent(c *fiber.Ctx, who *caller, set *settings.Settings) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		given := f.Required("name", 0, maxText)
 		if err := f.Err(); err != nil {
@@ -226,7 +232,7 @@ func (s gateway) createAgent(c *fiber.Ctx, who *caller, set *settings.Settings) 
 	})
 }
 
-func (s gateway) changeAgent(c *fiber.Ctx, who *caller, name string, set *settings.Settings) error {
+func (s *agentHandlers) changeAgent(c *fiber.Ctx, who *caller, name string, set *settings.Settings) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		if err := agentFields(f, &agent.Agent{}, set); err != nil {
 			return err

@@ -17,17 +17,20 @@ import (
 	"understudy/thread"
 )
 
-// console serves what a user did across threads.
-type console struct{ gateway }
+// consoleHandlers serve what a user did across threads.
+type consoleHandlers struct {
+	*base
+	*ownership
+}
 
-func (s console) routes() {
+func (s *consoleHandlers) routes() {
 	s.handle("GET", "/console/stats", members, s.priced(s.stats))
 	s.handle("GET", "/console/runs", members, s.priced(s.runs))
 	s.handle("GET", "/console/usage", members, s.priced(s.usage))
 }
 
 // priced calls a handler with the prices of models.
-func (s console) priced(h func(c *fiber.Ctx, who *caller, p settings.Prices) error) handler {
+func (s *consoleHandlers) priced(h func(c *fiber.Ctx, who *caller, p settings.Prices) error) handler {
 	return func(c *fiber.Ctx, who *caller) error {
 		set, err := s.DeerFlow.Settings()
 		if err != nil {
@@ -45,7 +48,7 @@ func few(x *run.Run) *run.Run {
 }
 
 // each calls fn with runs and what is known of them.
-func (s console) each(c *fiber.Ctx, list []*run.Run, fn func(*run.Run, *run.Completion)) error {
+func (s *consoleHandlers) each(c *fiber.Ctx, list []*run.Run, fn func(*run.Run, *run.Completion)) error {
 	for part := range slices.Chunk(list, 1000) {
 		done, err := s.Runs.Completions(c.UserContext(), part...)
 		if err != nil {
@@ -58,7 +61,7 @@ func (s console) each(c *fiber.Ctx, list []*run.Run, fn func(*run.Run, *run.Comp
 	return nil
 }
 
-func (s console) stats(c *fiber.Ctx, who *caller, p settings.Prices) error {
+func (s *consoleHandlers) stats(c *fiber.Ctx, who *caller, p settings.Prices) error {
 	out := deerflow.NewConsoleStats(p)
 	var list []*run.Run
 	if err := s.runsOf(c, who, unbounded, func(n int) { out.Threads += n }, func(x *run.Run) error { list = append(list, few(x)); return nil }); err != nil {
@@ -75,7 +78,7 @@ func (s console) stats(c *fiber.Ctx, who *caller, p settings.Prices) error {
 	return sendEncoded(c, out)
 }
 
-func (s console) runs(c *fiber.Ctx, who *caller, p settings.Prices) error {
+func (s *consoleHandlers) runs(c *fiber.Ctx, who *caller, p settings.Prices) error {
 	f := query(c, "limit", "offset")
 	limit, offset, status := f.Int("limit", 20, 1, 100), f.Int("offset", 0, 0, 1<<20), run.Status(c.Query("status"))
 	if err := f.Err(); err != nil {
@@ -114,7 +117,7 @@ func (s console) runs(c *fiber.Ctx, who *caller, p settings.Prices) error {
 }
 
 // titles returns the titles of the threads of runs.
-func (s console) titles(c *fiber.Ctx, list []*run.Run) (map[id.Thread]string, error) {
+func (s *consoleHandlers) titles(c *fiber.Ctx, list []*run.Run) (map[id.Thread]string, error) {
 	out := map[id.Thread]string{}
 	q := thread.Search{NoValues: true, Extract: map[string]string{"title": "values.title"}}
 	for _, x := range list {
@@ -140,7 +143,7 @@ func (s console) titles(c *fiber.Ctx, list []*run.Run) (map[id.Thread]string, er
 }
 
 // usage sums up the runs of the last days.
-func (s console) usage(c *fiber.Ctx, who *caller, p settings.Prices) error {
+func (s *consoleHandlers) usage(c *fiber.Ctx, who *caller, p settings.Prices) error {
 	f := query(c, "days", "tz_offset_minutes")
 	days, offset := f.Int("days", 14, 1, 90), f.Int("tz_offset_minutes", 0, -840, 840)
 	if err := f.Err(); err != nil {
@@ -163,7 +166,7 @@ func (s console) usage(c *fiber.Ctx, who *caller, p settings.Prices) error {
 }
 
 // runsOf calls fn with the newest runs of all threads of a user, at most limit of each page of threads, and threads with the number of them.
-func (s console) runsOf(c *fiber.Ctx, who *caller, limit int, threads func(int), fn func(*run.Run) error) error {
+func (s *consoleHandlers) runsOf(c *fiber.Ctx, who *caller, limit int, threads func(int), fn func(*run.Run) error) error {
 	const page = 1000
 	for offset := 0; ; offset += page {
 		q := thread.Search{Query: thread.Query{SortBy: "created_at", Limit: page, Offset: offset}, NoValues: true}

@@ -7,17 +7,14 @@ import (
 	"errors"
 	"io"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
-	domain "understudy/deerflow"
 	"understudy/eventstore"
 	"understudy/eventstore/overlay"
 	"understudy/id"
@@ -27,7 +24,14 @@ import (
 	"understudy/server/internal/web"
 )
 
-func (s gateway) feedRoutes() {
+// feedHandlers serve what happened in threads and runs: messages, events, changed files and used tokens.
+type feedHandlers struct {
+	*base
+	*ownership
+	*feeds
+}
+
+func (s *feedHandlers) routes() {
 	s.handle("GET", "/threads/{thread_id}/messages", members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
 		p, err := readPage(c, true)
 		if err != nil {
@@ -51,20 +55,6 @@ func (s gateway) feedRoutes() {
 	s.handle("GET", "/threads/{thread_id}/token-usage", members, s.ownThread(s.tokenUsage))
 }
 
-// anyRun finds a run by its id alone. One on another user's thread is not found.
-func (s gateway) anyRun(h func(c *fiber.Ctx, who *caller, x *run.Run) error) handler {
-	return func(c *fiber.Ctx, who *caller) error {
-		x, err := s.findRun(c, "", web.Param(c, "run_id"))
-		if err == nil {
-			err = s.checkRun(c, who, x)
-		}
-		if err != nil {
-			return err
-		}
-		return h(c, who, x)
-	}
-}
-
 // page is which part of a feed is wanted.
 type feedPart struct {
 	limit         int
@@ -83,7 +73,7 @@ func readPage(c *fiber.Ctx, forward bool) (p feedPart, err error) {
 	return p, f.Err()
 }
 
-func (s gateway) feedPage(c *fiber.Ctx, who *caller, t string) error {
+func (s *feedHandlers) feedPage(c *fiber.Ctx, who *caller, t string) error {
 	p, err := readPage(c, false)
 	if err != nil {
 		return err
@@ -100,7 +90,7 @@ func (s gateway) feedPage(c *fiber.Ctx, who *caller, t string) error {
 	return web.SendJSON(c, append(b, `,"has_more":`+strconv.FormatBool(more)+`,"next_before_seq":`+next+`}`...))
 }
 
-func (s gateway) runMessages(c *fiber.Ctx, who *caller, t, r string) error {
+func (s *feedHandlers) runMessages(c *fiber.Ctx, who *caller, t, r string) error {
 	p, err := readPage(c, true)
 	if err != nil {
 		return err
@@ -116,7 +106,7 @@ func (s gateway) runMessages(c *fiber.Ctx, who *caller, t, r string) error {
 }
 
 // feed returns the messages of a thread, or of one run, ascending. more: there are others in the direction of reading.
-func (s gateway) feed(c *fiber.Ctx, who *caller, t string, r id.Run, p feedPart) (rows []*deerflow.Row, more bool, err error) {
+func (s *feedHandlers) feed(c *fiber.Ctx, who *caller, t string, r id.Run, p feedPart) (rows []*deerflow.Row, more bool, err error) {
 	ctx := c.UserContext()
 	q := eventstore.PageQuery{Thread: id.Thread(t), Run: r, After: p.after, Before: p.before, Backward: p.after == 0}
 	events, more, err := s.messages(ctx, q, p.limit)
@@ -131,48 +121,8 @@ func (s gateway) feed(c *fiber.Ctx, who *caller, t string, r id.Run, p feedPart)
 	return rows, more, s.complement(ctx, who, id.Thread(t), rows)
 }
 
-// messages returns up to limit messages of a transcript in the direction of q, ascending, without what else is in it.
-func (s gateway) messages(ctx context.Context, q eventstore.PageQuery, limit int) (list []*eventstore.Event, more bool, err error) {
-	for {
-		q.Limit, q.Bytes = limit-len(list)+1, web.WholeBytes
-		page, err := s.Events.Messages(ctx, q)
-		if err != nil {
-			return nil, false, err
-		}
-		var got []*eventstore.Event
-		for {
-			e, err := page.Next(ctx, web.WholeBytes)
-			if errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return nil, false, err
-			}
-			got = append(got, e)
-		}
-		if len(got) == 0 {
-			return list, false, nil
-		}
-		first, last := got[0].Seq, got[len(got)-1].Seq
-		got = slices.DeleteFunc(got, func(e *eventstore.Event) bool { return e.Category != eventstore.CategoryMessage })
-		if q.Backward {
-			list, q.Before = append(got, list...), first
-		} else {
-			list, q.After = append(list, got...), last
-		}
-		if n := len(list); n > limit {
-			if q.Backward {
-				return list[n-limit:], true, nil
-			}
-			return list[:limit], true, nil
-		}
-		if !page.More {
-			return list, false, nil
-		}
-	}
-}
-
 // complement puts on the last answer of each run what is shown there: what the caller thinks of it, and how long it took.
-func (s gateway) complement(ctx context.Context, who *caller, t id.Thread, rows []*deerflow.Row) error {
+func (s *feedHandlers) complement(ctx context.Context, who *caller, t id.Thread, rows []*deerflow.Row) error {
 	last := map[id.Run]*deerflow.Row{}
 	var runs []id.Run
 	for _, r := range rows {
@@ -222,7 +172,7 @@ func (s gateway) complement(ctx context.Context, who *caller, t id.Thread, rows 
 const maxRunEvents = 2000
 
 // runEvents returns all rows of a run, of every category, or those about the task of a subagent.
-func (s gateway) runEvents(c *fiber.Ctx, who *caller, t string) error {
+func (s *feedHandlers) runEvents(c *fiber.Ctx, who *caller, t string) error {
 	f := query(c, "limit", "after_seq")
 	limit := f.Int("limit", 500, 1, maxRunEvents)
 	q := eventstore.PageQuery{Thread: id.Thread(t), Run: id.Run(web.Param(c, "run_id")), After: eventstore.Seq(f.Int("after_seq", 0, 1, math.MaxInt)), Bytes: web.WholeBytes}
@@ -248,38 +198,8 @@ func (s gateway) runEvents(c *fiber.Ctx, who *caller, t string) error {
 	return web.SendJSON(c, deerflow.Rows(nil, rows))
 }
 
-// eachEvent calls fn with the events of a run, until it returns false. They are read in pages of this many rows. Of an unknown run there are none.
-func (s gateway) eachEvent(ctx context.Context, q eventstore.PageQuery, size int, fn func(*eventstore.Event) bool) error {
-	if id.Canonical(string(q.Run)) != string(q.Run) {
-		return nil
-	}
-	for q.Limit = size; ; {
-		page, err := s.Events.Events(ctx, q)
-		if fault.Is(err, fault.NotFound) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		for {
-			e, err := page.Next(ctx, web.WholeBytes)
-			if errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return err
-			}
-			if !fn(e) {
-				return nil
-			}
-			q.After = e.Seq
-		}
-		if !page.More {
-			return nil
-		}
-	}
-}
-
 // workspaceChanges returns which files a run changed.
-func (s gateway) workspaceChanges(c *fiber.Ctx, _ *caller, t string) error {
+func (s *feedHandlers) workspaceChanges(c *fiber.Ctx, _ *caller, t string) error {
 	f := query(c, "include_files", "include_diff")
 	files, diff := f.Bool("include_files", true), f.Bool("include_diff", true)
 	if err := f.Err(); err != nil {
@@ -294,7 +214,7 @@ func (s gateway) workspaceChanges(c *fiber.Ctx, _ *caller, t string) error {
 }
 
 // tokenUsage sums up what the runs of a thread used.
-func (s gateway) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
+func (s *feedHandlers) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
 	f := query(c, "include_active")
 	f.Bool("include_active", false) // runs that are not over have used nothing yet that is known here
 	if err := f.Err(); err != nil {
@@ -327,7 +247,7 @@ func (s gateway) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
 
 // contextUsage is how much of a model's context the conversation takes, as the next answer gets it: what was summarized does not count. The model is that of the
 // newest run, else the first one.
-func (s gateway) contextUsage(ctx context.Context, t id.Thread) (json.RawMessage, error) {
+func (s *feedHandlers) contextUsage(ctx context.Context, t id.Thread) (json.RawMessage, error) {
 	set, err := s.DeerFlow.Settings()
 	if err != nil {
 		return nil, err
@@ -358,111 +278,75 @@ func (s gateway) contextUsage(ctx context.Context, t id.Thread) (json.RawMessage
 	return deerflow.ContextUsage(at.Values, room), nil
 }
 
-func (s gateway) feedbackRoutes() {
-	const feedback = "/threads/{thread_id}/runs/{run_id}/feedback"
-	s.handle("PUT", feedback, members, s.onExisting(s.rate))
-	s.handle("POST", feedback, members, s.onExisting(s.rate))
-	s.handle("GET", feedback, members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
-		list, err := s.DeerFlow.Feedback.FeedbackOf(c.UserContext(), who.id, id.Thread(t), id.Run(web.Param(c, "run_id")))
-		if err != nil {
-			return err
-		}
-		return web.SendJSON(c, deerflow.Feedbacks(list))
-	}))
-	s.handle("GET", "/runs/{run_id}/feedback", members, s.anyRun(func(c *fiber.Ctx, who *caller, x *run.Run) error {
-		list, err := s.DeerFlow.Feedback.FeedbackOf(c.UserContext(), who.id, x.Thread, x.ID)
-		if err != nil {
-			return err
-		}
-		return web.SendJSON(c, deerflow.Feedbacks(list))
-	}))
-	s.handle("GET", feedback+"/stats", members, s.ownThread(func(c *fiber.Ctx, _ *caller, t string) error {
-		r := web.Param(c, "run_id")
-		tally, err := s.DeerFlow.Feedback.TallyFeedback(c.UserContext(), id.Thread(t), id.Run(r))
-		if err != nil {
-			return err
-		}
-		return web.SendJSON(c, deerflow.Tally(r, tally))
-	}))
-	s.handle("DELETE", feedback, members, s.onExisting(func(c *fiber.Ctx, who *caller, t string) error {
-		list, err := s.DeerFlow.Feedback.FeedbackOf(c.UserContext(), who.id, id.Thread(t), id.Run(web.Param(c, "run_id")))
-		if err != nil {
-			return err
-		}
-		if len(list) == 0 {
-			return fault.New(fault.NotFound, "No feedback found for this run")
-		}
-		return s.unrate(c, list[0])
-	}))
-	s.handle("DELETE", feedback+"/{feedback_id}", members, s.onExisting(func(c *fiber.Ctx, who *caller, t string) error {
-		f, r := web.Param(c, "feedback_id"), web.Param(c, "run_id")
-		one, err := s.DeerFlow.Feedback.Feedback(c.UserContext(), f)
-		switch {
-		case fault.Is(err, fault.NotFound) || err == nil && one.User != who.id:
-			return fault.Newf(fault.NotFound, "Feedback %s not found", f)
-		case err != nil:
-			return err
-		case one.Thread != id.Thread(t) || one.Run != id.Run(r):
-			return fault.Newf(fault.NotFound, "Feedback %s not found in run %s", f, r)
-		}
-		return s.unrate(c, one)
-	}))
-}
+// feeds reads what happened in threads and runs.
+type feeds struct{ Events Events }
 
-func (s gateway) unrate(c *fiber.Ctx, f domain.Feedback) error {
-	err := s.DeerFlow.Feedback.DeleteFeedback(c.UserContext(), f.ID)
-	if fault.Is(err, fault.NotFound) {
-		return fault.New(fault.NotFound, "No feedback found for this run")
-	} else if err != nil {
-		return err
+// messages returns up to limit messages of a transcript in the direction of q, ascending, without what else is in it.
+func (s *feeds) messages(ctx context.Context, q eventstore.PageQuery, limit int) (list []*eventstore.Event, more bool, err error) {
+	for {
+		q.Limit, q.Bytes = limit-len(list)+1, web.WholeBytes
+		page, err := s.Events.Messages(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		var got []*eventstore.Event
+		for {
+			e, err := page.Next(ctx, web.WholeBytes)
+			if errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return nil, false, err
+			}
+			got = append(got, e)
+		}
+		if len(got) == 0 {
+			return list, false, nil
+		}
+		first, last := got[0].Seq, got[len(got)-1].Seq
+		got = slices.DeleteFunc(got, func(e *eventstore.Event) bool { return e.Category != eventstore.CategoryMessage })
+		if q.Backward {
+			list, q.Before = append(got, list...), first
+		} else {
+			list, q.After = append(list, got...), last
+		}
+		if n := len(list); n > limit {
+			if q.Backward {
+				return list[n-limit:], true, nil
+			}
+			return list[:limit], true, nil
+		}
+		if !page.More {
+			return list, false, nil
+		}
 	}
-	return web.SendJSON(c, deerflow.Success(""))
 }
 
-// elsewhere returns the error for a run that is not in thread t: if its own thread is another user's, the run does not exist for the caller.
-func (s gateway) elsewhere(c *fiber.Ctx, who *caller, x *run.Run, t string) error {
-	if err := s.checkRun(c, who, x); err != nil {
-		return err
+// eachEvent calls fn with the events of a run, until it returns false. They are read in pages of this many rows. Of an unknown run there are none.
+func (s *feeds) eachEvent(ctx context.Context, q eventstore.PageQuery, size int, fn func(*eventstore.Event) bool) error {
+	if id.Canonical(string(q.Run)) != string(q.Run) {
+		return nil
 	}
-	return fault.Newf(fault.NotFound, "Run %s not found in thread %s", x.ID, t)
-}
-
-// checkRun refuses a run whose thread is not the caller's: for them there is no such run.
-func (s gateway) checkRun(c *fiber.Ctx, who *caller, x *run.Run) error {
-	_, err := s.owned(c, who, string(x.Thread))
-	if f := (*deerflow.Failure)(nil); errors.As(err, &f) && f.Status == http.StatusNotFound {
-		return deerflow.NoRun(string(x.ID))
-	}
-	return err
-}
-
-// rate sets what the caller thinks of a run.
-func (s gateway) rate(c *fiber.Ctx, who *caller, t string) error {
-	return s.form(c, func(f *deerflow.Form) error {
-		rating := f.RequiredInt("rating", math.MinInt, math.MaxInt)
-		comment, message := f.Text("comment", 0, maxText), f.Text("message_id", 0, 1000)
-		if err := f.Err(); err != nil {
-			return err
-		}
-		if rating != 1 && rating != -1 {
-			return fault.New(fault.Invalid, "rating must be +1 or -1")
-		}
-		r := web.Param(c, "run_id")
-		x, err := s.findRun(c, "", r)
-		if err != nil {
-			return err
-		}
-		if string(x.Thread) != t {
-			return s.elsewhere(c, who, x, t)
-		}
-		kept, err := s.DeerFlow.Feedback.PutFeedback(c.UserContext(), domain.Feedback{
-			ID: string(id.NewRun()), Run: x.ID, Thread: x.Thread, User: who.id, Message: message, Rating: rating, Comment: comment, CreatedAt: time.Now(),
-		})
+	for q.Limit = size; ; {
+		page, err := s.Events.Events(ctx, q)
 		if fault.Is(err, fault.NotFound) {
-			return deerflow.NoThread(t)
+			return nil
 		} else if err != nil {
 			return err
 		}
-		return web.SendJSON(c, deerflow.Feedback(kept))
-	})
+		for {
+			e, err := page.Next(ctx, web.WholeBytes)
+			if errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return err
+			}
+			if !fn(e) {
+				return nil
+			}
+			q.After = e.Seq
+		}
+		if !page.More {
+			return nil
+		}
+	}
 }

@@ -20,14 +20,18 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"understudy/deerflow/files"
-	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/server/deerflow"
 	"understudy/server/internal/web"
-	"understudy/thread"
 )
 
-func (s gateway) fileRoutes() {
+// fileHandlers serve the files of threads: uploads, and what the agent made.
+type fileHandlers struct {
+	*base
+	*ownership
+}
+
+func (s *fileHandlers) routes() {
 	const uploads = "/threads/{thread_id}/uploads"
 	s.handle("POST", uploads, members, s.ownFiles(true, s.upload))
 	s.handle("GET", uploads+"/list", members, s.ownFiles(false, func(c *fiber.Ctx, t string, f *files.Thread) error {
@@ -60,51 +64,8 @@ func (s gateway) fileRoutes() {
 	}))
 }
 
-// threadOf reads the id of a thread from the path, in the Gateway's form.
-func threadOf(c *fiber.Ctx) (string, error) {
-	t := web.Param(c, "thread_id")
-	if !files.IsThread(t) {
-		return "", deerflow.Problems{deerflow.BadThread("path", "thread_id", t)}
-	}
-	return t, nil
-}
-
-// ownThread lets a handler see a thread that is the caller's or has no owner.
-func (s gateway) ownThread(h func(c *fiber.Ctx, who *caller, t string) error) handler {
-	return func(c *fiber.Ctx, who *caller) error {
-		t, err := threadOf(c)
-		if err != nil {
-			return err
-		}
-		if _, err := s.checkOwner(c, who, t); err != nil {
-			return err
-		}
-		return h(c, who, t)
-	}
-}
-
-// checkOwner refuses another user's thread. exists: there is one, and it is the caller's.
-func (s gateway) checkOwner(c *fiber.Ctx, who *caller, t string) (exists bool, err error) {
-	v, err := s.bare(c.UserContext(), id.Thread(t))
-	switch {
-	case fault.Is(err, fault.NotFound):
-		return false, nil
-	case err != nil:
-		return false, err
-	case !owns(who, v):
-		web.Of(c).Miss(c)
-		return false, deerflow.NoThread(t)
-	}
-	return true, nil
-}
-
-// onExisting is ownThread for what changes a thread, which has to exist.
-func (s gateway) onExisting(h func(c *fiber.Ctx, who *caller, t string) error) handler {
-	return s.existing(func(c *fiber.Ctx, who *caller, v *thread.View) error { return h(c, who, string(v.ID)) })
-}
-
 // ownFiles opens the files of the caller's thread. Without create, f is nil when it has none.
-func (s gateway) ownFiles(create bool, h func(c *fiber.Ctx, t string, f *files.Thread) error) handler {
+func (s *fileHandlers) ownFiles(create bool, h func(c *fiber.Ctx, t string, f *files.Thread) error) handler {
 	return s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
 		f, err := s.DeerFlow.Home.Thread(who.id, t, create)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +108,7 @@ func (p fileParts) Next() (string, io.Reader, error) {
 }
 
 // upload takes the files of a request one after the other, so that none is held in memory.
-func (s gateway) upload(c *fiber.Ctx, t string, f *files.Thread) error {
+func (s *fileHandlers) upload(c *fiber.Ctx, t string, f *files.Thread) error {
 	set, err := s.DeerFlow.Settings()
 	if err != nil {
 		return err
@@ -180,7 +141,7 @@ func (s gateway) upload(c *fiber.Ctx, t string, f *files.Thread) error {
 // multipartOverhead is what a request has besides so many files.
 func multipartOverhead(n int) int64 { return int64(n+8) << 12 }
 
-func (s gateway) deleteUpload(c *fiber.Ctx, _ string, f *files.Thread) error {
+func (s *fileHandlers) deleteUpload(c *fiber.Ctx, _ string, f *files.Thread) error {
 	name := web.Param(c, "name")
 	if f == nil {
 		if files.Clean(name) != name {
@@ -203,7 +164,7 @@ func artifactPath(c *fiber.Ctx) string {
 	return raw
 }
 
-func (s gateway) getArtifact(c *fiber.Ctx, _ string, f *files.Thread) error {
+func (s *fileHandlers) getArtifact(c *fiber.Ctx, _ string, f *files.Thread) error {
 	p := artifactPath(c)
 	query := query(c, "download")
 	download := query.Bool("download", false)
@@ -302,7 +263,7 @@ func checkRange(text string, size int64) error {
 
 var sha256Form = regexp.MustCompile("^[0-9a-f]{64}$")
 
-func (s gateway) editArtifact(c *fiber.Ctx, t string, f *files.Thread) error {
+func (s *fileHandlers) editArtifact(c *fiber.Ctx, t string, f *files.Thread) error {
 	return s.form(c, func(form *deerflow.Form) error {
 		content, expected := form.Required("content", 0, maxForm), form.Required("expected_sha256", 0, maxText)
 		form.Match("expected_sha256", sha256Form)
@@ -340,7 +301,7 @@ type bodyReader struct {
 	err   error // why reading failed
 }
 
-func (s gateway) bodyReader(c *fiber.Ctx, limit int64) *bodyReader {
+func (s *fileHandlers) bodyReader(c *fiber.Ctx, limit int64) *bodyReader {
 	in := c.Context().RequestBodyStream()
 	if in == nil {
 		in = bytes.NewReader(c.Request().Body())

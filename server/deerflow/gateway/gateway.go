@@ -2,23 +2,17 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"mime"
-	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/google/uuid"
 
 	"understudy/access"
 	"understudy/compat"
@@ -26,7 +20,6 @@ import (
 	"understudy/deerflow/account"
 	"understudy/deerflow/files"
 	"understudy/id"
-	"understudy/internal/address"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
@@ -71,12 +64,48 @@ type Options struct {
 }
 
 // Routes registers the routes of the Gateway's API. They answer whatever is left below their prefixes, so others come first.
-func Routes(o Options) { gateway{o, &known{}}.routes() }
+func Routes(o Options) {
+	b := &base{o.Transport, o.DeerFlow, o.Route, o.Client, &known{}}
+	browser, owned := &browser{b, o.Addressed}, &ownership{o.Threads, o.Runs}
+	states, feeds := &states{owned}, &feeds{o.Events}
+	turns := &turns{owned, feeds}
+	o.Route([]string{""}, "GET", "/health", func(c *fiber.Ctx) error {
+		return web.SendJSON(c, []byte(`{"status":"healthy","service":"deer-flow-gateway"}`))
+	})
+	for _, h := range []interface{ routes() }{
+		&accountHandlers{b, browser},
+		&ssoHandlers{b, browser},
+		&threadHandlers{b, owned, states},
+		&runHandlers{b, o.Completer, owned, states},
+		&feedHandlers{b, owned, feeds},
+		&turnHandlers{b, owned, states, turns},
+		&treeHandlers{b, o.Completer, owned, turns, o.Send},
+		&goalHandlers{b, owned, states},
+		&consoleHandlers{b, owned},
+		&feedbackHandlers{b, owned},
+		&fileHandlers{b, owned},
+		&skillHandlers{b, owned},
+		&memoryHandlers{b},
+		&agentHandlers{b},
+		&settingsHandlers{b, owned},
+		&taskHandlers{b, owned, o.Tasks},
+		&absentHandlers{b, owned},
+	} {
+		h.routes()
+	}
+	for _, p := range slices.Backward(prefixes) { // the longer one first, as the shorter takes its paths too
+		o.Rest(p, b.rest(p))
+	}
+}
 
-// gateway has the handlers.
-type gateway struct {
-	Options
-	known *known
+// base is what all handlers work with.
+type base struct {
+	*web.Transport
+	DeerFlow *Installation
+	// Route and Client are as in Options.
+	Route  func(prefixes []string, method, path string, h fiber.Handler)
+	Client func(c *fiber.Ctx) string
+	known  *known
 }
 
 // Cookies and headers of the Gateway.
@@ -116,19 +145,19 @@ var prefixes = []string{"/api", "/api/langgraph"}
 type handler func(c *fiber.Ctx, who *caller) error
 
 // handle registers a route of the Gateway's API.
-func (s gateway) handle(method, pattern string, who audience, h handler) {
+func (s *base) handle(method, pattern string, who audience, h handler) {
 	s.known.add(method, pattern, who)
 	s.Route(prefixes, method, pattern, s.gated(who, h))
 }
 
 // gated asks the gates in their order: CSRF, session, permission. Ownership and the body are the handler's.
-func (s gateway) gated(who audience, h handler) fiber.Handler {
+func (s *base) gated(who audience, h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		return deerflow.Explain(s.pass(c, who, h))
 	}
 }
 
-func (s gateway) pass(c *fiber.Ctx, who audience, h handler) error {
+func (s *base) pass(c *fiber.Ctx, who audience, h handler) error {
 	d := s.DeerFlow
 	c.SetUserContext(access.With(c.UserContext(), access.System))
 	if who == anybody {
@@ -277,139 +306,6 @@ func refusalOf(err error) error {
 	return err
 }
 
-// sameHost refuses the handshake of a WebSocket that a page of another site sends. host is how the client addresses the server.
-func (d *Installation) sameHost(origin, host string) error {
-	if origin == "" {
-		return nil
-	}
-	at := originOf(origin)
-	_, from, _ := strings.Cut(at, "://")
-	_, own, _ := strings.Cut(originOf(at[:strings.IndexByte(at+":", ':')]+"://"+host), "://")
-	if at != "" && (d.allows(at) || from == own) {
-		return nil
-	}
-	return deerflow.ErrCrossSite
-}
-
-// allows reports whether pages of an origin may use the API.
-func (d *Installation) allows(origin string) bool {
-	return slices.ContainsFunc(d.Origins, func(o string) bool { return originOf(o) == origin })
-}
-
-// originOf returns an origin in the form in which they can be compared; "" for what is none.
-func originOf(text string) string {
-	u, err := url.Parse(strings.TrimSpace(text))
-	if err != nil || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.Hostname() == "" {
-		return ""
-	}
-	scheme, port := strings.ToLower(u.Scheme), u.Port()
-	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) || scheme != "http" && scheme != "https" {
-		return ""
-	}
-	host := strings.ToLower(u.Hostname())
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	if port != "" && port != map[string]string{"http": "80", "https": "443"}[scheme] {
-		host += ":" + port
-	}
-	return scheme + "://" + host
-}
-
-// sameSite refuses a sign-in that a page of another site sends.
-func (s gateway) sameSite(c *fiber.Ctx) error {
-	given := c.Get(fiber.HeaderOrigin)
-	if given == "" {
-		return nil
-	}
-	scheme, host := s.addressed(c)
-	at := originOf(scheme + "://" + host)
-	withPort := at
-	if port := c.Get("X-Forwarded-Port"); s.DeerFlow.Closed && port != "" && !strings.Contains(host[strings.LastIndexByte(host, ']')+1:], ":") {
-		withPort = originOf(scheme + "://" + host + ":" + port)
-	}
-	if origin := originOf(given); origin != "" && (s.DeerFlow.allows(origin) || origin == at || origin == withPort) {
-		return nil
-	}
-	return deerflow.ErrCrossSite
-}
-
-// addressed returns how a browser addresses the server. While pages of other sites may not send headers of their own, headers of a proxy (X-Forwarded-Proto, Forwarded) count
-// from every client, without AUTH_TRUSTED_PROXIES: a client that forges them misleads only itself.
-func (s gateway) addressed(c *fiber.Ctx) (scheme, host string) {
-	scheme, host = s.Addressed(c)
-	if !s.DeerFlow.Closed {
-		return scheme, host
-	}
-	first := func(name string) string {
-		v, _, _ := strings.Cut(c.Get(name), ",")
-		return strings.TrimSpace(v)
-	}
-	forwarded := map[string]string{}
-	for part := range strings.SplitSeq(first("Forwarded"), ";") {
-		if k, v, ok := strings.Cut(strings.TrimSpace(part), "="); ok {
-			forwarded[strings.ToLower(k)] = strings.Trim(strings.TrimSpace(v), `"`)
-		}
-	}
-	scheme = strings.ToLower(cmp.Or(forwarded["proto"], first(fiber.HeaderXForwardedProto), scheme))
-	host = cmp.Or(forwarded["host"], first(fiber.HeaderXForwardedHost), host)
-	return scheme, host
-}
-
-// address is the address of a client: the peer, or what a trusted proxy says.
-func (s gateway) address(c *fiber.Ctx) string {
-	host, _, err := net.SplitHostPort(c.Context().RemoteAddr().String())
-	if err != nil {
-		return c.Context().RemoteAddr().String()
-	}
-	peer, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	if address.In(s.DeerFlow.Trusted, peer) {
-		if real, err := netip.ParseAddr(strings.TrimSpace(c.Get("X-Real-Ip"))); err == nil {
-			return real.Unmap().String()
-		}
-	}
-	return peer.Unmap().String()
-}
-
-// openSession sets the cookies of a new session.
-func (s gateway) openSession(c *fiber.Ctx, u *account.User, remember bool) error {
-	token, err := s.DeerFlow.Accounts.Token(u)
-	if err != nil {
-		return err
-	}
-	scheme, _ := s.addressed(c)
-	secure := scheme == "https"
-	persistent := "0"
-	age := 0 // until the browser ends
-	if remember {
-		persistent, age = "1", int(account.Lifetime/time.Second)
-	}
-	for _, k := range []fiber.Cookie{
-		{Name: sessionCookie, Value: token, HTTPOnly: true, SameSite: fiber.CookieSameSiteLaxMode},
-		{Name: csrfCookie, Value: uuid.NewString() + uuid.NewString(), SameSite: fiber.CookieSameSiteStrictMode},
-		{Name: persistentCookie, Value: persistent, HTTPOnly: true, SameSite: fiber.CookieSameSiteLaxMode},
-	} {
-		k.Path, k.Secure, k.MaxAge, k.SessionOnly = "/", secure, age, !remember
-		c.Cookie(&k)
-	}
-	return nil
-}
-
-// closeSession deletes the cookies of a session, with the attributes that they were set with.
-func (s gateway) closeSession(c *fiber.Ctx) {
-	scheme, _ := s.addressed(c)
-	for _, name := range []string{sessionCookie, csrfCookie, persistentCookie} {
-		k := fiber.Cookie{Name: name, Path: "/", MaxAge: -1, Expires: time.Unix(1, 0), Secure: scheme == "https", HTTPOnly: name != csrfCookie, SameSite: fiber.CookieSameSiteLaxMode}
-		if name == csrfCookie {
-			k.SameSite = fiber.CookieSameSiteStrictMode
-		}
-		c.Cookie(&k)
-	}
-}
-
 // query reads parameters of the URL. The last of several values counts.
 func query(c *fiber.Ctx, names ...string) *deerflow.Form {
 	return deerflow.Query(func(name string) (string, bool) {
@@ -431,14 +327,14 @@ func jsonOnly(c *fiber.Ctx, body []byte) error {
 }
 
 // form reads the body of a request to the Gateway. maxForm bounds it.
-func (s gateway) form(c *fiber.Ctx, h func(f *deerflow.Form) error) error {
+func (s *base) form(c *fiber.Ctx, h func(f *deerflow.Form) error) error {
 	return s.WithBody(c, func(body []byte) error {
 		return readForm(c, body, h)
 	})
 }
 
 // optionalForm is form for a body that may be left out, or be null: then h is not called.
-func (s gateway) optionalForm(c *fiber.Ctx, h func(f *deerflow.Form) error) error {
+func (s *base) optionalForm(c *fiber.Ctx, h func(f *deerflow.Form) error) error {
 	return s.WithBody(c, func(body []byte) error {
 		if len(body) == 0 || string(bytes.TrimSpace(body)) == "null" && jsonOnly(c, body) == nil {
 			return nil
@@ -462,30 +358,3 @@ func readForm(c *fiber.Ctx, body []byte, h func(f *deerflow.Form) error) error {
 }
 
 const maxForm = 8 << 20
-
-// routes serve the Gateway's API.
-func (s gateway) routes() {
-	s.Route([]string{""}, "GET", "/health", func(c *fiber.Ctx) error {
-		return web.SendJSON(c, []byte(`{"status":"healthy","service":"deer-flow-gateway"}`))
-	})
-	s.accountRoutes()
-	s.ssoRoutes()
-	s.threadRoutes()
-	s.runRoutes()
-	s.feedRoutes()
-	s.turnRoutes()
-	s.treeRoutes()
-	s.goalRoutes()
-	console{s}.routes()
-	s.feedbackRoutes()
-	s.fileRoutes()
-	s.skillRoutes()
-	s.memoryRoutes()
-	s.agentRoutes()
-	s.settingsRoutes()
-	s.taskRoutes()
-	s.absentRoutes()
-	for _, p := range slices.Backward(prefixes) { // the longer one first, as the shorter takes its paths too
-		s.Rest(p, s.rest(p))
-	}
-}

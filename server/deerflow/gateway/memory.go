@@ -12,7 +12,10 @@ import (
 	"understudy/server/internal/web"
 )
 
-func (s gateway) memoryRoutes() {
+// memoryHandlers serve what the agent remembers of a user.
+type memoryHandlers struct{ *base }
+
+func (s *memoryHandlers) routes() {
 	show := func(c *fiber.Ctx) func(*memory.Memory, error) error {
 		return func(m *memory.Memory, err error) error {
 			if err != nil {

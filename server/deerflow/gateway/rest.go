@@ -41,7 +41,7 @@ func (k *known) find(at string) *path {
 }
 
 // rest answers what no route takes: another method of a path, a slash behind it, or nothing that exists. Callers without a session learn of public paths alone.
-func (s gateway) rest(prefix string) fiber.Handler {
+func (s *base) rest(prefix string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		at := strings.TrimPrefix(c.Path(), prefix)
 		p, answer := s.known.find(at), func(*fiber.Ctx, *caller) error { return fiber.ErrNotFound }

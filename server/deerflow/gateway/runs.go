@@ -20,7 +20,15 @@ import (
 	"understudy/thread"
 )
 
-func (s gateway) runRoutes() {
+// runHandlers serve the runs of threads.
+type runHandlers struct {
+	*base
+	*web.Completer
+	*ownership
+	*states
+}
+
+func (s *runHandlers) routes() {
 	const runs = "/threads/{thread_id}/runs"
 	s.handle("POST", runs, members, s.onThread(s.withRun(s.backgroundRun)))
 	s.handle("POST", runs+"/stream", members, s.onThread(s.withRun(s.streamRun)))
@@ -37,11 +45,6 @@ func (s gateway) runRoutes() {
 	s.handle("POST", runs+"/{run_id}/stream", members, s.ownRun(s.cancelAndStream))
 }
 
-// onThread reads the thread of the path before the body. It has to exist.
-func (s gateway) onThread(h handler) handler {
-	return s.existing(func(c *fiber.Ctx, who *caller, _ *thread.View) error { return h(c, who) })
-}
-
 // newRun is a run to be created.
 type newRun struct {
 	thread *thread.View
@@ -50,7 +53,7 @@ type newRun struct {
 }
 
 // withRun reads a request for a run, and makes its thread when it is missing.
-func (s gateway) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
+func (s *runHandlers) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 	return func(c *fiber.Ctx, who *caller) error {
 		set, err := s.DeerFlow.Settings()
 		if err != nil {
@@ -93,7 +96,7 @@ func (s gateway) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 }
 
 // threadFor returns the thread of a new run; t "" is a new one. It makes the thread when it is missing, except for a run from a checkpoint, which must exist.
-func (s gateway) threadFor(c *fiber.Ctx, who *caller, t, checkpoint string) (*thread.View, error) {
+func (s *runHandlers) threadFor(c *fiber.Ctx, who *caller, t, checkpoint string) (*thread.View, error) {
 	switch {
 	case checkpoint == "":
 		return s.ensure(c, who, cmp.Or(id.Thread(t), id.NewThread()), nil)
@@ -113,7 +116,7 @@ func runPath(x *run.Run) string {
 }
 
 // refused explains why a run was not created, as the Gateway does. A thread that was made for it alone goes again.
-func (s gateway) refused(c *fiber.Ctx, n *newRun, err error) error {
+func (s *runHandlers) refused(c *fiber.Ctx, n *newRun, err error) error {
 	if n.alone {
 		if failed := s.Threads.Delete(c.UserContext(), n.thread.ID); failed != nil {
 			err = errors.Join(err, failed)
@@ -125,7 +128,7 @@ func (s gateway) refused(c *fiber.Ctx, n *newRun, err error) error {
 	return err
 }
 
-func (s gateway) backgroundRun(c *fiber.Ctx, n *newRun) error {
+func (s *runHandlers) backgroundRun(c *fiber.Ctx, n *newRun) error {
 	x, err := s.Runs.Create(c.UserContext(), n.thread.ID, n.req)
 	if err != nil {
 		return s.refused(c, n, err)
@@ -135,7 +138,7 @@ func (s gateway) backgroundRun(c *fiber.Ctx, n *newRun) error {
 	return s.sendRun(c, x)
 }
 
-func (s gateway) streamRun(c *fiber.Ctx, n *newRun) error {
+func (s *runHandlers) streamRun(c *fiber.Ctx, n *newRun) error {
 	c.Set(fiber.HeaderCacheControl, web.AsItIs)
 	if err := s.Slot(); err != nil {
 		return err
@@ -156,7 +159,7 @@ func (s gateway) streamRun(c *fiber.Ctx, n *newRun) error {
 }
 
 // waitRun answers with the values at the end, of a run that failed too: the error is in the run.
-func (s gateway) waitRun(c *fiber.Ctx, n *newRun) error {
+func (s *runHandlers) waitRun(c *fiber.Ctx, n *newRun) error {
 	if err := s.Slot(); err != nil {
 		return err
 	}
@@ -183,30 +186,7 @@ func (s gateway) waitRun(c *fiber.Ctx, n *newRun) error {
 	})
 }
 
-// ownRun lets a handler see a run of the caller's thread.
-func (s gateway) ownRun(h func(c *fiber.Ctx, who *caller, x *run.Run) error) handler {
-	return s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
-		x, err := s.findRun(c, t, web.Param(c, "run_id"))
-		if err != nil {
-			return err
-		}
-		return h(c, who, x)
-	})
-}
-
-// findRun returns a run of a thread.
-func (s gateway) findRun(c *fiber.Ctx, t, r string) (*run.Run, error) {
-	if id.Canonical(r) != r {
-		return nil, deerflow.NoRun(r)
-	}
-	x, err := s.Runs.Get(c.UserContext(), id.Thread(t), id.Run(r))
-	if fault.Is(err, fault.NotFound) {
-		return nil, deerflow.NoRun(r)
-	}
-	return x, err
-}
-
-func (s gateway) sendRun(c *fiber.Ctx, x *run.Run) error {
+func (s *runHandlers) sendRun(c *fiber.Ctx, x *run.Run) error {
 	done, err := s.Runs.Completions(c.UserContext(), x)
 	if err != nil {
 		return err
@@ -216,7 +196,7 @@ func (s gateway) sendRun(c *fiber.Ctx, x *run.Run) error {
 
 const maxRuns = 100
 
-func (s gateway) listRuns(c *fiber.Ctx, _ *caller, t string) error {
+func (s *runHandlers) listRuns(c *fiber.Ctx, _ *caller, t string) error {
 	list, err := s.Runs.List(c.UserContext(), id.Thread(t), run.Query{Limit: maxRuns})
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
@@ -229,7 +209,7 @@ func (s gateway) listRuns(c *fiber.Ctx, _ *caller, t string) error {
 }
 
 // runForms returns runs as the Gateway shows them.
-func (s gateway) runForms(c *fiber.Ctx, list []*run.Run) ([]json.RawMessage, error) {
+func (s *runHandlers) runForms(c *fiber.Ctx, list []*run.Run) ([]json.RawMessage, error) {
 	done, err := s.Runs.Completions(c.UserContext(), list...)
 	if err != nil {
 		return nil, err
@@ -241,7 +221,7 @@ func (s gateway) runForms(c *fiber.Ctx, list []*run.Run) ([]json.RawMessage, err
 	return out, nil
 }
 
-func (s gateway) cancelRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
+func (s *runHandlers) cancelRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
 	f := query(c, "wait", "action")
 	wait := f.Bool("wait", false)
 	f.Among("action", "interrupt", "rollback")
@@ -262,7 +242,7 @@ func (s gateway) cancelRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
 }
 
 // cancelAndStream cancels a run on request, and streams what is left of it.
-func (s gateway) cancelAndStream(c *fiber.Ctx, who *caller, x *run.Run) error {
+func (s *runHandlers) cancelAndStream(c *fiber.Ctx, who *caller, x *run.Run) error {
 	f := query(c, "action", "wait")
 	f.Among("action", "interrupt", "rollback")
 	wait := f.Int("wait", 0, math.MinInt, math.MaxInt) != 0
@@ -285,7 +265,7 @@ func (s gateway) cancelAndStream(c *fiber.Ctx, who *caller, x *run.Run) error {
 }
 
 // cancelOwn cancels a run. One that has ended meanwhile is refused.
-func (s gateway) cancelOwn(c *fiber.Ctx, x *run.Run, wait bool) error {
+func (s *runHandlers) cancelOwn(c *fiber.Ctx, x *run.Run, wait bool) error {
 	err := s.Runs.Cancel(c.UserContext(), x.Thread, []id.Run{x.ID}, compat.CancelAction(c.Query("action")), wait)
 	if fault.Is(err, fault.NotFound) {
 		now, err := s.findRun(c, string(x.Thread), string(x.ID))
@@ -298,7 +278,7 @@ func (s gateway) cancelOwn(c *fiber.Ctx, x *run.Run, wait bool) error {
 }
 
 // joinRun streams a run from its first kept record, or behind the one that the client has.
-func (s gateway) joinRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
+func (s *runHandlers) joinRun(c *fiber.Ctx, _ *caller, x *run.Run) error {
 	c.Set(fiber.HeaderCacheControl, web.AsItIs)
 	if err := s.Slot(); err != nil {
 		return err

@@ -16,7 +16,13 @@ import (
 // channelNames are the chat programs that DeerFlow knows. None is served here yet.
 var channelNames = []string{"buzz", "dingtalk", "discord", "feishu", "github", "slack", "telegram", "wechat", "wecom"}
 
-func (s gateway) settingsRoutes() {
+// settingsHandlers serve the settings, MCP servers, suggestions, and the state of channels.
+type settingsHandlers struct {
+	*base
+	*ownership
+}
+
+func (s *settingsHandlers) routes() {
 	s.handle("GET", "/models", members, s.withSettings(func(c *fiber.Ctx, set *settings.Settings) error {
 		return web.SendJSON(c, deerflow.Models(set))
 	}))
@@ -50,7 +56,7 @@ func (s gateway) settingsRoutes() {
 	s.channelRoutes()
 }
 
-func (s gateway) withSettings(h func(*fiber.Ctx, *settings.Settings) error) handler {
+func (s *settingsHandlers) withSettings(h func(*fiber.Ctx, *settings.Settings) error) handler {
 	return func(c *fiber.Ctx, _ *caller) error {
 		set, err := s.DeerFlow.Settings()
 		if err != nil {
@@ -63,7 +69,7 @@ func (s gateway) withSettings(h func(*fiber.Ctx, *settings.Settings) error) hand
 // maxTurns bounds the messages that suggestions are made from.
 const maxTurns = 200
 
-func (s gateway) suggest(c *fiber.Ctx, _ *caller, _ string) error {
+func (s *settingsHandlers) suggest(c *fiber.Ctx, _ *caller, _ string) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		if !f.Has("messages") {
 			f.Fail("messages", "missing", "Field required")
@@ -89,7 +95,7 @@ func (s gateway) suggest(c *fiber.Ctx, _ *caller, _ string) error {
 	})
 }
 
-func (s gateway) polish(c *fiber.Ctx, _ *caller) error {
+func (s *settingsHandlers) polish(c *fiber.Ctx, _ *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		text := f.Required("text", 0, maxForm)
 		f.Text("locale", 0, maxText)
@@ -108,7 +114,7 @@ func (s gateway) polish(c *fiber.Ctx, _ *caller) error {
 	})
 }
 
-func (s gateway) showServers(c *fiber.Ctx, _ *caller) error {
+func (s *settingsHandlers) showServers(c *fiber.Ctx, _ *caller) error {
 	list, err := s.DeerFlow.Extensions.Servers()
 	if err != nil {
 		return err
@@ -116,7 +122,7 @@ func (s gateway) showServers(c *fiber.Ctx, _ *caller) error {
 	return web.SendJSON(c, deerflow.Of(map[string]any{"mcp_servers": list}))
 }
 
-func (s gateway) setServers(c *fiber.Ctx, who *caller) error {
+func (s *settingsHandlers) setServers(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		if !f.Has("mcp_servers") {
 			f.Fail("mcp_servers", "missing", "Field required")
@@ -132,7 +138,7 @@ func (s gateway) setServers(c *fiber.Ctx, who *caller) error {
 	})
 }
 
-func (s gateway) switchServer(c *fiber.Ctx, who *caller) error {
+func (s *settingsHandlers) switchServer(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		name, on := f.Required("server_name", 1, 200), f.RequiredBool("enabled")
 		if err := f.Err(); err != nil {
@@ -145,8 +151,8 @@ func (s gateway) switchServer(c *fiber.Ctx, who *caller) error {
 	})
 }
 
-// gatewayChannelRoutes say that no chat program is connected: channels are programs of their own, which use the API.
-func (s gateway) channelRoutes() {
+// channelRoutes say that no chat program is connected: channels are programs of their own, which use the API.
+func (s *settingsHandlers) channelRoutes() {
 	s.handle("GET", "/channels", members, func(c *fiber.Ctx, _ *caller) error {
 		c.Set(fiber.HeaderLocation, c.Path()+"/")
 		return c.SendStatus(http.StatusTemporaryRedirect)

@@ -15,7 +15,13 @@ import (
 	"understudy/server/internal/web"
 )
 
-func (s gateway) skillRoutes() {
+// skillHandlers serve skills.
+type skillHandlers struct {
+	*base
+	*ownership
+}
+
+func (s *skillHandlers) routes() {
 	s.handle("GET", "/skills", members, func(c *fiber.Ctx, who *caller) error {
 		list, err := s.DeerFlow.Skills.List(who.id)
 		if err != nil {
@@ -108,7 +114,7 @@ func (s gateway) skillRoutes() {
 	})
 }
 
-func (s gateway) showSkill(c *fiber.Ctx, who *caller) error {
+func (s *skillHandlers) showSkill(c *fiber.Ctx, who *caller) error {
 	one, content, err := s.DeerFlow.Skills.Read(who.id, web.Param(c, "name"))
 	if err != nil {
 		return err
@@ -117,7 +123,7 @@ func (s gateway) showSkill(c *fiber.Ctx, who *caller) error {
 }
 
 // installSkill installs an archive that lies among the files of a thread.
-func (s gateway) installSkill(c *fiber.Ctx, who *caller) error {
+func (s *skillHandlers) installSkill(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		t, p := f.Required("thread_id", 0, 1024), f.Required("path", 0, 4096)
 		if f.Err() == nil {

@@ -20,15 +20,20 @@ import (
 	"understudy/server/internal/web"
 )
 
-// ssoRoutes let people sign in to DeerFlow's web UI at an OpenID provider.
-func (s gateway) ssoRoutes() {
+// ssoHandlers let people sign in to DeerFlow's web UI at an OpenID provider.
+type ssoHandlers struct {
+	*base
+	*browser
+}
+
+func (s *ssoHandlers) routes() {
 	const auth = "/v1/auth"
 	s.handle("GET", auth+"/providers", anybody, s.listProviders)
 	s.handle("GET", auth+"/oauth/{provider}", anybody, s.beginSSO)
 	s.handle("GET", auth+"/callback/{provider}", anybody, s.finishSSO)
 }
 
-func (s gateway) listProviders(c *fiber.Ctx, _ *caller) error {
+func (s *ssoHandlers) listProviders(c *fiber.Ctx, _ *caller) error {
 	set, err := s.DeerFlow.Settings()
 	if err != nil {
 		return err
@@ -53,7 +58,7 @@ const (
 const maxProvider = 100
 
 // sso returns the provider that a path names.
-func (s gateway) sso(c *fiber.Ctx) (*signin.Provider, settings.OIDCProvider, *settings.OIDC, error) {
+func (s *ssoHandlers) sso(c *fiber.Ctx) (*signin.Provider, settings.OIDCProvider, *settings.OIDC, error) {
 	var none settings.OIDCProvider
 	set, err := s.DeerFlow.Settings()
 	if err != nil {
@@ -72,7 +77,7 @@ func (s gateway) sso(c *fiber.Ctx) (*signin.Provider, settings.OIDCProvider, *se
 
 func ssoPath(c *fiber.Ctx) string { return "/api/v1/auth/callback/" + c.Params("provider") }
 
-func (s gateway) ssoCallback(c *fiber.Ctx, o settings.OIDCProvider) string {
+func (s *ssoHandlers) ssoCallback(c *fiber.Ctx, o settings.OIDCProvider) string {
 	if o.RedirectURI != "" {
 		return o.RedirectURI
 	}
@@ -88,7 +93,7 @@ func ssoNext(next string) string {
 	return next
 }
 
-func (s gateway) beginSSO(c *fiber.Ctx, _ *caller) error {
+func (s *ssoHandlers) beginSSO(c *fiber.Ctx, _ *caller) error {
 	p, o, _, err := s.sso(c)
 	if err != nil {
 		return err
@@ -115,7 +120,7 @@ func (s gateway) beginSSO(c *fiber.Ctx, _ *caller) error {
 	return c.Redirect(address, http.StatusFound)
 }
 
-func (s gateway) ssoTicket(c *fiber.Ctx, value string, age int) {
+func (s *ssoHandlers) ssoTicket(c *fiber.Ctx, value string, age int) {
 	scheme, _ := s.Addressed(c)
 	k := fiber.Cookie{Name: ssoCookie + c.Params("provider"), Value: value, Path: ssoPath(c), HTTPOnly: true, SameSite: fiber.CookieSameSiteLaxMode, Secure: scheme == "https", MaxAge: age}
 	if age < 0 {
@@ -125,7 +130,7 @@ func (s gateway) ssoTicket(c *fiber.Ctx, value string, age int) {
 }
 
 // finishSSO sends the browser back to the web UI, with a session or with the reason why there is none.
-func (s gateway) finishSSO(c *fiber.Ctx, _ *caller) error {
+func (s *ssoHandlers) finishSSO(c *fiber.Ctx, _ *caller) error {
 	p, o, all, err := s.sso(c)
 	if err != nil {
 		return err
@@ -162,7 +167,7 @@ func (s gateway) finishSSO(c *fiber.Ctx, _ *caller) error {
 }
 
 // ssoFailed sends the browser to the sign-in page of the web UI. Details are in the log only.
-func (s gateway) ssoFailed(c *fiber.Ctx, all *settings.OIDC, code string, err error) error {
+func (s *ssoHandlers) ssoFailed(c *fiber.Ctx, all *settings.OIDC, code string, err error) error {
 	s.Log.Warn("single sign-on failed", "request_id", web.Of(c).ID, "provider", c.Params("provider"), "error", err)
 	s.Audit.Add(audit.Entry{Event: audit.SignInFailed, Source: s.Client(c), Resource: "GET /api/v1/auth/callback", Outcome: strconv.Itoa(http.StatusFound), Detail: code})
 	return c.Redirect(all.Frontend+"/login?error="+code, http.StatusFound)

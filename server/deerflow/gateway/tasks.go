@@ -18,8 +18,14 @@ import (
 	"understudy/server/internal/web"
 )
 
-// taskRoutes serve scheduled tasks.
-func (s gateway) taskRoutes() {
+// taskHandlers serve scheduled tasks.
+type taskHandlers struct {
+	*base
+	*ownership
+	Tasks Tasks
+}
+
+func (s *taskHandlers) routes() {
 	const tasks, task = "/scheduled-tasks", "/scheduled-tasks/{task_id}"
 	s.handle("GET", tasks, members, func(c *fiber.Ctx, who *caller) error { return s.listTasks(c, who, "") })
 	s.handle("POST", tasks, members, s.createTask)
@@ -49,7 +55,7 @@ func sendTask(c *fiber.Ctx, task, done string) error {
 	return web.SendJSON(c, o.JSON())
 }
 
-func (s gateway) listTasks(c *fiber.Ctx, who *caller, t id.Thread) error {
+func (s *taskHandlers) listTasks(c *fiber.Ctx, who *caller, t id.Thread) error {
 	list, err := s.Tasks.TasksOf(c.UserContext(), who.id, t)
 	if err != nil {
 		return err
@@ -70,7 +76,7 @@ func sendAll[T any](c *fiber.Ctx, list []T, form func(T) json.RawMessage) error 
 }
 
 // ofTask answers with a task after something was done with it.
-func (s gateway) ofTask(do func(ctx context.Context, account, task string) (*run.Cron, error)) handler {
+func (s *taskHandlers) ofTask(do func(ctx context.Context, account, task string) (*run.Cron, error)) handler {
 	return func(c *fiber.Ctx, who *caller) error {
 		t, err := do(c.UserContext(), who.id, web.Param(c, "task_id"))
 		if err != nil {
@@ -80,7 +86,7 @@ func (s gateway) ofTask(do func(ctx context.Context, account, task string) (*run
 	}
 }
 
-func (s gateway) triggerTask(c *fiber.Ctx, who *caller) error {
+func (s *taskHandlers) triggerTask(c *fiber.Ctx, who *caller) error {
 	name := web.Param(c, "task_id")
 	err := s.Tasks.TriggerTask(c.UserContext(), who.id, name)
 	switch kind := fault.KindOf(err); {
@@ -92,7 +98,7 @@ func (s gateway) triggerTask(c *fiber.Ctx, who *caller) error {
 	return deerflow.Fail(http.StatusBadGateway, err.Error())
 }
 
-func (s gateway) occurrences(c *fiber.Ctx, who *caller) error {
+func (s *taskHandlers) occurrences(c *fiber.Ctx, who *caller) error {
 	f := query(c, "limit", "offset")
 	limit, offset := f.Int("limit", 50, 1, 200), f.Int("offset", 0, 0, 1<<31)
 	if err := f.Err(); err != nil {
@@ -117,7 +123,7 @@ const (
 
 func unsupported(what string) error { return fault.New(fault.Unprocessable, "Unsupported "+what) }
 
-func (s gateway) createTask(c *fiber.Ctx, who *caller) error {
+func (s *taskHandlers) createTask(c *fiber.Ctx, who *caller) error {
 	set, err := s.DeerFlow.Settings()
 	if err != nil {
 		return err
@@ -155,7 +161,7 @@ func (s gateway) createTask(c *fiber.Ctx, who *caller) error {
 }
 
 // taskMode reports whether each run of a task has a thread of its own. Else the thread has to be the caller's.
-func (s gateway) taskMode(c *fiber.Ctx, who *caller, mode string, t id.Thread) (fresh bool, err error) {
+func (s *taskHandlers) taskMode(c *fiber.Ctx, who *caller, mode string, t id.Thread) (fresh bool, err error) {
 	switch {
 	case mode == deerflow.FreshThread:
 		return true, nil
@@ -173,7 +179,7 @@ func (s gateway) taskMode(c *fiber.Ctx, who *caller, mode string, t id.Thread) (
 
 // taskPayload is the request of the runs of a task, as of a client that sends the prompt, and asks no questions, which would stay without an answer. The
 // runs act as the caller, unless everybody is let in.
-func (s gateway) taskPayload(set *settings.Settings, who *caller, prompt string) (json.RawMessage, error) {
+func (s *taskHandlers) taskPayload(set *settings.Settings, who *caller, prompt string) (json.RawMessage, error) {
 	message := &jsonobj.Object{}
 	message.SetText("role", "user")
 	message.SetText("content", prompt)
@@ -197,7 +203,7 @@ func (s gateway) taskPayload(set *settings.Settings, who *caller, prompt string)
 	return payload.JSON(), nil
 }
 
-func (s gateway) patchTask(c *fiber.Ctx, who *caller) error {
+func (s *taskHandlers) patchTask(c *fiber.Ctx, who *caller) error {
 	set, err := s.DeerFlow.Settings()
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ func TestActorOfTasks(t *testing.T) {
 	t.Parallel()
 	who := &caller{User: &account.User{ID: "ann", Email: "ann@example.com"}, id: "ann"}
 	for _, open := range []bool{false, true} {
-		s := gateway{Options{DeerFlow: &Installation{Open: open}}, &known{}}
+		s := &taskHandlers{base: &base{DeerFlow: &Installation{Open: open}}}
 		payload, err := s.taskPayload(&settings.Settings{}, who, "hello")
 		require.NoError(t, err)
 		actor := access.OfRun([]byte(gjson.GetBytes(payload, "config").Raw))

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,19 +12,23 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/tidwall/gjson"
 
-	"understudy/access"
 	"understudy/checkpointer"
-	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
-	"understudy/run"
 	"understudy/server/deerflow"
 	"understudy/server/internal/web"
 	"understudy/thread"
 )
 
-func (s gateway) threadRoutes() {
+// threadHandlers serve threads and their states.
+type threadHandlers struct {
+	*base
+	*ownership
+	*states
+}
+
+func (s *threadHandlers) routes() {
 	s.handle("POST", "/threads", members, s.createThread)
 	s.handle("POST", "/threads/search", members, s.searchThreads)
 	s.handle("GET", "/threads/{thread_id}", members, s.existing(func(c *fiber.Ctx, _ *caller, v *thread.View) error {
@@ -46,82 +49,7 @@ func (s gateway) threadRoutes() {
 	s.handle("POST", "/threads/{thread_id}/history", members, s.ownThread(s.history))
 }
 
-// lead is the graph of DeerFlow's agent.
-const lead = "lead_agent"
-
-// existing lets a handler see a thread that exists and is the caller's. All others are not found, in the same words.
-func (s gateway) existing(h func(c *fiber.Ctx, who *caller, v *thread.View) error) handler {
-	return func(c *fiber.Ctx, who *caller) error {
-		t, err := threadOf(c)
-		if err != nil {
-			return err
-		}
-		v, err := s.ofPath(c, who, t)
-		if err != nil {
-			return err
-		}
-		return h(c, who, v)
-	}
-}
-
-// owned returns a thread of the caller, without its values.
-func (s gateway) owned(c *fiber.Ctx, who *caller, t string) (*thread.View, error) {
-	v, err := s.bare(c.UserContext(), id.Thread(t))
-	if fault.Is(err, fault.NotFound) || err == nil && !owns(who, v) {
-		return nil, deerflow.NoThread(t)
-	}
-	return v, err
-}
-
-// ofPath is owned for the thread in the path. The audit log has who asked for one of another user.
-func (s gateway) ofPath(c *fiber.Ctx, who *caller, t string) (*thread.View, error) {
-	v, err := s.owned(c, who, t)
-	if none := (*deerflow.Failure)(nil); errors.As(err, &none) {
-		web.Of(c).Miss(c)
-	}
-	return v, err
-}
-
-// bare returns a thread of anybody without its values, which may be large: one of another user is answered otherwise than one that does not exist.
-func (s gateway) bare(ctx context.Context, t id.Thread) (*thread.View, error) {
-	page, _, err := s.Threads.Search(access.With(ctx, access.System), thread.Search{Query: thread.Query{IDs: []id.Thread{t}, Limit: 1}, NoValues: true})
-	if err == nil && len(page) == 0 {
-		err = fault.New(fault.NotFound, "Thread not found")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return page[0], nil
-}
-
-func owns(who *caller, v *thread.View) bool {
-	return gjson.GetBytes(v.Metadata, deerflow.OwnerKey).String() == who.id
-}
-
-// stamped returns metadata of a client with the owner in it, and without what the server alone may say.
-func stamped(metadata json.RawMessage, owner string) json.RawMessage {
-	o := jsonobj.Of(metadata)
-	for _, key := range deerflow.ReservedKeys {
-		o.Delete(key)
-	}
-	if owner != "" {
-		o.SetText(deerflow.OwnerKey, owner)
-	}
-	return o.JSON()
-}
-
-// ensure returns the caller's thread with an id, made if there is none. made: it was.
-func (s gateway) ensure(c *fiber.Ctx, who *caller, t id.Thread, metadata json.RawMessage) (v *thread.View, err error) {
-	if v, err = s.Threads.Create(c.UserContext(), thread.New{ID: t, Metadata: stamped(metadata, who.id), IfExists: "do_nothing", NoValues: true}); err != nil && !fault.Is(err, fault.Conflict) {
-		return nil, err
-	}
-	if err != nil || !owns(who, v) { // another user has it
-		return nil, deerflow.NoThread(string(t))
-	}
-	return v, nil
-}
-
-func (s gateway) createThread(c *fiber.Ctx, who *caller) error {
+func (s *threadHandlers) createThread(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		t := f.Text("thread_id", 0, maxText)
 		if t != nil && f.Err() == nil {
@@ -145,7 +73,7 @@ func (s gateway) createThread(c *fiber.Ctx, who *caller) error {
 	})
 }
 
-func (s gateway) searchThreads(c *fiber.Ctx, who *caller) error {
+func (s *threadHandlers) searchThreads(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		metadata := f.Dict("metadata")
 		checkFilter(f, metadata)
@@ -200,7 +128,7 @@ func checkFilter(f *deerflow.Form, metadata json.RawMessage) {
 	}
 }
 
-func (s gateway) patchThread(c *fiber.Ctx, _ *caller, v *thread.View) error {
+func (s *threadHandlers) patchThread(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		metadata := f.Dict("metadata")
 		if err := f.Err(); err != nil {
@@ -222,7 +150,7 @@ func onlyPin(metadata json.RawMessage) bool {
 	return o.Len() == 1 && (pin == "true" || pin == "false")
 }
 
-func (s gateway) deleteThread(c *fiber.Ctx, who *caller) error {
+func (s *threadHandlers) deleteThread(c *fiber.Ctx, who *caller) error {
 	t := web.Param(c, "thread_id")
 	v, err := s.ofPath(c, who, t)
 	if err != nil {
@@ -248,20 +176,7 @@ func (s gateway) deleteThread(c *fiber.Ctx, who *caller) error {
 	return web.SendJSON(c, deerflow.Success(text))
 }
 
-// busy reports whether a run of a thread is pending or running.
-func (s gateway) busy(c *fiber.Ctx, t string) (bool, error) {
-	for _, status := range []run.Status{run.Running, run.Pending} {
-		list, err := s.Runs.List(c.UserContext(), id.Thread(t), run.Query{Status: status, Limit: 1, Bytes: 1})
-		if fault.Is(err, fault.NotFound) {
-			return false, nil
-		} else if err != nil || len(list) > 0 {
-			return len(list) > 0, err
-		}
-	}
-	return false, nil
-}
-
-func (s gateway) sendState(c *fiber.Ctx, t id.Thread, at id.Checkpoint) error {
+func (s *threadHandlers) sendState(c *fiber.Ctx, t id.Thread, at id.Checkpoint) error {
 	snapshot, err := s.Threads.State(c.UserContext(), checkpointer.Key{Thread: t, ID: at}, false)
 	if err != nil {
 		return err
@@ -270,7 +185,7 @@ func (s gateway) sendState(c *fiber.Ctx, t id.Thread, at id.Checkpoint) error {
 }
 
 // updateState writes values into the state, such as another title.
-func (s gateway) updateState(c *fiber.Ctx, _ *caller, v *thread.View) error {
+func (s *threadHandlers) updateState(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		values, node, at := f.Object("values"), f.Text("as_node", 0, 1000), f.Text("checkpoint_id", 0, 100)
 		f.Object("checkpoint") // as in the Gateway, checkpoint_id alone counts
@@ -308,68 +223,7 @@ func (s gateway) updateState(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	})
 }
 
-// lastNode is the node at the end of the lead agent.
-const lastNode = "SandboxMiddleware.after_agent"
-
-// write writes values into a state as a node. As "", or a node that the graph does not have, it is the one that wrote last, and when nothing waits to be executed the last one of the
-// agent: then nothing does afterwards. Without runs the graph would take the values as its input, which has fewer keys.
-func (s gateway) write(c *fiber.Ctx, v *thread.View, at thread.Place, values json.RawMessage, as string) (next thread.Place, err error) {
-	if err := s.attach(c, v); err != nil {
-		return next, err
-	}
-	nodes := []string{as}
-	now, err := s.Threads.State(c.UserContext(), at.Key, false)
-	if err != nil {
-		return next, err
-	}
-	if as == "" {
-		nodes = nil
-	}
-	if len(now.Next) == 0 {
-		nodes = append(nodes, lastNode)
-	}
-	for _, node := range append(nodes, "") {
-		next, err = s.Threads.UpdateState(c.UserContext(), at, [][]graph.StateUpdate{{{Values: values, AsNode: node}}})
-		if unknown := (*graph.UnknownNode)(nil); !errors.As(err, &unknown) {
-			break
-		}
-	}
-	return next, err
-}
-
-// checkpoint returns an error unless a thread has a checkpoint.
-func (s gateway) checkpoint(c *fiber.Ctx, t id.Thread, at string) error {
-	missing := noCheckpoint(at)
-	if at == "" || id.Canonical(at) != at {
-		return missing
-	}
-	snapshot, err := s.Threads.State(c.UserContext(), checkpointer.Key{Thread: t, ID: id.Checkpoint(at)}, false)
-	if fault.Is(err, fault.NotFound) || err == nil && snapshot.CreatedAt == "" {
-		return missing
-	}
-	return err
-}
-
-func noCheckpoint(at string) error {
-	if at == "" {
-		return deerflow.Fail(http.StatusNotFound, "Checkpoint not found")
-	}
-	return deerflow.Fail(http.StatusNotFound, "Checkpoint "+at+" not found")
-}
-
-// attach makes a thread one of the lead agent, as a run would: a title may be set before the first one.
-func (s gateway) attach(c *fiber.Ctx, v *thread.View) error {
-	if gjson.GetBytes(v.Metadata, "graph_id").Exists() {
-		return nil
-	}
-	o := &jsonobj.Object{}
-	o.SetText("graph_id", lead)
-	o.SetText("assistant_id", string(id.DefaultAssistant(lead)))
-	_, err := s.Threads.Patch(c.UserContext(), v.ID, thread.Patch{Metadata: o.JSON()})
-	return err
-}
-
-func (s gateway) history(c *fiber.Ctx, _ *caller, t string) error {
+func (s *threadHandlers) history(c *fiber.Ctx, _ *caller, t string) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		q := thread.HistoryQuery{Thread: id.Thread(t), Limit: f.Int("limit", 10, 1, 100)}
 		if before := f.Text("before", 0, 100); before != nil {

@@ -1,10 +1,8 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"slices"
 
@@ -15,7 +13,6 @@ import (
 	"understudy/compat"
 	"understudy/eventstore"
 	"understudy/graph"
-	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
@@ -24,8 +21,16 @@ import (
 	"understudy/thread"
 )
 
-// treeRoutes serve conversations as a tree: branches of the web UI, and the commands.
-func (s gateway) treeRoutes() {
+// treeHandlers serve conversations as a tree: branches of the web UI, and the commands.
+type treeHandlers struct {
+	*base
+	*web.Completer
+	*ownership
+	*turns
+	Send func(c *fiber.Ctx, m *compat.Message, path func(*run.Run) string) error // as in Options
+}
+
+func (s *treeHandlers) routes() {
 	s.handle("POST", "/threads/{thread_id}/branches", members, s.existing(s.branch))
 	s.handle("POST", "/commands/fork-thread", members, s.forkThread)
 	s.handle("POST", "/commands/send-message", members, s.sendMessage)
@@ -35,7 +40,7 @@ func (s gateway) treeRoutes() {
 var ownChannels = []string{"thread_data", "sandbox", "goal"}
 
 // forkThread makes a thread that begins with the conversation of another one up to an event.
-func (s gateway) forkThread(c *fiber.Ctx, who *caller) error {
+func (s *treeHandlers) forkThread(c *fiber.Ctx, who *caller) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		from := f.Required("source_thread_id", 1, 64)
 		at := thread.Fork{Seq: eventstore.Seq(f.RequiredInt("event_number", 1, math.MaxInt)), Without: ownChannels}
@@ -61,7 +66,7 @@ func (s gateway) forkThread(c *fiber.Ctx, who *caller) error {
 }
 
 // sendMessage lets the agent answer a message, behind the current run of the thread.
-func (s gateway) sendMessage(c *fiber.Ctx, who *caller) error {
+func (s *treeHandlers) sendMessage(c *fiber.Ctx, who *caller) error {
 	set, err := s.DeerFlow.Settings()
 	if err != nil {
 		return err
@@ -113,7 +118,7 @@ var errBranch = fault.New(fault.Conflict, "This turn can no longer be branched f
 
 // branch makes a thread that begins with the conversation up to the end of a turn. Files are copied when it is the last turn: those of an earlier
 // one are not kept.
-func (s gateway) branch(c *fiber.Ctx, who *caller, v *thread.View) error {
+func (s *treeHandlers) branch(c *fiber.Ctx, who *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		message, title := f.Required("message_id", 1, 1000), f.Text("title", 0, 256)
 		f.Texts("message_ids")
@@ -157,30 +162,8 @@ func (s gateway) branch(c *fiber.Ctx, who *caller, v *thread.View) error {
 	})
 }
 
-// endOf returns the last event of a turn: that of its run, if it has one.
-func (s gateway) endOf(ctx context.Context, t id.Thread, of *turn) (eventstore.Seq, error) {
-	end := of.question.Seq
-	if n := len(of.answers); n > 0 {
-		end = of.answers[n-1].Seq
-	}
-	if of.run == "" {
-		return end, nil
-	}
-	page, err := s.Events.Events(ctx, eventstore.PageQuery{Thread: t, Run: of.run, Backward: true, Limit: 1, Bytes: web.WholeBytes})
-	if err != nil {
-		return 0, err
-	}
-	last, err := page.Next(ctx, web.WholeBytes)
-	if errors.Is(err, io.EOF) {
-		return end, nil
-	} else if err != nil {
-		return 0, err
-	}
-	return last.Seq, nil
-}
-
 // nameBranch notes on a branch where it comes from, and gives it a title and, on request, the files of its source.
-func (s gateway) nameBranch(c *fiber.Ctx, who *caller, from, to *thread.View, message string, title *string, files bool) error {
+func (s *treeHandlers) nameBranch(c *fiber.Ctx, who *caller, from, to *thread.View, message string, title *string, files bool) error {
 	o := &jsonobj.Object{}
 	o.SetText("branch_parent_thread_id", string(from.ID))
 	o.SetText("branch_parent_checkpoint_id", string(to.Head))

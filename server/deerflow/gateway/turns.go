@@ -1,12 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
@@ -23,8 +23,15 @@ import (
 	"understudy/thread"
 )
 
-// turnRoutes serve what the web UI does with single turns: answer again, edit, branch.
-func (s gateway) turnRoutes() {
+// turnHandlers serve what the web UI does with single turns: answer again, edit, branch.
+type turnHandlers struct {
+	*base
+	*ownership
+	*states
+	*turns
+}
+
+func (s *turnHandlers) routes() {
 	s.handle("POST", "/threads/{thread_id}/runs/regenerate/prepare", members, s.existing(s.prepareRegenerate))
 	s.handle("POST", "/threads/{thread_id}/runs/edit-regenerate/prepare", members, s.existing(s.prepareEdit))
 	s.handle("POST", "/threads/{thread_id}/compact", members, s.existing(s.compact))
@@ -41,8 +48,14 @@ type turn struct {
 // errTurn: no message of the transcript has the id, or its turn has no question of a person.
 var errTurn = fault.New(fault.NotFound, "no such turn")
 
+// turns finds the turns of conversations.
+type turns struct {
+	*ownership
+	*feeds
+}
+
 // turnOf finds the turn of a message, from the end of the transcript on.
-func (s gateway) turnOf(c *fiber.Ctx, t id.Thread, message string) (*turn, error) {
+func (s *turns) turnOf(c *fiber.Ctx, t id.Thread, message string) (*turn, error) {
 	var later []*eventstore.Event // of the turn, newest first
 	last, found := true, false
 	for before := eventstore.Seq(0); ; {
@@ -74,8 +87,40 @@ func (s gateway) turnOf(c *fiber.Ctx, t id.Thread, message string) (*turn, error
 	}
 }
 
+// idleTurn is turnOf for a thread on which no run is in flight.
+func (s *turns) idleTurn(c *fiber.Ctx, v *thread.View, message string) (*turn, error) {
+	if busy, err := s.busy(c, string(v.ID)); err != nil {
+		return nil, err
+	} else if busy {
+		return nil, fault.New(fault.Conflict, "Thread has a run in flight. Try again after the run finishes.")
+	}
+	return s.turnOf(c, v.ID, message)
+}
+
+// endOf returns the last event of a turn: that of its run, if it has one.
+func (s *turns) endOf(ctx context.Context, t id.Thread, of *turn) (eventstore.Seq, error) {
+	end := of.question.Seq
+	if n := len(of.answers); n > 0 {
+		end = of.answers[n-1].Seq
+	}
+	if of.run == "" {
+		return end, nil
+	}
+	page, err := s.Events.Events(ctx, eventstore.PageQuery{Thread: t, Run: of.run, Backward: true, Limit: 1, Bytes: web.WholeBytes})
+	if err != nil {
+		return 0, err
+	}
+	last, err := page.Next(ctx, web.WholeBytes)
+	if errors.Is(err, io.EOF) {
+		return end, nil
+	} else if err != nil {
+		return 0, err
+	}
+	return last.Seq, nil
+}
+
 // checkpointOf returns the newest checkpoint of a run with this source; "": of any.
-func (s gateway) checkpointOf(c *fiber.Ctx, t id.Thread, r id.Run, source string) (*checkpointer.Snapshot, error) {
+func (s *turnHandlers) checkpointOf(c *fiber.Ctx, t id.Thread, r id.Run, source string) (*checkpointer.Snapshot, error) {
 	where := &jsonobj.Object{}
 	where.SetText("run_id", string(r))
 	if source != "" {
@@ -110,7 +155,7 @@ func again(content json.RawMessage) *jsonobj.Object {
 }
 
 // replay is what a client sends to let a turn run again: from the checkpoint before its question.
-func (s gateway) replay(c *fiber.Ctx, t id.Thread, of *turn, message string, question json.RawMessage, more map[string]string) (*jsonobj.Object, error) {
+func (s *turnHandlers) replay(c *fiber.Ctx, t id.Thread, of *turn, message string, question json.RawMessage, more map[string]string) (*jsonobj.Object, error) {
 	at, err := s.checkpointOf(c, t, of.run, "input")
 	if err != nil {
 		return nil, err
@@ -133,7 +178,7 @@ func (s gateway) replay(c *fiber.Ctx, t id.Thread, of *turn, message string, que
 	return out, nil
 }
 
-func (s gateway) prepareRegenerate(c *fiber.Ctx, _ *caller, v *thread.View) error {
+func (s *turnHandlers) prepareRegenerate(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		message := f.Required("message_id", 1, 1000)
 		if err := f.Err(); err != nil {
@@ -153,18 +198,8 @@ func (s gateway) prepareRegenerate(c *fiber.Ctx, _ *caller, v *thread.View) erro
 	})
 }
 
-// idleTurn is turnOf for a thread on which no run is in flight.
-func (s gateway) idleTurn(c *fiber.Ctx, v *thread.View, message string) (*turn, error) {
-	if busy, err := s.busy(c, string(v.ID)); err != nil {
-		return nil, err
-	} else if busy {
-		return nil, fault.New(fault.Conflict, "Thread has a run in flight. Try again after the run finishes.")
-	}
-	return s.turnOf(c, v.ID, message)
-}
-
 // prepareEdit is prepareRegenerate with another question.
-func (s gateway) prepareEdit(c *fiber.Ctx, _ *caller, v *thread.View) error {
+func (s *turnHandlers) prepareEdit(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		message, text := f.Required("human_message_id", 1, 1000), f.Required("replacement_text", 1, maxText)
 		if err := f.Err(); err != nil {
@@ -201,7 +236,7 @@ func (s gateway) prepareEdit(c *fiber.Ctx, _ *caller, v *thread.View) error {
 }
 
 // compact replaces the older part of a conversation by a summary, for the model: people see all of it as before.
-func (s gateway) compact(c *fiber.Ctx, _ *caller, v *thread.View) error {
+func (s *turnHandlers) compact(c *fiber.Ctx, _ *caller, v *thread.View) error {
 	return s.form(c, func(f *deerflow.Form) error {
 		how := domain.Condensing{Force: f.Bool("force", true), Keep: f.Amount("keep")}
 		if name := f.Text("model_name", 0, 128); name != nil {
@@ -227,87 +262,4 @@ func (s gateway) compact(c *fiber.Ctx, _ *caller, v *thread.View) error {
 		}
 		return web.SendJSON(c, deerflow.Compacted(v.ID, done))
 	})
-}
-
-// goalRoutes serve what a thread works towards.
-func (s gateway) goalRoutes() {
-	const goal = "/threads/{thread_id}/goal"
-	show := func(c *fiber.Ctx, v json.RawMessage) error {
-		o := &jsonobj.Object{}
-		o.Set("goal", v)
-		return web.SendJSON(c, o.JSON())
-	}
-	none := json.RawMessage("null")
-	s.handle("GET", goal, members, s.ownThread(func(c *fiber.Ctx, _ *caller, t string) error {
-		v, err := s.goalOf(c, id.Thread(t))
-		if err != nil {
-			return err
-		}
-		return show(c, v)
-	}))
-	s.handle("PUT", goal, members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
-		return s.form(c, func(f *deerflow.Form) error {
-			objective, most := f.Required("objective", 1, 4000), f.Int("max_continuations", 8, 0, 8)
-			if err := f.Err(); err != nil {
-				return err
-			}
-			if objective = strings.Join(strings.Fields(objective), " "); objective == "" {
-				return fault.New(fault.Unprocessable, "Goal objective must not be empty.")
-			}
-			v, err := s.ensure(c, who, id.Thread(t), nil)
-			if err != nil {
-				return err
-			}
-			now := deerflow.Stamp(time.Now())
-			goal, err := json.Marshal(map[string]any{
-				"objective": objective, "status": "active", "max_continuations": most, "continuation_count": 0, "created_at": now, "updated_at": now,
-			})
-			if err != nil {
-				return err
-			}
-			if err := s.setGoal(c, v, goal); err != nil {
-				return err
-			}
-			return show(c, goal)
-		})
-	}))
-	s.handle("DELETE", goal, members, s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
-		have, err := s.goalOf(c, id.Thread(t))
-		if err == nil && string(have) != string(none) {
-			var v *thread.View
-			if v, err = s.owned(c, who, t); err == nil {
-				err = s.setGoal(c, v, none)
-			}
-		}
-		if err != nil {
-			return err
-		}
-		return show(c, none)
-	}))
-}
-
-// goalOf returns the goal of a thread; null when it has none.
-func (s gateway) goalOf(c *fiber.Ctx, t id.Thread) (json.RawMessage, error) {
-	at, err := s.Threads.State(c.UserContext(), checkpointer.Key{Thread: t}, false)
-	if err != nil && !fault.Is(err, fault.NotFound) {
-		return nil, err
-	}
-	if err == nil {
-		if goal := jsonobj.Of(at.Values).Get("goal"); goal != nil {
-			return goal, nil
-		}
-	}
-	return json.RawMessage("null"), nil
-}
-
-func (s gateway) setGoal(c *fiber.Ctx, v *thread.View, goal json.RawMessage) error {
-	if busy, err := s.busy(c, string(v.ID)); err != nil {
-		return err
-	} else if busy {
-		return fault.New(fault.Conflict, "Thread has a run in flight. Update state after the run finishes.")
-	}
-	values := &jsonobj.Object{}
-	values.Set("goal", goal)
-	_, err := s.write(c, v, thread.Place{Key: checkpointer.Key{Thread: v.ID}}, values.JSON(), "")
-	return err
 }

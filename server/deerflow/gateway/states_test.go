@@ -73,7 +73,7 @@ func TestNodesOfAnUpdate(t *testing.T) {
 		f := &fakeThreads{refuse: c.refuse, next: c.next}
 		v := &thread.View{}
 		v.Metadata = json.RawMessage(`{"graph_id":"lead_agent"}`)
-		_, err := gateway{Options: Options{Threads: f}}.write(anyRequest(t), v, thread.Place{}, json.RawMessage(`{}`), c.as)
+		_, err := (&states{&ownership{Threads: f}}).write(anyRequest(t), v, thread.Place{}, json.RawMessage(`{}`), c.as)
 		require.Equal(t, c.want, err, name)
 		require.Equal(t, c.tried, f.tried, name)
 	}

@@ -34,7 +34,7 @@ func TestRunsOfOtherThreads(t *testing.T) {
 		"deleted":         {&fakeThreads{}, deerflow.NoRun("r")},
 		"away":            {&fakeThreads{err: away}, away},
 	} {
-		s := gateway{Options: Options{Threads: c.threads}}
+		s := &ownership{Threads: c.threads}
 		require.Equal(t, c.want, s.elsewhere(anyRequest(t), who, x, "a"), name)
 		if err := s.checkRun(anyRequest(t), who, x); name == "own thread" {
 			require.NoError(t, err)
