@@ -194,8 +194,8 @@ const b = `checkpoint:${thread}/${checkpoint(4)}`;
 export const pages = [
   { name: "home", path: "", ready: ".choice", narrow: true },
   { name: "thread", path: `t/${thread}`, ready: ".transcript table", narrow: true },
-  { name: "state", path: `t/${thread}?panel=state`, ready: ".json details", narrow: true, docs: true },
-  { name: "graph", path: `t/${thread}?panel=graph`, ready: ".graph .node" },
+  { name: "state", path: `t/${thread}?panel=state`, ready: ".thread:has(.transcript table) .json details", narrow: true, docs: true },
+  { name: "graph", path: `t/${thread}?panel=graph`, ready: ".thread:has(.transcript table) .graph .node" },
   { name: "approvals", path: "approvals", ready: ".question", docs: true },
   { name: "runs", path: "runs", ready: "[data-run]", narrow: true },
   { name: "run", path: `r/${run}?view=timeline&span=failed`, ready: ".stack", narrow: true, docs: true },

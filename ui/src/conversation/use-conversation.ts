@@ -7,6 +7,7 @@ import { empty, entriesOf, reduce } from "./reducer";
 
 const page = 50;
 const end = Number.MAX_SAFE_INTEGER;
+const patience = 500; // ms that the record waits for the stream
 
 interface Page {
   data: Row[];
@@ -63,17 +64,19 @@ export function useConversation(threadID: string) {
             const { status } = await get<Thread>(path, signal);
             lastEvent = status === "busy" ? "0-0" : "";
           }
-          let events;
-          try {
-            events = await open(`${path}/stream`, { signal, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
-            setConnection("open");
-            setProblem(null);
-            opened.current.resolve();
-          } finally {
-            // The record is read while the stream is open, or the end of a run in between would be missed. Without a stream the record shows as well.
-            if (!loaded || (events && failures > 0)) await refresh();
+          const opening = open(`${path}/stream`, { signal, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
+          let missed = failures > 0;
+          if (!loaded) {
+            // The record is read while the stream is open, or the end of a run in between would be missed. A stream that does not open soon does not keep it from view.
+            missed = !(await Promise.race([opening.then(() => true, () => false), sleep(patience, signal).then(() => false)]));
+            await refresh();
             loaded = true;
           }
+          const events = await opening;
+          setConnection("open");
+          setProblem(null);
+          opened.current.resolve();
+          if (missed) await refresh();
           failures = 0;
           for await (const event of events) {
             if (event.id) lastEvent = event.id;
