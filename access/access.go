@@ -25,6 +25,8 @@ type Actor struct {
 	// User is the JSON object that graphs see as configurable.langgraph_auth_user: identity, is_authenticated, display_name, and whatever else
 	// authenticate returned.
 	User json.RawMessage
+	// Apart: another policy than the server's decides about the actor (EnterUnder). The graphs of their runs cannot call the server, which would ask its own.
+	Apart bool
 }
 
 // System is the server itself, and what an operator trusts as much: it may do everything, and no policy is asked.

@@ -34,9 +34,12 @@ type claim struct {
 	User          json.RawMessage
 }
 
-// Credential returns a credential by which its bearer acts as the actor.
+// Credential returns a credential by which its bearer acts as the actor; "" for one who is Apart.
 func (i *Inside) Credential(a *Actor) string {
-	body, err := json.Marshal(claim(*a))
+	if a.Apart {
+		return ""
+	}
+	body, err := json.Marshal(claim{a.Identity, a.DisplayName, a.Authenticated, a.Permissions, a.User})
 	if err != nil { // User is not JSON: no actor is like that
 		return ""
 	}
@@ -61,9 +64,7 @@ func (i *Inside) Actor(credential string) *Actor {
 	if err != nil || json.Unmarshal(body, &c) != nil {
 		return nil
 	}
-	a := Actor(c)
-	a.Permissions = slices.Concat([]string{}, a.Permissions)
-	return &a
+	return &Actor{Identity: c.Identity, DisplayName: c.DisplayName, Authenticated: c.Authenticated, Permissions: slices.Concat([]string{}, c.Permissions), User: c.User}
 }
 
 // Keys of a run's configuration that say who it acts as.
@@ -71,6 +72,7 @@ const (
 	UserKey        = "langgraph_auth_user"
 	IdentityKey    = "langgraph_auth_user_id"
 	PermissionsKey = "langgraph_auth_permissions"
+	ApartKey       = "__langgraph_auth_apart" // with "__", so that no checkpoint has it
 	plainKey       = "user_id"
 )
 
@@ -83,6 +85,9 @@ func Write(configurable *jsonobj.Object, a *Actor) {
 	configurable.Set(UserKey, a.User)
 	configurable.SetText(IdentityKey, a.Identity)
 	configurable.Set(PermissionsKey, permissions)
+	if a.Apart {
+		configurable.Set(ApartKey, json.RawMessage("true"))
+	}
 	configurable.SetText(plainKey, a.Identity)
 }
 
@@ -90,7 +95,7 @@ func Write(configurable *jsonobj.Object, a *Actor) {
 // when it removes what clients wrote: encoding/json would also read "Configurable".
 func OfRun(config json.RawMessage) *Actor {
 	c := jsonobj.Of(jsonobj.Of(config).Get("configurable"))
-	a := &Actor{Identity: c.Text(IdentityKey), User: c.Get(UserKey), Permissions: []string{}}
+	a := &Actor{Identity: c.Text(IdentityKey), User: c.Get(UserKey), Permissions: []string{}, Apart: c.Get(ApartKey) != nil}
 	if a.Identity == "" {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/access"
+	"understudy/internal/jsonobj"
 )
 
 func TestInsideCredentialsAreOfOneProcess(t *testing.T) {
@@ -22,4 +23,15 @@ func TestInsideCredentialsAreOfOneProcess(t *testing.T) {
 		require.Nil(t, here.Actor(string(forged)))
 	}
 	require.Nil(t, here.Actor(""))
+}
+
+// Graphs of actors whom another policy than the server's decides about get no credential: the server would ask its own, which does not know them.
+func TestActorsApart(t *testing.T) {
+	t.Parallel()
+	configurable := &jsonobj.Object{}
+	access.Write(configurable, &access.Actor{Identity: "ann", Authenticated: true, User: json.RawMessage(`{}`), Apart: true})
+	a := access.OfRun(json.RawMessage(`{"configurable":` + string(configurable.JSON()) + `}`))
+	require.True(t, a.Apart)
+	require.Empty(t, access.NewInside().Credential(a))
+	require.NotEmpty(t, access.NewInside().Credential(&access.Actor{Identity: "ann", User: json.RawMessage(`{}`)}))
 }

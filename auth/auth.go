@@ -93,7 +93,9 @@ func (n *Native) Follow(r *access.Request) func(ctx context.Context) bool {
 	credential = strings.TrimSpace(credential)
 	switch {
 	case credential == "" && n.Sessions != nil:
-		return n.Sessions.follow(Cookie(r))
+		if session := Cookie(r); session != "" {
+			return n.Sessions.follow(session)
+		}
 	case n.Keys != nil && strings.HasPrefix(credential, prefix):
 		return follow(n.Keys, credential)
 	case credential != "" && n.Tokens != nil:

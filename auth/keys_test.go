@@ -424,5 +424,6 @@ func TestKeysOfOpenAnswers(t *testing.T) {
 	for _, f := range withdrawn {
 		require.True(t, f(t.Context()))
 	}
+	require.Nil(t, (&auth.Native{Sessions: &auth.Sessions{}}).Follow(&access.Request{Header: http.Header{}}), "who has no session, as an internal caller")
 	require.Nil(t, (&auth.Native{}).Follow(&access.Request{Header: http.Header{"X-Api-Key": {text}}}))
 }

@@ -83,6 +83,7 @@ func (s *Server) truncate(ctx context.Context) error {
 	if err := s.rows.DropUsage(ctx, usage.DayOf(tomorrow)); err != nil {
 		return fmt.Errorf("delete usage: %w", err)
 	}
+	s.usage.Forget()
 	return nil
 }
 

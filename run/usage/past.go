@@ -10,8 +10,9 @@ import (
 const (
 	// pastFor is how long sums of past days are kept in memory: `understudy rebuild` may change them in the database. Those of everyone are read again before.
 	pastFor = 2 * trimEvery
-	// pastMost is of how many identities they are kept. Those of a year are at most a few megabytes.
+	// pastMost is of how many identities they are kept, and pastSums how many of each: a sum is about 200 bytes.
 	pastMost = 32
+	pastSums = 50_000
 )
 
 // past keeps in memory the sums of days on which no run ends any more, because reading a year of them takes a database of one process half a second. A day is
@@ -23,6 +24,7 @@ type past struct {
 
 type pastDays struct {
 	days  map[int64][]Sum
+	sums  int
 	until time.Time // then they are read again
 }
 
@@ -54,9 +56,15 @@ func (p *past) keep(identity string, from, until int64, read, listed map[int64][
 		known = &pastDays{days: map[int64][]Sum{}, until: now.Add(pastFor)}
 	}
 	for day := from; day <= until && day < DayOf(now)-1; day++ {
-		if len(listed[day]) == 0 {
-			known.days[day] = together(read[day])
+		if len(listed[day]) > 0 {
+			continue
 		}
+		sums := together(read[day])
+		if known.sums += len(sums) - len(known.days[day]); known.sums > pastSums {
+			known.sums -= len(sums) - len(known.days[day])
+			break // the days from here on are read each time
+		}
+		known.days[day] = sums
 	}
 	if len(known.days) == 0 {
 		return
@@ -67,6 +75,12 @@ func (p *past) keep(identity string, from, until int64, read, listed map[int64][
 	if p.by[identity] = known; len(p.by) > pastMost {
 		delete(p.by, slices.MinFunc(slices.Collect(maps.Keys(p.by)), func(a, b string) int { return p.by[a].until.Compare(p.by[b].until) }))
 	}
+}
+
+func (p *past) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.by = nil
 }
 
 func (p *past) forget(identity string) {

@@ -126,6 +126,9 @@ func (s *Service) Run(ctx context.Context) error {
 	})
 }
 
+// Forget drops what is kept in memory, after the sums in the database were deleted.
+func (s *Service) Forget() { s.past.clear() }
+
 // Fold adds some runs that have ended to the sums, and returns how many. What another server adds at the same time counts once.
 func (s *Service) Fold(ctx context.Context) (int, error) {
 	ended, err := s.Store.EndedRuns(ctx, foldStep)

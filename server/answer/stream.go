@@ -219,8 +219,10 @@ func (a *Answer) endOf(p place, update gjson.Result) {
 // taskOf returns the task at a place that has streamed a message of an update.
 func (a *Answer) taskOf(p place, update gjson.Result) (task string, ok bool) {
 	look := func(m gjson.Result) bool {
-		if s := a.streams[m.Get("id").String()]; s != nil && s.place == p && s.task != "" {
-			task, ok = s.task, true
+		if s := a.streams[m.Get("id").String()]; s != nil && s.place == p {
+			if _, speaks := a.speakers[p].tasks[s.task]; speaks { // else a message of before, which the node writes again
+				task, ok = s.task, true
+			}
 		}
 		return !ok
 	}

@@ -88,3 +88,25 @@ func TestParallelTasksOfOneNode(t *testing.T) {
 		require.Len(t, said, len(want))
 	}
 }
+
+// A node in a loop that writes all of its messages again: the new one ends, not the one of an earlier turn.
+func TestLoopsThatWriteWholeLists(t *testing.T) {
+	t.Parallel()
+	a := answer.New(answer.Options{Live: true})
+	said := ""
+	add := func(event, data string) {
+		for _, p := range a.Add(&bridge.Record{Event: event, Data: []byte(data)}) {
+			said += fmt.Sprintf("%d:%s ", p.Message, p.Text)
+		}
+	}
+	messages := ""
+	for i := range 4 {
+		add("messages", fmt.Sprintf(`[{"type":"AIMessageChunk","id":"m%d","content":"t%d"},{"langgraph_node":"say","langgraph_checkpoint_ns":"say:%d"}]`, i, i, i))
+		if messages += ","; i == 0 {
+			messages = ""
+		}
+		messages += fmt.Sprintf(`{"type":"ai","id":"m%d","content":"t%d"}`, i, i)
+		add("updates", `{"say":{"messages":[`+messages+`]}}`)
+	}
+	require.Equal(t, "0:t0 1:t1 2:t2 3:t3 ", said, "each is shown at once")
+}

@@ -278,7 +278,7 @@ func Run(x *run.Run, done *run.Completion) json.RawMessage {
 var startKeys = []string{"created_by", "agent_name", "model_name", "thinking_enabled", "reasoning_effort", "is_plan_mode", "subagent_enabled", "tool_groups", "available_skills"}
 
 // serverConfig are the keys of configurable that the server writes, who acts among them.
-var serverConfig = []string{access.UserKey, access.IdentityKey, access.PermissionsKey, "langgraph_request_id", "run_id", "thread_id", "graph_id", "assistant_id", "user_id"}
+var serverConfig = []string{access.UserKey, access.IdentityKey, access.PermissionsKey, access.ApartKey, "langgraph_request_id", "run_id", "thread_id", "graph_id", "assistant_id", "user_id"}
 
 // givenConfig is the configuration of a run without what the server wrote into it; null when nothing is left.
 func givenConfig(raw json.RawMessage) json.RawMessage {

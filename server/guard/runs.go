@@ -157,7 +157,7 @@ func (g *Guard) AdmitAgain(ctx context.Context, t id.Thread, req *run.Request) e
 }
 
 // actorKeys are the keys of a run's configuration that only the server writes.
-var actorKeys = []string{access.UserKey, access.IdentityKey, access.PermissionsKey}
+var actorKeys = []string{access.UserKey, access.IdentityKey, access.PermissionsKey, access.ApartKey}
 
 // noActor returns a context or configurable of a client without what only the server may say.
 func noActor(raw json.RawMessage) json.RawMessage {

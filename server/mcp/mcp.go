@@ -202,6 +202,10 @@ func (m Message) CalledInEvent(res run.Result) []byte {
 	if len(b) <= maxEvent {
 		return b
 	}
+	if len(res.Error) > 0 {
+		failed := gjson.GetBytes(res.Error, "error").String()
+		return m.Failed(failed[:min(len(failed), maxEvent/8)]) // each of its bytes may take six
+	}
 	size := len(res.Values)
 	if gjson.ParseBytes(res.Values).IsObject() {
 		if b = m.called("The result is in structuredContent: it is too long to be here as text, too.", res); len(b) <= maxEvent {

@@ -208,6 +208,14 @@ func TestResultsOfCalls(t *testing.T) {
 	}
 }
 
+func TestLargeErrorsInEvents(t *testing.T) {
+	t.Parallel()
+	got := gjson.ParseBytes(mcp.Message{ID: json.RawMessage(`1`)}.CalledInEvent(run.Result{Values: json.RawMessage(`{"x":1}`), Error: json.RawMessage(`{"error":"E","message":"` + strings.Repeat("a", 2<<20) + `"}`)}))
+	require.True(t, got.Get("result.isError").Bool())
+	require.Equal(t, "E", got.Get("result.content.0.text").Str)
+	require.Less(t, len(got.Raw), 1<<20)
+}
+
 // Whatever a result has, an event with it is one that clients take, and the values are there whole or the call has failed.
 func TestLargeResultsInEvents(t *testing.T) {
 	t.Parallel()

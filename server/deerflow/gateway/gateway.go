@@ -177,6 +177,7 @@ func (s *base) pass(c *fiber.Ctx, who audience, h handler) error {
 	}
 	if !d.Open {
 		actor, source := caller.actor(), s.Client(c)
+		actor.Apart = true
 		web.Of(c).Actor, web.Of(c).Source = actor, source
 		c.SetUserContext(access.EnterUnder(c.UserContext(), actor, source, Owners))
 	}
@@ -248,7 +249,7 @@ func (d *Installation) isInternal(token string) bool {
 // follow returns what reports whether a session that was accepted has ended: it expired, its user is gone or has another password. nil: the request had none.
 func (d *Installation) follow(session, internal string) func(ctx context.Context) bool {
 	if d.Open || d.isInternal(internal) {
-		return nil
+		return func(context.Context) bool { return false }
 	}
 	return func(ctx context.Context) bool {
 		_, err := d.Accounts.Session(ctx, session)

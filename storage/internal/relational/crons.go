@@ -155,7 +155,7 @@ func (tx *Tx) ActiveOccurrences() ([]id.Cron, error) {
 
 // CountTasks implements run.Tx.
 func (tx *Tx) CountTasks(account string) (int, error) {
-	if _, err := tx.Affected(holdIdentity, "scheduled tasks of "+account); err != nil {
+	if _, err := tx.Affected(holdIdentity, "scheduled tasks of "+identityKey(account)); err != nil {
 		return 0, fmt.Errorf("scheduled tasks of an account: %w", err)
 	}
 	n, _, err := first(tx, CountOfAccount, number[int64], account)
