@@ -87,7 +87,9 @@ func (h *protocolHandlers) command(c *fiber.Ctx) error {
 		}
 		result, err := h.execute(c.UserContext(), caller{name, r.ID, h.Configurable(c), r.Made, key}, &cmd)
 		if err == nil {
-			repeated(c, key)
+			if repeated(c, key); key != nil && key.Repeated {
+				seen = 0 // not what came since: that is no history for who repeats the command
+			}
 			return web.SendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result, seen))
 		}
 		if refused = commandError(err); refused == nil {

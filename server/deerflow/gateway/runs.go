@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -118,7 +120,9 @@ func runPath(x *run.Run) string {
 // refused explains why a run was not created, as the Gateway does. A thread that was made for it alone goes again.
 func (s *runHandlers) refused(c *fiber.Ctx, n *newRun, err error) error {
 	if n.alone {
-		if failed := s.Threads.Delete(c.UserContext(), n.thread.ID); failed != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), time.Minute) // also for a client that has left
+		defer cancel()
+		if failed := s.Threads.Delete(ctx, n.thread.ID); failed != nil {
 			err = errors.Join(err, failed)
 		}
 	}
@@ -141,7 +145,7 @@ func (s *runHandlers) backgroundRun(c *fiber.Ctx, n *newRun) error {
 func (s *runHandlers) streamRun(c *fiber.Ctx, n *newRun) error {
 	c.Set(fiber.HeaderCacheControl, web.AsItIs)
 	if err := s.Slot(); err != nil {
-		return err
+		return s.refused(c, n, err)
 	}
 	x, f, err := s.Runs.Begin(c.UserContext(), n.thread.ID, n.req)
 	if err != nil {
@@ -161,7 +165,7 @@ func (s *runHandlers) streamRun(c *fiber.Ctx, n *newRun) error {
 // waitRun answers with the values at the end, of a run that failed too: the error is in the run.
 func (s *runHandlers) waitRun(c *fiber.Ctx, n *newRun) error {
 	if err := s.Slot(); err != nil {
-		return err
+		return s.refused(c, n, err)
 	}
 	ctx := c.UserContext()
 	x, f, err := s.Runs.BeginWait(ctx, n.thread.ID, n.req)
