@@ -238,14 +238,7 @@ type ToolCall struct {
 func (a *Answer) Add(c Chunk) {
 	a.Content.WriteString(c.Content)
 	for _, block := range c.Blocks {
-		a.Content.WriteString(gjson.GetBytes(block, "text").String())
-		a.Reasoning.WriteString(gjson.GetBytes(block, "thinking").String())
-		for _, list := range gjson.GetManyBytes(block, "summary.#.text", "content.#.text") { // of OpenAI's Responses API
-			for _, text := range list.Array() {
-				a.Reasoning.WriteString(text.String())
-			}
-		}
-		a.Refusal.WriteString(gjson.GetBytes(block, "refusal").String())
+		a.addBlock(block)
 	}
 	a.Reasoning.WriteString(c.Reasoning)
 	a.Refusal.WriteString(c.Refusal)
@@ -265,6 +258,36 @@ func (a *Answer) Add(c Chunk) {
 	a.FinishReason = cmp.Or(c.FinishReason, a.FinishReason)
 	a.Model = cmp.Or(c.Model, a.Model)
 	a.Fingerprint = cmp.Or(c.Fingerprint, a.Fingerprint)
+}
+
+func (a *Answer) addBlock(block json.RawMessage) {
+	var kind string
+	var summary, content gjson.Result
+	gjson.ParseBytes(block).ForEach(func(name, value gjson.Result) bool {
+		switch name.Str {
+		case "type":
+			kind = value.Str
+		case "text":
+			a.Content.WriteString(value.String())
+		case "thinking":
+			a.Reasoning.WriteString(value.String())
+		case "refusal":
+			a.Refusal.WriteString(value.String())
+		case "summary":
+			summary = value
+		case "content":
+			content = value
+		}
+		return true
+	})
+	if kind != "reasoning" { // of OpenAI's Responses API; results of tools have a content, too
+		return
+	}
+	for _, list := range []gjson.Result{summary, content} {
+		for _, part := range list.Array() {
+			a.Reasoning.WriteString(part.Get("text").String())
+		}
+	}
 }
 
 // Collect is GenerateContent for a model that streams: it passes text to the streaming functions of the options, if there are any.

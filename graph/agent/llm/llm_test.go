@@ -2,6 +2,7 @@ package llm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -203,4 +204,22 @@ func TestAnswer(t *testing.T) {
 	require.Equal(t, r.ToolCalls[0].FunctionCall, r.FuncCall)
 	require.Equal(t, "no", r.GenerationInfo["Refusal"])
 	require.Equal(t, 1, r.GenerationInfo["TotalTokens"])
+}
+
+// Reasoning is what a model thought, not what else has parts of text: results of a provider's own tools.
+func TestReasoningOfBlocks(t *testing.T) {
+	t.Parallel()
+	var a Answer
+	for _, block := range []string{
+		`{"type":"mcp_tool_result","content":[{"type":"text","text":"result"}],"summary":[{"text":"result"}]}`,
+		`{"content":[{"type":"reasoning_text","text":" two"}],"summary":[{"type":"summary_text","text":"one"}],"type":"reasoning"}`,
+		`{"type":"thinking","thinking":" three"}`,
+		`{"type":"text","text":"said"}`,
+		`{"type":"refusal","refusal":"no"}`,
+	} {
+		a.Add(Chunk{Blocks: []json.RawMessage{json.RawMessage(block)}})
+	}
+	require.Equal(t, "one two three", a.Reasoning.String())
+	require.Equal(t, "said", a.Content.String())
+	require.Equal(t, "no", a.Refusal.String())
 }

@@ -166,11 +166,14 @@ func (c *Client) StreamChunks(ctx context.Context, messages []llms.MessageConten
 			return c.streamResponse(ctx, messages, options)
 		}
 		if c.opts.Quirks.TextCalls {
-			messages = asText(messages)
+			var err error
+			if messages, err = asText(messages); err != nil {
+				return failed(err)
+			}
 		}
 		body, err := c.body(messages, options)
 		if err != nil {
-			return func(yield func(llm.Chunk, error) bool) { yield(llm.Chunk{}, err) }
+			return failed(err)
 		}
 		if c.opts.Quirks.TextCalls {
 			tools := gjson.GetBytes(body, "tools.0").Exists()
@@ -178,4 +181,8 @@ func (c *Client) StreamChunks(ctx context.Context, messages []llms.MessageConten
 		}
 		return c.wire.Stream(ctx, body)
 	})
+}
+
+func failed(err error) iter.Seq2[llm.Chunk, error] {
+	return func(yield func(llm.Chunk, error) bool) { yield(llm.Chunk{}, err) }
 }

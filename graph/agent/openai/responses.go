@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -25,7 +26,7 @@ import (
 func NeedsResponses(model string) bool { return responsesOnly.MatchString(model) }
 
 var (
-	responsesOnly = regexp.MustCompile(`codex|^gpt-[0-9.]+-pro|^o[0-9]+-(pro|deep-research)`)
+	responsesOnly = regexp.MustCompile(`codex|^gpt-[0-9.]+-pro|^o[0-9]+(-mini)?-(pro|deep-research)|^computer-use`)
 	reasoning     = regexp.MustCompile(`codex|^o[0-9]|^gpt-([5-9]|[1-9][0-9])`)
 )
 
@@ -127,15 +128,14 @@ func (c *Client) responsesBody(messages []llms.MessageContent, options []llms.Ca
 		return nil, false, err
 	}
 	members := jsonobj.Of(raw)
-	for name, value := range c.opts.Extra {
-		setMember(members, name, value)
-	}
+	setMembers(members, c.opts.Extra)
 	model := members.Text("model")
-	effort := gjson.GetBytes(members.Get("reasoning"), "effort").Str
-	if strings.HasPrefix(model, "gpt-5") && !strings.Contains(model, "chat") && effort != "none" {
+	reasons := reasoning.MatchString(model) && !strings.Contains(model, "chat") // gpt-5-chat-latest
+	if reasons && gjson.GetBytes(members.Get("reasoning"), "effort").Str != "none" {
 		members.Delete("temperature") // refused there
+		members.Delete("top_p")
 	}
-	if items && !w.stored && members.Get("include") == nil && (reasoning.MatchString(model) || members.Get("reasoning") != nil) {
+	if items && !w.stored && members.Get("include") == nil && (reasons || members.Get("reasoning") != nil) {
 		members.Set("include", json.RawMessage(`["reasoning.encrypted_content"]`)) // else its reasoning is lost with each call of a tool
 		w.own = true
 	}
@@ -144,35 +144,75 @@ func (c *Client) responsesBody(messages []llms.MessageContent, options []llms.Ca
 
 type object = map[string]any
 
-// setMember puts a configured member into a request, under the name that it has in this API.
-func setMember(members *jsonobj.Object, name string, value json.RawMessage) {
-	inner := func(of, name string, value json.RawMessage) {
-		have := jsonobj.Of(members.Get(of))
-		have.Set(name, value)
-		members.Set(of, have.JSON())
-	}
-	switch {
-	case string(value) == "null":
-		members.Delete(name)
-	case (name == "reasoning" || name == "text") && gjson.ParseBytes(value).IsObject():
-		members.Set(name, jsonobj.Merge(value, members.Get(name)))
-	case name == "reasoning_effort":
-		inner("reasoning", "effort", value)
-	case name == "verbosity":
-		inner("text", name, value)
-	case name == "response_format":
-		format := jsonobj.Of(value)
-		if schema := format.Get("json_schema"); schema != nil {
-			format.Delete("json_schema")
-			format.Merge(jsonobj.Of(schema))
+// otherNames are the members of chat completions that have another place in this API: a member, or one inside of a member; "": none. Of several for one place the last counts.
+var otherNames = []struct{ name, member, inner string }{
+	{"max_tokens", "max_output_tokens", ""},
+	{"max_completion_tokens", "max_output_tokens", ""},
+	{"reasoning_effort", "reasoning", "effort"},
+	{"verbosity", "text", "verbosity"},
+	{"response_format", "text", "format"},
+	{"stream_options", "", ""},
+	{"stop", "", ""},
+}
+
+// setMembers puts configured members into a request, under the names that they have in this API. null removes what is in the request, not another configured member.
+func setMembers(members *jsonobj.Object, extra map[string]json.RawMessage) {
+	null := func(name string) bool { return string(extra[name]) == "null" }
+	inside := func(member string, change func(*jsonobj.Object)) {
+		in := jsonobj.Of(members.Get(member))
+		if change(in); in.Len() > 0 {
+			members.Set(member, in.JSON())
+		} else {
+			members.Delete(member)
 		}
-		inner("text", "format", format.JSON())
-	case name == "max_tokens", name == "max_completion_tokens":
-		members.Set("max_output_tokens", value)
-	case name == "stream_options", name == "stop":
-	default:
+	}
+	own := maps.Clone(extra)
+	for name := range extra {
+		if null(name) {
+			members.Delete(name)
+			delete(own, name)
+		}
+	}
+	for _, o := range otherNames {
+		if delete(own, o.name); !null(o.name) {
+			continue
+		}
+		if o.inner == "" {
+			members.Delete(o.member)
+		} else {
+			inside(o.member, func(in *jsonobj.Object) { in.Delete(o.inner) })
+		}
+	}
+	for _, o := range otherNames {
+		value, configured := extra[o.name]
+		switch {
+		case !configured || null(o.name) || o.member == "":
+		case o.inner == "":
+			members.Set(o.member, value)
+		default:
+			if o.name == "response_format" {
+				value = textFormat(value)
+			}
+			inside(o.member, func(in *jsonobj.Object) { in.Set(o.inner, value) })
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		value := own[name]
+		if (name == "reasoning" || name == "text") && gjson.ParseBytes(value).IsObject() {
+			value = jsonobj.Merge(value, members.Get(name))
+		}
 		members.Set(name, value)
 	}
+}
+
+// textFormat returns a response_format of chat completions as this API has it.
+func textFormat(value json.RawMessage) json.RawMessage {
+	format := jsonobj.Of(value)
+	if schema := format.Get("json_schema"); schema != nil {
+		format.Delete("json_schema")
+		format.Merge(jsonobj.Of(schema))
+	}
+	return format.JSON()
 }
 
 // inputs writes the items of a request.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,16 +22,16 @@ const maxBlocks = 4096
 // responseDecoder reads the events of one response. It is lenient: a member of an unexpected type counts as absent, unknown progress is skipped, an item may come without its
 // pieces, or pieces without the item. Chunks have the form of langchain-openai's.
 type responseDecoder struct {
-	byID    map[string]*output
-	byIndex map[int64]*output
-	items   int // so far, as blocks and calls
-	blocks  int
-	calls   int
-	begun   bool
-	ended   bool
-	told    bool // the reason of the end was yielded
-	model   string
-	texts   wire.Texts
+	byID        map[string]*output
+	byIndex     map[int64]*output
+	items       int // so far, as blocks and calls
+	blocks      int
+	calls       int
+	begun       bool
+	ended       bool
+	reasonGiven bool // the reason of the end was yielded
+	model       string
+	texts       wire.Texts
 }
 
 // output is an item of the response.
@@ -51,11 +52,11 @@ func (d *responseDecoder) Ended() bool    { return d.ended }
 
 // Last returns the reason of the end of an answer whose server only said that it is over.
 func (d *responseDecoder) Last() (llm.Chunk, bool) {
-	return llm.Chunk{FinishReason: d.reason(), Blocks: []json.RawMessage{}}, !d.told
+	return llm.Chunk{FinishReason: d.reason(), Blocks: []json.RawMessage{}}, !d.reasonGiven
 }
 
 func (d *responseDecoder) reason() string {
-	d.told = true
+	d.reasonGiven = true
 	if d.calls > 0 {
 		return "tool_calls"
 	}
@@ -286,11 +287,11 @@ func (d *responseDecoder) piece(name string, in gjson.Result, c *llm.Chunk) erro
 			return d.arguments(o, in.Get("arguments"), c)
 		}
 	case "reasoning_summary_part.added":
-		return d.thought(o, "summary", "summary_text", in.Get("summary_index").Int(), in.Get("part.text"), c)
+		return d.thoughts(o, summary, c, in.Get("summary_index").Int(), in.Get("part.text"))
 	case "reasoning_summary_text.delta":
-		return d.thought(o, "summary", "summary_text", in.Get("summary_index").Int(), in.Get("delta"), c)
+		return d.thoughts(o, summary, c, in.Get("summary_index").Int(), in.Get("delta"))
 	case "reasoning_text.delta":
-		return d.thought(o, "content", "reasoning_text", part, in.Get("delta"), c)
+		return d.thoughts(o, thinking, c, part, in.Get("delta"))
 	}
 	return nil
 }
@@ -367,16 +368,35 @@ func (d *responseDecoder) arguments(o *output, in gjson.Result, c *llm.Chunk) er
 	return nil
 }
 
-// thought writes a piece of reasoning: of part n of its summary or its content.
-func (d *responseDecoder) thought(o *output, list, kind string, n int64, in gjson.Result, c *llm.Chunk) error {
-	text := d.read(o, list+" "+strconv.FormatInt(n, 10), in)
-	if text == "" {
+// thoughtList is a list of parts of reasoning.
+type thoughtList struct{ name, kind string }
+
+var (
+	summary  = thoughtList{"summary", "summary_text"}
+	thinking = thoughtList{"content", "reasoning_text"}
+)
+
+// thoughts writes pieces of reasoning: of the parts of a list from number first.
+func (d *responseDecoder) thoughts(o *output, list thoughtList, c *llm.Chunk, first int64, in ...gjson.Result) error {
+	var pieces []byte
+	for i, piece := range in {
+		n := first + int64(i)
+		text := d.read(o, thoughtName(list, n), piece)
+		if text == "" {
+			continue
+		}
+		if pieces != nil {
+			pieces = append(pieces, ',')
+		}
+		pieces = fmt.Appendf(pieces, `{"index":%d,"type":%q,"text":%s}`, n, list.kind, jsonobj.Quote(text))
+	}
+	if pieces == nil {
 		return nil
 	}
-	return d.block(o, 0, o.kind, c, func(f *jsonobj.Object) {
-		f.Set(list, fmt.Appendf(nil, `[{"index":%d,"type":%q,"text":%s}]`, n, kind, jsonobj.Quote(text)))
-	})
+	return d.block(o, 0, o.kind, c, func(f *jsonobj.Object) { f.Set(list.name, slices.Concat([]byte("["), pieces, []byte("]"))) })
 }
+
+func thoughtName(list thoughtList, n int64) string { return list.name + " " + strconv.FormatInt(n, 10) }
 
 // item writes what is left of an item that is complete; o is nil if nothing of it came before.
 func (d *responseDecoder) item(item gjson.Result, o *output, index int64, c *llm.Chunk) error {
@@ -414,14 +434,17 @@ func (d *responseDecoder) item(item gjson.Result, o *output, index int64, c *llm
 			return d.arguments(o, item.Get("arguments"), c)
 		}
 	case "reasoning":
-		for list, kind := range map[string]string{"summary": "summary_text", "content": "reasoning_text"} {
-			for i, p := range item.Get(list).Array() {
-				if o.said[list+" "+strconv.Itoa(i)] > 0 {
-					continue
+		for _, list := range []thoughtList{summary, thinking} {
+			var left []gjson.Result // empty: it came before
+			for i, p := range item.Get(list.name).Array() {
+				text := p.Get("text")
+				if o.said[thoughtName(list, int64(i))] > 0 {
+					text = gjson.Result{}
 				}
-				if err := d.thought(o, list, kind, int64(i), p.Get("text"), c); err != nil {
-					return err
-				}
+				left = append(left, text)
+			}
+			if err := d.thoughts(o, list, c, 0, left...); err != nil {
+				return err
 			}
 		}
 		if secret := str(item.Get("encrypted_content")); secret != "" {

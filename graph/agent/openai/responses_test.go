@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -99,4 +100,42 @@ func TestResponseWithoutSomeEvents(t *testing.T) {
 		some := slices.DeleteFunc(slices.Clone(events), func(e string) bool { return r.IntN(3) == 0 && !strings.Contains(e, "response.completed") })
 		require.ElementsMatch(t, strings.Split(whole, "\n"), strings.Split(read(some), "\n"), "seed %d: %v", seed, some)
 	}
+}
+
+// inOnePiece is an answer with reasoning of so many parts, each of a kilobyte.
+func inOnePiece(parts int) []byte {
+	list := func(kind string) string {
+		return strings.TrimSuffix(strings.Repeat(fmt.Sprintf(`{"type":%q,"text":%q},`, kind, strings.Repeat("t", 1000)), parts), ",")
+	}
+	return fmt.Appendf(nil, `{"id":"resp_1","object":"response","model":"m","status":"completed","output":[{"id":"rs_1","type":"reasoning","content":[%s],"summary":[%s],"encrypted_content":"SEALED"}]}`,
+		list("reasoning_text"), list("summary_text"))
+}
+
+// The parts of reasoning have one order, each time.
+func TestOrderOfReasoning(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		c, err := newResponseDecoder().Whole(inOnePiece(2))
+		require.NoError(t, err)
+		require.Len(t, c.Blocks, 1)
+		block := gjson.ParseBytes(c.Blocks[0])
+		require.Less(t, block.Get("summary").Index, block.Get("content").Index)
+		require.Len(t, block.Get("summary").Array(), 2)
+		require.Equal(t, int64(1), block.Get("content.1.index").Int())
+		require.Equal(t, "SEALED", block.Get("encrypted_content").Str)
+	}
+}
+
+func TestReasoningOfManyPartsIsLinear(t *testing.T) { //nolint:paralleltest // it measures memory
+	cost := func(parts int) uint64 {
+		data := inOnePiece(parts)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := newResponseDecoder().Whole(data)
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	cost(10)
+	require.Less(t, cost(400), 3*cost(200))
 }

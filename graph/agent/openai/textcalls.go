@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -16,44 +17,81 @@ import (
 
 // asText returns messages in which calls of tools and their results are text, in the form in which Qwen's models were trained, and content is text alone: the templates of MindIE
 // know no others.
-func asText(messages []llms.MessageContent) []llms.MessageContent {
+func asText(messages []llms.MessageContent) ([]llms.MessageContent, error) {
 	out := make([]llms.MessageContent, 0, len(messages))
-	for _, m := range messages {
-		var texts, calls []string
-		role := m.Role
-		for _, p := range m.Parts {
-			rich, ok := p.(llm.Part)
-			if ok {
-				if p = rich.ContentPart; p == nil && rich.Instead != "" {
-					p = llms.TextContent{Text: rich.Instead}
-				}
-			}
-			switch p := p.(type) {
-			case llms.TextContent:
-				texts = append(texts, p.Text)
-			case llms.ToolCall:
-				calls = append(calls, callText(p))
-			case llms.ToolCallResponse:
-				role = llms.ChatMessageTypeHuman
-				texts = append(texts, "<tool_response>\n"+p.Content+"\n</tool_response>")
-			}
+	for i, m := range messages {
+		m, err := messageText(m)
+		if err != nil {
+			return nil, llm.InMessage(i, err)
 		}
-		text := strings.Join(texts, "")
-		if len(calls) > 0 {
-			text = strings.TrimSpace(text + "\n" + strings.Join(calls, "\n"))
-		}
-		if strings.TrimSpace(text) == "" {
-			text = " " // an empty message is an error
-		}
-		out = append(out, llms.MessageContent{Role: role, Parts: []llms.ContentPart{llms.TextContent{Text: text}}})
+		out = append(out, m)
 	}
-	return out
+	return out, nil
+}
+
+func messageText(m llms.MessageContent) (llms.MessageContent, error) {
+	var texts, calls []string
+	role := m.Role
+	line := false // the last text stands on a line of its own
+	add := func(text string, alone bool) {
+		if len(texts) > 0 && (alone || line) {
+			texts = append(texts, "\n")
+		}
+		texts, line = append(texts, text), alone
+	}
+	for _, p := range m.Parts {
+		rich, ok := p.(llm.Part)
+		if ok {
+			if p = rich.ContentPart; p == nil && (rich.Block == nil || rich.Optional) && rich.Instead == "" {
+				continue
+			}
+		}
+		switch p := p.(type) {
+		case llms.TextContent:
+			add(p.Text, false)
+		case llms.ToolCall:
+			if p.FunctionCall == nil {
+				return m, fmt.Errorf("tool call %s has no function", p.ID)
+			}
+			calls = append(calls, callText(p))
+		case llms.ToolCallResponse:
+			role = llms.ChatMessageTypeHuman
+			add("<tool_response>\n"+p.Content+"\n</tool_response>", false)
+		case nil, llms.ImageURLContent, llms.BinaryContent:
+			if p != nil && role == llms.ChatMessageTypeAI { // a model's own image, which no client returns
+				continue
+			}
+			text, err := dataText(p, rich)
+			if err != nil {
+				return m, err
+			}
+			add(text, true)
+		default:
+			return m, fmt.Errorf("%T cannot be sent as text", p)
+		}
+	}
+	text := strings.Join(texts, "")
+	if len(calls) > 0 {
+		text = strings.TrimSpace(text + "\n" + strings.Join(calls, "\n"))
+	}
+	if strings.TrimSpace(text) == "" {
+		text = " " // an empty message is an error
+	}
+	return llms.MessageContent{Role: role, Parts: []llms.ContentPart{llms.TextContent{Text: text}}}, nil
+}
+
+// dataText returns the text of a part that is not text, such as a document of text, or the text in its place.
+func dataText(p llms.ContentPart, rich llm.Part) (string, error) {
+	if p == nil && rich.Broken == "" {
+		if _, block := native(rich); block["type"] == "text" {
+			text, _ := block["text"].(string)
+			return text, nil
+		}
+	}
+	return rich.Without(cmp.Or(rich.Broken, "MindIE takes text only"))
 }
 
 func callText(c llms.ToolCall) string {
-	if c.FunctionCall == nil {
-		return ""
-	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "<tool_call> <function=%s>", c.FunctionCall.Name)
 	gjson.Parse(c.FunctionCall.Arguments).ForEach(func(name, value gjson.Result) bool {
@@ -68,7 +106,7 @@ var (
 	calledText  = regexp.MustCompile(`(?s)<tool_call>(.*?)</tool_call>`)
 	calledName  = regexp.MustCompile(`<function=([^>]+)>`)
 	calledValue = regexp.MustCompile(`(?s)<parameter=([^>]+)>(.*?)</parameter>`)
-	plainValue  = regexp.MustCompile(`^(true|false|null|-?[0-9]+(\.[0-9]+)?|[\[{].*)$`)
+	plainValue  = regexp.MustCompile(`(?s)^(true|false|null|-?[0-9]+(\.[0-9]+)?|[\[{].*)$`)
 )
 
 // textCalls returns the calls in an answer, and the answer without them. A block that names no function stays.

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ func TestTextCalls(t *testing.T) {
 		"a <tool_call>x</tool_call> b": "a <tool_call>x</tool_call> b",
 		"Look\n<tool_call> <function=ls> <parameter=path>/a b</parameter> <parameter=n>3</parameter> </function> </tool_call>\n":                                                                                             `Look|ls {"path":"/a b","n":3}`,
 		"<tool_call><function=a></function></tool_call><tool_call>\n<function=b>\n<parameter=x>\n[1, {\"k\":true}]\n</parameter>\n<parameter=y>[not json</parameter><parameter=z>007</parameter>\n</function>\n</tool_call>": `|a {}|b {"x":[1, {"k":true}],"y":"[not json","z":"007"}`,
+		"<tool_call><function=w><parameter=todos>\n[\n  {\n    \"a\": 1\n  }\n]\n</parameter><parameter=o>{\n}</parameter><parameter=s>[\n]\nx</parameter><parameter=t>true\n1</parameter></function></tool_call>":           "|w {\"todos\":[\n  {\n    \"a\": 1\n  }\n],\"o\":{\n},\"s\":\"[\\n]\\nx\",\"t\":\"true\\n1\"}",
 	} {
 		rest, calls := textCalls(text)
 		got := rest
@@ -99,10 +101,54 @@ func TestMindIE(t *testing.T) {
 		require.Len(t, m.Map(), 2)
 		sent = append(sent, m.Get("role").Str+": "+m.Get("content").Str)
 	}
-	require.Equal(t, "user: hi|assistant: Look\n<tool_call> <function=ls> <parameter=path>/a</parameter> <parameter=n>3</parameter> </function> </tool_call>|user: <tool_response>\nb.txt\n</tool_response>|user:  ", strings.Join(sent, "|"))
+	require.Equal(t, "user: hi|assistant: Look\n<tool_call> <function=ls> <parameter=path>/a</parameter> <parameter=n>3</parameter> </function> </tool_call>|user: <tool_response>\nb.txt\n</tool_response>|user: [image]", strings.Join(sent, "|"))
 
 	answer = `{"choices":[{"index":0,"message":{"role":"assistant","content":"","tool_calls":[{"id":"c1","function":{"name":"ls","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`
 	a = said(true, hi) // newer servers have OpenAI's form
 	require.Len(t, a.ToolCalls, 1)
 	require.Equal(t, "c1", a.ToolCalls[0].ID)
+}
+
+// What is not text is replaced by the text that older messages have for it, or is an error: never left out in silence.
+func TestTextOfOtherParts(t *testing.T) {
+	t.Parallel()
+	text := func(role llms.ChatMessageType, parts ...llms.ContentPart) (string, error) {
+		out, err := asText([]llms.MessageContent{{Role: role, Parts: parts}})
+		if err != nil {
+			return "", err
+		}
+		require.Len(t, out, 1)
+		require.Len(t, out[0].Parts, 1)
+		return out[0].Parts[0].(llms.TextContent).Text, nil
+	}
+	say := llms.TextContent{Text: "say"}
+	document := json.RawMessage(`{"type":"document","source":{"type":"text","data":"words"}}`)
+	for name, part := range map[string]llm.Part{
+		"an image":     {ContentPart: llms.ImageURLContent{URL: "https://x.test"}, Block: json.RawMessage(`{"type":"image_url"}`)},
+		"data":         {ContentPart: llms.BinaryContent{MIMEType: "application/pdf", Data: []byte("x")}, Block: json.RawMessage(`{"type":"file"}`)},
+		"a block":      {Block: json.RawMessage(`{"type":"input_audio"}`)},
+		"a broken one": {Block: document, Broken: "it is broken"},
+	} {
+		for _, role := range []llms.ChatMessageType{llms.ChatMessageTypeHuman, llms.ChatMessageTypeSystem} {
+			_, err := text(role, say, part)
+			var unsendable *llm.Unsendable
+			require.ErrorAs(t, err, &unsendable, name)
+			require.Contains(t, err.Error(), cmp.Or(part.Broken, "MindIE takes text only"))
+			part := part
+			part.Instead = "[left out]"
+			got, err := text(role, say, part, say)
+			require.NoError(t, err, name)
+			require.Equal(t, "say\n[left out]\nsay", got, name)
+		}
+	}
+	_, err := text(llms.ChatMessageTypeHuman, llms.ImageURLContent{URL: "https://x.test"})
+	require.ErrorContains(t, err, "MindIE takes text only")
+	_, err = text(llms.ChatMessageTypeAI, llms.ToolCall{ID: "c"})
+	require.ErrorContains(t, err, "has no function")
+	got, err := text(llms.ChatMessageTypeHuman, say, llm.Part{Block: document, Name: "a.txt"})
+	require.NoError(t, err)
+	require.Equal(t, "say\na.txt:\nwords", got)
+	got, err = text(llms.ChatMessageTypeAI, say, llm.Part{Block: json.RawMessage(`{"type":"thinking"}`), Optional: true}, llm.Part{Reasoning: "r"}, llms.ImageURLContent{URL: "https://x.test"})
+	require.NoError(t, err)
+	require.Equal(t, "say", got)
 }

@@ -334,6 +334,9 @@ func (s Spec) openai(svc service, model string, from *llm.Source) (llms.Model, e
 	if o.Responses = s.BaseURL == "" && svc.name == "openai" && openai.NeedsResponses(model); s.Responses != nil {
 		o.Responses = *s.Responses
 	}
+	if o.Responses && s.TextCalls {
+		return nil, errors.New("MindIE has no Responses API; remove use_responses_api, output_version, reasoning, include and truncation")
+	}
 	o.Quirks.ToolImages = s.Images && svc.name != "mistralai" // which refuses a user's message behind a tool's
 	if svc.name == "openai" && s.BaseURL != "" {
 		o.Quirks.ReturnExtra = true // Gemini may be behind it, at Vertex for one

@@ -63,6 +63,8 @@ func TestOpen(t *testing.T) {
 		{"organization of two lines", Spec{Name: "openai:x", Key: "k", Organization: "a\nb"}, "", "organization has a line break"},
 		{"responses of another provider", Spec{Name: "groq:x", Key: "k", Responses: &always}, "", "use_responses_api is for the providers openai and azure_openai"},
 		{"responses of Anthropic", Spec{Name: "anthropic:x", Key: "k", Responses: &always}, "", "use_responses_api is for the providers openai and azure_openai"},
+		{"text calls by responses", Spec{Name: "openai:x", Key: "k", Responses: &always, TextCalls: true}, "", "MindIE has no Responses API"},
+		{"text calls by responses that a name needs", Spec{Name: "openai:codex-mini-latest", Key: "k", TextCalls: true}, "", "MindIE has no Responses API"},
 		{"bad script", Spec{Name: "scripted:", Script: json.RawMessage(`[]`)}, "", "script: has no answers"},
 	}
 	for _, tt := range tests {
