@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -108,6 +109,8 @@ type Service struct {
 	// Cost of bcrypt; 0: 12. Tests use less.
 	Cost int
 	Log  *slog.Logger // nil: none
+
+	crowded sync.Once // a network was refused for its number of requests
 }
 
 // New is a wish for an account, as a client sends it.
@@ -139,7 +142,7 @@ func (s *Service) insert(ctx context.Context, n New, from string, role Role) (*U
 	if err := CheckPassword(n.Password); err != nil {
 		return nil, err
 	}
-	leave, err := hashes.enter(ctx, network(from))
+	leave, err := s.enter(ctx, network(from))
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +169,7 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 	if err := s.locked(ctx, c, 0); err != nil {
 		return nil, err
 	}
-	leave, err := hashes.enter(ctx, c.network)
+	leave, err := s.enter(ctx, c.network)
 	if err != nil {
 		return nil, err
 	}
@@ -186,6 +189,17 @@ func (s *Service) Login(ctx context.Context, email, password, from string) (*Use
 		s.log().Warn("renewing a password hash of an older form failed", "user", u.ID, "error", err)
 	}
 	return u, nil
+}
+
+// enter lets a network wait in the queue for hashes. The log says once that there were too many: a proxy that is not known makes all users one network.
+func (s *Service) enter(ctx context.Context, network string) (leave func(), err error) {
+	leave, err = hashes.enter(ctx, network)
+	if errors.Is(err, errQueue) {
+		s.crowded.Do(func() {
+			s.log().Warn("too many sign-ins at once, further ones get 503; if the network is that of a proxy, put it into AUTH_TRUSTED_PROXIES, and let the proxy send X-Real-IP", "network", network)
+		})
+	}
+	return leave, err
 }
 
 // check returns the user whose password it is. Failures are counted before the next request of the network, and before another one at the account.

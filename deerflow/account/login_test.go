@@ -236,6 +236,25 @@ func TestTurnsOfClients(t *testing.T) {
 	})
 }
 
+// When a network has too many requests, the log says once what to do if it is a proxy.
+func TestCrowdedNetwork(t *testing.T) { //nolint:paralleltest // it fills the queue of hashes
+	log := &logtest.Buffer{}
+	s := &Service{Store: &memory{user: User{Email: "ann@example.com"}}, Log: slog.New(slog.NewTextHandler(log, nil))}
+	login := func(ctx context.Context, from string) error {
+		_, err := s.Login(ctx, "ann@example.com", "x", from)
+		return err
+	}
+	empty := fill(t, 1, maxLine, login)
+	for range 2 {
+		require.ErrorIs(t, login(t.Context(), "198.51.100.0"), errQueue)
+	}
+	_, err := s.Register(t.Context(), New{Email: "bob@example.com", Password: "a long password 1"}, "198.51.100.0")
+	require.ErrorIs(t, err, errQueue)
+	empty()
+	require.Equal(t, 1, strings.Count(log.String(), "AUTH_TRUSTED_PROXIES"), log.String())
+	require.Contains(t, log.String(), "198.51.100.0")
+}
+
 // Nothing is asked of the database while a hash is computed in a slot: while it hangs, others compute.
 func TestDatabaseOutsideOfSlots(t *testing.T) { //nolint:paralleltest // it looks at the queue of hashes
 	s, m := oneAccount(t)

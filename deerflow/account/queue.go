@@ -9,7 +9,7 @@ import (
 )
 
 // queue decides when hashes of passwords are computed, each a quarter of a second of a core: sign-ins must not starve the rest of the server, and one
-// client not those of others. A client is a network, or a user who is signed in. Of each one thing is done at a time, so that however much one sends,
+// client not those of others. A client is a network, or a user who is signed in. Each has one hash computed at a time: however much one sends,
 // others wait for one hash of it.
 type queue struct {
 	slots chan struct{} // the hashes that are computed at once
@@ -40,7 +40,7 @@ func newQueue(slots int) *queue {
 
 var errQueue = fault.New(fault.Unavailable, "Too many passwords are being checked; try again in a moment")
 
-// enter waits until nothing else is done for a client. Call leave afterwards.
+// enter waits until no other request of a client is served. Call leave afterwards.
 func (q *queue) enter(ctx context.Context, client string) (leave func(), err error) {
 	q.mu.Lock()
 	l := q.lines[client]

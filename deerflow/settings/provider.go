@@ -84,9 +84,12 @@ func (m *Model) Responses() *bool {
 	return nil
 }
 
-// ofResponses are the parameters of requests that are fields of their own.
+// ofResponses are the parameters of requests that are fields of their own. Other providers refuse requests with them.
 func (m *Model) ofResponses() map[string]any {
 	out := map[string]any{}
+	if c, _ := m.class(); c.provider != "openai" {
+		return out
+	}
 	if m.Reasoning != nil {
 		out["reasoning"] = m.Reasoning
 	}

@@ -39,13 +39,14 @@ func TestResponses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"use: langchain_openai:ChatOpenAI": "null {}",
-		"use: langchain_openai:ChatOpenAI\nuse_responses_api: true\noutput_version: responses/v1":       "true {}",
-		"use: langchain_openai:ChatOpenAI\noutput_version: responses/v1":                                "true {}",
-		"use: langchain_openai:ChatOpenAI\nreasoning: {effort: low}\nuse_responses_api: false":          `false {"reasoning":{"effort":"low"}}`,
-		"use: langchain_openai:ChatOpenAI\nreasoning: {effort: low, summary: auto}\nstore: false":       `true {"reasoning":{"effort":"low","summary":"auto"},"store":false}`,
-		"use: langchain_openai:ChatOpenAI\ninclude: [reasoning.encrypted_content]\ntruncation: auto":    `true {"include":["reasoning.encrypted_content"],"truncation":"auto"}`,
-		"use: langchain_anthropic:ChatAnthropic\ntruncation: auto":                                      `null {"truncation":"auto"}`,
-		"use: langchain_openai:ChatOpenAI\nsupports_reasoning_effort: true\nreasoning: {summary: auto}": `true {"reasoning":{"summary":"auto"}}`,
+		"use: langchain_openai:ChatOpenAI\nuse_responses_api: true\noutput_version: responses/v1":                       "true {}",
+		"use: langchain_openai:ChatOpenAI\noutput_version: responses/v1":                                                "true {}",
+		"use: langchain_openai:ChatOpenAI\nreasoning: {effort: low}\nuse_responses_api: false":                          `false {"reasoning":{"effort":"low"}}`,
+		"use: langchain_openai:ChatOpenAI\nreasoning: {effort: low, summary: auto}\nstore: false":                       `true {"reasoning":{"effort":"low","summary":"auto"},"store":false}`,
+		"use: langchain_openai:ChatOpenAI\ninclude: [reasoning.encrypted_content]\ntruncation: auto":                    `true {"include":["reasoning.encrypted_content"],"truncation":"auto"}`,
+		"use: langchain_anthropic:ChatAnthropic\nreasoning: {effort: low}\ninclude: [a]\ntruncation: auto\nstore: true": `null {}`,
+		"use: langchain_deepseek:ChatDeepSeek\nreasoning: {effort: low}\nstore: true":                                   `null {}`,
+		"use: langchain_openai:ChatOpenAI\nsupports_reasoning_effort: true\nreasoning: {summary: auto}":                 `true {"reasoning":{"summary":"auto"}}`,
 	} {
 		s, err := Parse([]byte("models:\n  - name: m\n    "+indented(text)), func(string) (string, bool) { return "", false })
 		require.NoError(t, err, text)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -131,7 +132,7 @@ func duckDuckGoImages(ctx context.Context, w Web, query string, _ int) (list []p
 	}
 	token := searchToken.FindSubmatch(page)
 	if token == nil {
-		return nil, errLimited
+		return nil, limited("its page", page, errors.New("no token in it"))
 	}
 	raw, err := ask("/i.js", url.Values{"q": {query}, "vqd": {string(token[1])}, "l": {"wt-wt"}, "o": {"json"}, "p": {"1"}, "f": {",,,,,"}})
 	if err != nil {
@@ -145,7 +146,7 @@ func duckDuckGoImages(ctx context.Context, w Web, query string, _ int) (list []p
 		} `json:"results"`
 	}
 	if err := json.Unmarshal(raw, &got); err != nil {
-		return nil, errLimited // a page for a person
+		return nil, limited("its answer", raw, err)
 	}
 	for _, r := range got.Results {
 		list = append(list, picture(r))
@@ -153,7 +154,10 @@ func duckDuckGoImages(ctx context.Context, w Web, query string, _ int) (list []p
 	return list, nil
 }
 
-var errLimited = errors.New("duckduckgo limits searches by programs; try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev")
+// limited is the error of an answer of DuckDuckGo without what a search needs: a page for a person, or a form that is not known here.
+func limited(what string, answer []byte, cause error) error {
+	return fmt.Errorf("duckduckgo limits searches by programs, or %s of %d bytes has another form than before (%w); try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev", what, len(answer), cause)
+}
 
 // public returns an address of the web; "" for one that names a private network. A name may still lead into one, which is for the download to check.
 func public(raw string) string {

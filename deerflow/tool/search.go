@@ -132,7 +132,7 @@ var searches = map[string]func(ctx context.Context, w Web, query string, limit i
 	"duckduckgo": duckDuckGo,
 }
 
-// browser is as what programs are answered by pages for browsers.
+// browser is the User-Agent of requests to pages for browsers.
 const browser = "Mozilla/5.0 (compatible; understudy/web_search)"
 
 // duckDuckGo searches with the page that DuckDuckGo has for browsers without scripts: it has no other interface that needs no key.

@@ -82,8 +82,8 @@ func TestImagesOfDuckDuckGo(t *testing.T) {
 	for name, c := range map[string]struct{ page, answer, want string }{
 		"found":    {`<script>vqd="4-12_ab-3";</script>`, found, `{"query":"a b","total_results":1,"results":[{"title":"T","image_url":"https://x.org/a.png","thumbnail_url":"https://x.org/t.png"}],"usage_hint":"image_url is the address of an image; fetch it before you use it."}`},
 		"address":  {`x?vqd=4-12_ab-3&a=1`, `{"results":[]}`, `{"error":"No images found","query":"a b"}`},
-		"no token": {`<form id="challenge"></form>`, found, `{"error":"duckduckgo limits searches by programs; try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev","query":"a b"}`},
-		"page":     {`vqd='4-12_ab-3'`, `<html>`, `{"error":"duckduckgo limits searches by programs; try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev","query":"a b"}`},
+		"no token": {`<form id="challenge"></form>`, found, `{"error":"duckduckgo limits searches by programs, or its page of 28 bytes has another form than before (no token in it); try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev","query":"a b"}`},
+		"page":     {`vqd='4-12_ab-3'`, `<html>`, `{"error":"duckduckgo limits searches by programs, or its answer of 6 bytes has another form than before (invalid character '<' looking for beginning of value); try later, or use deerflow.community.serper.tools:image_search_tool with a key of serper.dev","query":"a b"}`},
 		"refused":  {`vqd='4-12_ab-3'`, "403", `{"error":"duckduckgo answers 403: ","query":"a b"}`},
 	} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
