@@ -56,7 +56,8 @@ async def test_repeated_commands(http, client, thread):
     assert len({r.json()["result"]["run_id"] for r in all}) == 1
     assert sum("idempotent-replayed" not in r.headers for r in all) == 1
     assert len(await client.runs.list(thread)) == 1
-    assert (await http.post(path, json=command | {"id": 2}, headers=key)).status_code == 422
+    refused = (await http.post(path, json=command | {"id": 2}, headers=key)).json()
+    assert refused["type"] == "error" and "Idempotency-Key" in refused["message"]
     assert (await http.post(path, json=command, headers=headers())).json()["result"]["run_id"] != all[0].json()["result"]["run_id"]
 
 
