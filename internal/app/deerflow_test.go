@@ -348,6 +348,8 @@ func TestDeerFlowRunsActAsTheirUsers(t *testing.T) {
 			t.Parallel()
 			const most = 5 // runs a minute
 			srv, user := startDeerFlow(t, func(c *Config) { c.Auth, c.Settings.RunsPerMinute = policy, most })
+			now := time.Now()
+			srv.guard.Pace.Now = func() time.Time { return now } // none may be created again by and by
 			ann, ben, channel := user("ann@example.com"), user("ben@example.com"), user("")
 			me := ann.must("GET", "/api/v1/auth/me", "", "id")
 			asAnn := []string{"X-Deerflow-Internal-Token", "the token of channels", "X-Deerflow-Owner-User-Id", me, "Cookie", "csrf_token=a", "X-Csrf-Token", "a"}

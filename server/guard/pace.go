@@ -19,6 +19,7 @@ const maxPaced = 10_000
 type Pace struct {
 	// PerMinute is the number; 0: any.
 	PerMinute int
+	Now       func() time.Time // nil: time.Now
 
 	mu     sync.Mutex
 	of     map[string]*rate.Limiter
@@ -26,7 +27,15 @@ type Pace struct {
 }
 
 // take counts n runs of an identity, all or none. The error says when they may be tried again.
-func (p *Pace) take(identity string, n int, now time.Time) error {
+func (p *Pace) take(identity string, n int) error {
+	now := time.Now
+	if p.Now != nil {
+		now = p.Now
+	}
+	return p.takeAt(identity, n, now())
+}
+
+func (p *Pace) takeAt(identity string, n int, now time.Time) error {
 	if p.PerMinute == 0 || n == 0 {
 		return nil
 	}

@@ -25,7 +25,7 @@ func TestPace(t *testing.T) {
 		for range 500 {
 			now = now.Add(time.Duration(r.IntN(5000)) * time.Millisecond)
 			who, n := fmt.Sprint(r.IntN(3)), 1+r.IntN(3)
-			err := p.take(who, n, now)
+			err := p.takeAt(who, n, now)
 			if err != nil {
 				var refused *access.Refusal
 				require.ErrorAs(t, err, &refused)
@@ -37,7 +37,7 @@ func TestPace(t *testing.T) {
 					continue
 				}
 				now = now.Add(time.Duration(after) * time.Second)
-				require.NoError(t, p.take(who, n, now), "seed %d", seed)
+				require.NoError(t, p.takeAt(who, n, now), "seed %d", seed)
 			}
 			for range n {
 				took[who] = append(took[who], now)
@@ -51,7 +51,7 @@ func TestPace(t *testing.T) {
 			require.LessOrEqual(t, in, 2*p.PerMinute)
 		}
 	}
-	require.NoError(t, (&Pace{}).take("x", 1_000_000, time.Now()), "no limit")
+	require.NoError(t, (&Pace{}).takeAt("x", 1_000_000, time.Now()), "no limit")
 }
 
 // What is kept of identities is bounded by those that have created runs lately.
@@ -61,16 +61,16 @@ func TestPaceForgets(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for i := range 50_000 {
 		now = now.Add(10 * time.Millisecond)
-		require.NoError(t, p.take(fmt.Sprint(i), 1, now))
+		require.NoError(t, p.takeAt(fmt.Sprint(i), 1, now))
 		require.LessOrEqual(t, len(p.of), 2*maxPaced)
 	}
 	var err error
 	for range 11 {
-		err = errors.Join(err, p.take("busy", 1, now))
+		err = errors.Join(err, p.takeAt("busy", 1, now))
 	}
 	require.Error(t, err)
 	for i := range 30_000 {
-		_ = p.take(fmt.Sprint("other", i), 1, now)
+		_ = p.takeAt(fmt.Sprint("other", i), 1, now)
 	}
-	require.Error(t, p.take("busy", 1, now), "one that has used up its runs is not forgotten")
+	require.Error(t, p.takeAt("busy", 1, now), "one that has used up its runs is not forgotten")
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"time"
 
 	"understudy/access"
 	"understudy/bridge"
@@ -61,7 +60,7 @@ func (g *runs) pace(ctx context.Context, n int) error {
 	if who == nil || who == access.System {
 		return nil
 	}
-	return g.Pace.take(who.Identity, n, time.Now())
+	return g.Pace.take(who.Identity, n)
 }
 
 // resume is may for a run of the assistant that the thread has had. On a thread that the actor cannot reach the service answers as on one that does not

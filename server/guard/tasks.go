@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"time"
 
 	"understudy/server/deerflow/gateway"
 )
@@ -15,7 +14,7 @@ type tasks struct {
 
 // TriggerTask counts against the limit of the account.
 func (g *tasks) TriggerTask(ctx context.Context, account, task string) error {
-	if err := g.Pace.take(account, 1, time.Now()); err != nil {
+	if err := g.Pace.take(account, 1); err != nil {
 		return err
 	}
 	return g.Tasks.TriggerTask(ctx, account, task)
