@@ -85,7 +85,7 @@ func TestStartsWithoutFiles(t *testing.T) {
 		release(len(taken))
 		well(t, p)
 	}
-	require.Greater(t, short, 2/step)
+	require.Greater(t, short, 4/step)
 }
 
 // What a start lacks is known from errors of the system and from the last line that the interpreter wrote.
