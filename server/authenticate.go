@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -98,6 +99,21 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 
 // follow returns what reports whether the credentials of a request were withdrawn since they were accepted; nil if they cannot be.
 func (s *Server) follow(c *fiber.Ctx) func(ctx context.Context) bool {
+	withdrawn := s.withdrawn(c)
+	if withdrawn == nil {
+		return nil
+	}
+	return func(ctx context.Context) bool { // between the records of a stream, which a slow database is not to hold up for long
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		return withdrawn(ctx)
+	}
+}
+
+// askTime is how long a stream waits to learn whether its credentials were withdrawn. It asks again later.
+const askTime = 2 * time.Second
+
+func (s *Server) withdrawn(c *fiber.Ctx) func(ctx context.Context) bool {
 	if withdrawn := web.Of(c).Withdrawn; withdrawn != nil {
 		return withdrawn
 	}

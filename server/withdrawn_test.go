@@ -15,14 +15,19 @@ import (
 )
 
 // revocable accepts every request until its credentials are withdrawn.
-type revocable struct{ withdrawn atomic.Bool }
+type revocable struct{ withdrawn, stuck atomic.Bool }
 
 func (*revocable) Authenticate(context.Context, *access.Request) (*access.Actor, error) {
 	return &access.Actor{Identity: "ann", Permissions: []string{}}, nil
 }
 
 func (r *revocable) Follow(*access.Request) func(context.Context) bool {
-	return func(context.Context) bool { return r.withdrawn.Load() }
+	return func(ctx context.Context) bool {
+		if r.stuck.Load() {
+			<-ctx.Done()
+		}
+		return r.withdrawn.Load()
+	}
 }
 
 // A stream and a WebSocket end soon after the credentials of their client were withdrawn, and not before; a command that is sent afterwards is not executed.
@@ -76,4 +81,19 @@ func TestWithdrawnWhileWaiting(t *testing.T) {
 	_, err = io.ReadAll(res.Body)
 	require.Error(t, err, "it breaks")
 	require.True(t, <-l.closed, "as if the client had left")
+}
+
+// A database that does not answer who may still read holds a stream up, and does not stop it.
+func TestWithdrawnCannotBeFoundOut(t *testing.T) {
+	t.Parallel()
+	by := &revocable{}
+	by.stuck.Store(true)
+	w := setup(t, quick, func(o *Options) { o.Authenticator = by })
+	l := following(w)
+	defer close(l.records)
+	res, err := http.Post("http://"+w.addr+runsPath+"/stream", "application/json", strings.NewReader(aRun)) //nolint:noctx // as a client without a limit
+	require.NoError(t, err)
+	defer res.Body.Close()
+	_, err = io.ReadFull(res.Body, make([]byte, 20)) // more than a heartbeat
+	require.NoError(t, err)
 }
