@@ -250,7 +250,7 @@ func (s *feedHandlers) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
 func (s *feedHandlers) contextUsage(ctx context.Context, t id.Thread) (json.RawMessage, error) {
 	set, err := s.DeerFlow.Settings()
 	if err != nil {
-		return nil, err
+		return nil, nil //nolint:nilerr // what models can take is unknown while config.yaml is broken, which its own routes say
 	}
 	var name string
 	err = s.Runs.Newest(ctx, []id.Thread{t}, 1, func(x *run.Run) error {
