@@ -30,18 +30,24 @@ func (r *revocable) Follow(*access.Request) func(context.Context) bool {
 	}
 }
 
+// follow begins a run whose client waits for its records, or for its result.
+func follow(t *testing.T, w *world, path string) (*line, *http.Response) {
+	t.Helper()
+	l := following(w)
+	t.Cleanup(func() { close(l.records) })
+	res, err := http.Post("http://"+w.addr+runsPath+path, "application/json", strings.NewReader(aRun)) //nolint:noctx // as a client without a limit
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, res.Body.Close()) })
+	return l, res
+}
+
 // A stream and a WebSocket end soon after the credentials of their client were withdrawn, and not before; a command that is sent afterwards is not executed.
 func TestWithdrawnCredentials(t *testing.T) {
 	t.Parallel()
 	by := &revocable{}
 	w := setup(t, quick, func(o *Options) { o.Authenticator = by })
-	l := following(w)
-	defer close(l.records)
-	res, err := http.Post("http://"+w.addr+runsPath+"/stream", "application/json", strings.NewReader(aRun)) //nolint:noctx // as a client without a limit
-	require.NoError(t, err)
-	defer res.Body.Close()
-	beat := make([]byte, 1)
-	_, err = io.ReadFull(res.Body, beat)
+	l, res := follow(t, w, "/stream")
+	_, err := io.ReadFull(res.Body, make([]byte, 1))
 	require.NoError(t, err, "it lives")
 	c := dialSocket(t, w, newEventScript())
 	c.subscribe()
@@ -70,12 +76,8 @@ func TestWithdrawnWhileWaiting(t *testing.T) {
 	t.Parallel()
 	by := &revocable{}
 	w := setup(t, quick, func(o *Options) { o.Authenticator = by })
-	l := following(w)
-	defer close(l.records)
-	res, err := http.Post("http://"+w.addr+runsPath+"/wait", "application/json", strings.NewReader(aRun)) //nolint:noctx // as a client without a limit
-	require.NoError(t, err)
-	defer res.Body.Close()
-	_, err = io.ReadFull(res.Body, make([]byte, 1))
+	l, res := follow(t, w, "/wait")
+	_, err := io.ReadFull(res.Body, make([]byte, 1))
 	require.NoError(t, err, "it lives")
 	by.withdrawn.Store(true)
 	_, err = io.ReadAll(res.Body)
@@ -89,11 +91,7 @@ func TestWithdrawnCannotBeFoundOut(t *testing.T) {
 	by := &revocable{}
 	by.stuck.Store(true)
 	w := setup(t, quick, func(o *Options) { o.Authenticator = by })
-	l := following(w)
-	defer close(l.records)
-	res, err := http.Post("http://"+w.addr+runsPath+"/stream", "application/json", strings.NewReader(aRun)) //nolint:noctx // as a client without a limit
-	require.NoError(t, err)
-	defer res.Body.Close()
-	_, err = io.ReadFull(res.Body, make([]byte, 20)) // more than a heartbeat
+	_, res := follow(t, w, "/stream")
+	_, err := io.ReadFull(res.Body, make([]byte, 20)) // more than a heartbeat
 	require.NoError(t, err)
 }
