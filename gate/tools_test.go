@@ -37,9 +37,9 @@ func callTool(t *testing.T, tools *Tools, name, args string) (ToolResult, error)
 
 func TestTools(t *testing.T) {
 	t.Parallel()
-	tools := toolProcess(t, "weather", "ask", "chart", "broken", "double")
+	tools := toolProcess(t, "weather", "ask", "chart", "broken", "double", "remote")
 	list := tools.List()
-	require.Len(t, list, 5)
+	require.Len(t, list, 6)
 	for _, one := range list {
 		require.Nil(t, one.Problem, one.Spec)
 	}
@@ -54,6 +54,7 @@ func TestTools(t *testing.T) {
 		{"weather", `{"city":"R","days":3}`}: `"sunny in R for 3 days"`,
 		{"chart", `{"title":"x"}`}:           `"drew x"`,
 		{"double", `{"a":4}`}:                `"8"`,
+		{"remote", `{"city":"R"}`}:           `"remote {'city': 'R'}"`,
 	} {
 		r, err := callTool(t, tools, call[0], call[1])
 		require.NoError(t, err, call)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -60,16 +59,21 @@ type Character struct {
 	Effort   string   // of reasoning, unless the run says so
 }
 
-// Graph is the agent. It is built anew with the first run after the settings changed; runs keep the one that they began with.
+// Graph is the agent. It is built anew with the first run after the settings changed; runs keep the one that they began with. Call Close after use.
 type Graph struct {
 	o         Options
 	subagents chan struct{} // as many as may start now
 	foreign   chan struct{} // an element for each ACP agent that runs
 	servers   *servers      // nil: there are none
 
-	mu    sync.Mutex
-	of    *settings.Settings
-	built *agent.Agent
+	ctx  context.Context // of builds; ends with Close
+	stop context.CancelFunc
+	work sync.WaitGroup // builds
+
+	mu       sync.Mutex
+	of       *settings.Settings
+	built    *agent.Agent // nil: none yet
+	building *building    // nil: none is under way
 }
 
 var _ graph.Graph = (*Graph)(nil)
@@ -77,6 +81,7 @@ var _ graph.Graph = (*Graph)(nil)
 // New returns the agent. It builds nothing yet.
 func New(o Options) *Graph {
 	g := &Graph{o: o, subagents: make(chan struct{}, subagentPool), foreign: make(chan struct{}, foreignPool)}
+	g.ctx, g.stop = context.WithCancel(context.Background())
 	for range subagentPool {
 		g.subagents <- struct{}{}
 	}
@@ -88,37 +93,9 @@ func New(o Options) *Graph {
 	return g
 }
 
-// current returns the agent for the settings as they are now.
-func (g *Graph) current() (*agent.Agent, error) {
-	s, err := g.o.Settings()
-	if err != nil {
-		return nil, err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.of != s {
-		built, err := g.build(s)
-		if err != nil {
-			return nil, fmt.Errorf("build %s: %w", Name, err)
-		}
-		g.of, g.built = s, built
-	}
-	return g.built, nil
-}
-
-// Prepare builds the agent, so that no run waits for tools in Python, and logs what is wrong with it.
-func (g *Graph) Prepare() {
-	if s, err := g.o.Settings(); err != nil || len(s.Models) == 0 {
-		return // the first run says so
-	}
-	if _, err := g.current(); err != nil {
-		g.o.Log.Warn("the agent cannot be built; its runs fail until config.yaml is corrected", "error", err)
-	}
-}
-
 // Stream implements graph.Graph.
 func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
-	a, err := g.current()
+	a, err := g.current(ctx, true)
 	if err != nil {
 		return func(yield func(graph.Event, error) bool) {
 			yield(graph.Event{}, &graph.Failure{Type: "ConfigurationError", Message: public(err), Detail: err.Error()})
@@ -148,7 +125,7 @@ func public(err error) string {
 
 // Explain implements graph.Graph.
 func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (checkpointer.Explanation, error) {
-	a, err := g.current()
+	a, err := g.current(ctx, false)
 	if err != nil {
 		return checkpointer.Explanation{}, err
 	}
@@ -157,7 +134,7 @@ func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.K
 
 // Update implements graph.Graph.
 func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
-	a, err := g.current()
+	a, err := g.current(ctx, false)
 	if err != nil {
 		return checkpointer.Key{}, err
 	}
@@ -166,7 +143,7 @@ func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 
 // Describe implements graph.Graph.
 func (g *Graph) Describe(ctx context.Context, cfg graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
-	a, err := g.current()
+	a, err := g.current(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +151,7 @@ func (g *Graph) Describe(ctx context.Context, cfg graph.Config, what graph.Descr
 }
 
 // build makes the agent of settings.
-func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
+func (g *Graph) build(ctx context.Context, s *settings.Settings) (*agent.Agent, error) {
 	if len(s.Models) == 0 {
 		return nil, fault.New(fault.Unavailable, "No model is configured")
 	}
@@ -201,7 +178,7 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 		return nil, err
 	}
 	if g.o.Tools.Sandbox != nil {
-		box, err := g.toolbox(s, models, slices.Concat(guards, last)) // of subagents
+		box, err := g.toolbox(ctx, s, models, slices.Concat(guards, last)) // of subagents
 		if err != nil {
 			return nil, err
 		}

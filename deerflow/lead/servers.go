@@ -234,11 +234,3 @@ func (g *Graph) sourceFor(chain []agent.Middleware, tools []agent.Tool) []agent.
 	}
 	return []agent.Source{source{g.servers, taken}}
 }
-
-// Close ends what the agent has started: MCP servers.
-func (g *Graph) Close() error {
-	if g.servers != nil {
-		g.servers.close()
-	}
-	return nil
-}

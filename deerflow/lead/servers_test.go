@@ -59,7 +59,8 @@ func TestServers(t *testing.T) {
 	var unreadable error
 	now := time.Unix(1e9, 0)
 	s := &servers{list: func() ([]Server, error) { return list, unreadable }, log: slog.New(slog.NewTextHandler(&log, nil)), now: func() time.Time { return now }}
-	g := &Graph{servers: s}
+	g := New(Options{})
+	g.servers = s
 	of := g.sourceFor([]agent.Middleware{{Tools: []agent.Tool{{Name: "two_read_file"}}}}, nil)[0]
 	names := func() string {
 		t.Helper()

@@ -36,7 +36,7 @@ type Tools struct {
 	// Resolve makes a path of config.yaml absolute.
 	Resolve func(path string) string
 	// Python returns tools in Python by what names them, package.module:variable; nil: there are none. It may take as long as their modules need.
-	Python func(uses []string) map[string]PythonTool
+	Python func(ctx context.Context, uses []string) map[string]PythonTool
 }
 
 // PythonTool is a tool in Python, or why there is none.
@@ -75,9 +75,9 @@ type toolbox struct {
 }
 
 // toolbox makes the middleware with the tools. Its nodes acquire and release the sandbox.
-func (g *Graph) toolbox(s *settings.Settings, models *models, guards []agent.Middleware) (agent.Middleware, error) {
+func (g *Graph) toolbox(ctx context.Context, s *settings.Settings, models *models, guards []agent.Middleware) (agent.Middleware, error) {
 	t := g.newToolbox(s)
-	tools := t.all(g)
+	tools := t.all(ctx, g)
 	first, err := models.get("", thinking{})
 	if err != nil {
 		return agent.Middleware{}, err
@@ -162,8 +162,11 @@ func (t *toolbox) options() tool.Options {
 	return o
 }
 
+// taken are the names of tools that are no part of all: of subagents, and of middleware.
+var taken = []string{"task", "write_todos", "tool_search"}
+
 // all returns the configured tools that are known, and the built-in ones. The first of a name counts.
-func (t *toolbox) all(g *Graph) []agent.Tool {
+func (t *toolbox) all(ctx context.Context, g *Graph) []agent.Tool {
 	o := t.options()
 	own := map[string]agent.Tool{"bash": tool.Bash(o)}
 	for _, one := range tool.Files(o) {
@@ -177,23 +180,32 @@ func (t *toolbox) all(g *Graph) []agent.Tool {
 		list = append(list, one)
 		return true
 	}
-	python := t.python()
+	python := t.python(ctx)
 	for _, c := range t.set.Tools {
 		one, err := t.configured(c, own)
 		if other, ok := python[c.Use]; ok {
 			one, err = inPython(other, c)
 		}
+		fix := python[c.Use].Fix
+		if err == nil {
+			switch {
+			case one.Name == "":
+				err, fix = errors.New("it has no name"), "give it one in its module"
+			case slices.Contains(taken, one.Name):
+				err, fix = fmt.Errorf("the agent has a tool %s of its own", one.Name), "give it another name in its module"
+			case !add(one):
+				err, fix = fmt.Errorf("another one before it is named %s", one.Name), "remove one of the two, or give it another name in its module"
+			}
+		}
 		if err != nil {
 			attrs := []any{"tool", c.Name, "use", c.Use, "reason", err}
-			if fix := python[c.Use].Fix; fix != "" {
+			if fix != "" {
 				attrs = append(attrs, "fix", fix)
 			}
 			g.o.Log.Warn("a tool of config.yaml is left out", attrs...)
 			continue
 		}
-		if add(one) {
-			t.groups[one.Name] = append(t.groups[one.Name], c.Group)
-		}
+		t.groups[one.Name] = append(t.groups[one.Name], c.Group)
 	}
 	for _, one := range []agent.Tool{tool.PresentFiles(o), tool.AskClarification(), tool.ViewImage(o)} {
 		add(one)
@@ -221,19 +233,19 @@ func InPython(s *settings.Settings) (uses []string) {
 	return uses
 }
 
-func (t *toolbox) python() map[string]PythonTool {
+func (t *toolbox) python(ctx context.Context) map[string]PythonTool {
 	uses := InPython(t.set)
 	if t.Python == nil || len(uses) == 0 {
 		return nil
 	}
-	return t.Python(uses)
+	return t.Python(ctx, uses)
 }
 
 func inPython(p PythonTool, c settings.Tool) (agent.Tool, error) {
 	if p.Problem != "" {
 		return agent.Tool{}, errors.New(p.Problem)
 	}
-	p.Tool.Timeout = longestTool
+	p.Tool.Timeout, p.Tool.Unwatched = longestTool, true // pydantic checks arguments, by schemas that Go may not understand
 	if c.Timeout > 0 {
 		p.Tool.Timeout = time.Duration(c.Timeout * float64(time.Second))
 	}

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import BaseTool, tool
+from langchain_core.tools import BaseTool, StructuredTool, tool
 from pydantic import BaseModel
 
 
@@ -83,3 +83,13 @@ double = Double()
 
 def plain(text: str) -> str:
     return text
+
+
+async def _remote(**arguments: str) -> str:
+    return f"remote {arguments}"
+
+
+remote = StructuredTool(  # as packages for MCP make them
+    name="remote", description="Is elsewhere.", coroutine=_remote,
+    args_schema={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)

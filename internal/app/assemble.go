@@ -82,7 +82,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 		return err
 	}
 	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
-	if s.deerflow, err = s.openDeerFlow(c.Program); err != nil {
+	if s.deerflow, err = s.openDeerFlow(ctx, c.Program); err != nil {
 		return err
 	}
 	if err := s.protect(ctx); err != nil {

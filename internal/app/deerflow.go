@@ -29,7 +29,7 @@ import (
 // openDeerFlow opens the DeerFlow installation whose Gateway API is served; nil when there is none.
 //
 // program converts documents, as understudy does; "": they are not converted.
-func (s *Server) openDeerFlow(program string) (*gateway.Installation, error) {
+func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Installation, error) {
 	cfg := s.cfg
 	if cfg.DeerFlow == "" || cfg.Mode == config.Worker {
 		return nil, nil
@@ -51,7 +51,9 @@ func (s *Server) openDeerFlow(program string) (*gateway.Installation, error) {
 		s.graphs.Put(lead.Name, s.graphs.Description(lead.Name), journal.Of(own, d.Home.ThreadDir))
 	} else {
 		s.graphs.Put(lead.Name, "DeerFlow's agent", journal.Of(s.lead, d.Home.ThreadDir))
-		s.lead.Prepare() // what is wrong with its tools is in the log before the first run needs them
+		if err := s.lead.Prepare(ctx); err != nil { // what is wrong with its tools is in the log before the first run needs them
+			return nil, err
+		}
 	}
 	out := &gateway.Installation{DeerFlow: d, Condense: s.condense(s.lead), Closed: !cfg.HTTP.CORS.Given}
 	if out.Trusted, err = address.Networks(env("AUTH_TRUSTED_PROXIES")); err != nil {

@@ -37,7 +37,7 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 		}
 	}
 	s.sandbox = sandbox.NewLocal(o)
-	s.python = newPythonTools(s)
+	s.python = &pythonTools{s: s}
 	return lead.Tools{
 		Sandbox: s.sandbox,
 		Dir:     d.Home.ThreadDir,

@@ -18,27 +18,19 @@ import (
 
 // pythonTools are the tools of config.yaml that are in Python. Their process is started when config.yaml names the first, and replaced when it names others.
 type pythonTools struct {
-	s    *Server
-	ctx  context.Context // ends with close
-	stop context.CancelFunc
+	s *Server
 
 	mu    sync.Mutex
 	tools *gate.Tools // nil: none are loaded
 	uses  []string    // that are loaded
 }
 
-func newPythonTools(s *Server) *pythonTools {
-	p := &pythonTools{s: s}
-	p.ctx, p.stop = context.WithCancel(context.Background())
-	return p
-}
-
 // load returns the tools. It waits until their modules are imported.
-func (p *pythonTools) load(uses []string) map[string]lead.PythonTool {
+func (p *pythonTools) load(ctx context.Context, uses []string) map[string]lead.PythonTool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := map[string]lead.PythonTool{}
-	if err := p.ensure(uses); err != nil {
+	if err := p.ensure(ctx, uses); err != nil {
 		problem := lead.PythonTool{Problem: err.Error()}
 		var why *gate.StartError
 		if errors.As(err, &why) {
@@ -69,10 +61,7 @@ func (p *pythonTools) load(uses []string) map[string]lead.PythonTool {
 }
 
 // ensure starts the process, or replaces it by one with other tools. The caller holds mu.
-func (p *pythonTools) ensure(uses []string) error {
-	if p.ctx.Err() != nil {
-		return errors.New("the server stops")
-	}
+func (p *pythonTools) ensure(ctx context.Context, uses []string) error {
 	if p.tools != nil && slices.Equal(uses, p.uses) {
 		return nil
 	}
@@ -82,20 +71,20 @@ func (p *pythonTools) ensure(uses []string) error {
 	}
 	o.Logger = p.s.log
 	if p.tools == nil {
-		tools, err := gate.StartTools(p.ctx, o)
+		tools, err := gate.StartTools(ctx, o)
 		if err != nil {
 			return err
 		}
 		p.tools = tools
-	} else if err := p.tools.Reload(p.ctx, o); err != nil {
+	} else if err := p.tools.Reload(ctx, o); err != nil {
 		return err
 	}
 	p.uses = slices.Clone(uses)
 	return nil
 }
 
+// close ends the process. load is not called any more.
 func (p *pythonTools) close() error {
-	p.stop() // load may be waiting
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tools == nil {

@@ -53,9 +53,9 @@ def _described(tool: Any) -> dict[str, Any]:
 
 def _lacking(tool: Any, schema: dict[str, Any]) -> str:
     """An argument that the model does not give, and this process cannot: "" is none. The id of the call is given."""
+    if isinstance(tool.args_schema, dict):
+        return ""  # all of it is for the model
     full = tool.get_input_schema()
-    if isinstance(full, dict):
-        return ""
     for name, field in getattr(full, "model_fields", {}).items():
         if (field.alias or name) in schema.get("properties", {}) or name in schema.get("properties", {}):
             continue
