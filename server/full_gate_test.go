@@ -23,8 +23,13 @@ func TestFullAuthenticator(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.Authenticator = full{} })
 	for _, request := range [][]string{
-		{"POST", "/threads", `{}`}, {"GET", "/threads/" + someThread, ""}, {"POST", runsPath, aRun}, {"POST", runsPath + "/stream", aRun}, {"POST", "/store/items/search", `{}`},
-		{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`}, {"GET", "/nowhere", ""},
+		{"POST", "/threads", `{}`},
+		{"GET", "/threads/" + someThread, ""},
+		{"POST", runsPath, aRun},
+		{"POST", runsPath + "/stream", aRun},
+		{"POST", "/store/items/search", `{}`},
+		{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
+		{"GET", "/nowhere", ""},
 	} {
 		res, body := w.ask(t, request[0], request[1], request[2])
 		require.Equal(t, 503, res.StatusCode, request)
