@@ -37,9 +37,9 @@ func callTool(t *testing.T, tools *Tools, name, args string) (ToolResult, error)
 
 func TestTools(t *testing.T) {
 	t.Parallel()
-	tools := toolProcess(t, "weather", "ask", "chart", "broken", "double", "remote")
+	tools := toolProcess(t, "weather", "ask", "chart", "broken", "double", "remote", "abandoned")
 	list := tools.List()
-	require.Len(t, list, 6)
+	require.Len(t, list, 7)
 	for _, one := range list {
 		require.Nil(t, one.Problem, one.Spec)
 	}
@@ -76,8 +76,14 @@ func TestTools(t *testing.T) {
 		require.ErrorAs(t, err, &raised, kind)
 		require.Equal(t, want, *raised)
 	}
-	_, err = callTool(t, tools, "weather", `{"days":"many"}`)
 	var raised *ToolError
+	_, err = callTool(t, tools, "abandoned", `{"text":"x"}`)
+	require.ErrorAs(t, err, &raised)
+	require.Equal(t, ToolError{"RuntimeError", "the tool was cancelled by what it waited for"}, *raised)
+	_, err = callTool(t, tools, "removed", `{}`)
+	require.ErrorAs(t, err, &raised)
+	require.Equal(t, ToolError{"KeyError", "config.yaml has no tool tools:removed any more"}, *raised)
+	_, err = callTool(t, tools, "weather", `{"days":"many"}`)
 	require.ErrorAs(t, err, &raised)
 	require.Equal(t, "ValidationError", raised.ErrorName())
 }

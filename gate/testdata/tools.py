@@ -50,6 +50,15 @@ async def forever(mark: str) -> str:
 
 
 @tool
+async def abandoned(text: str) -> str:
+    """Waits for a task that is cancelled."""
+    task = asyncio.create_task(asyncio.sleep(3600))
+    task.cancel()
+    await task
+    return text
+
+
+@tool
 def slow(mark: str) -> str:
     """Blocks a thread until the file is gone."""
     Path(mark).write_text("began")

@@ -1,8 +1,9 @@
 """Tools of LangChain, for agents that are not in Python."""
 from __future__ import annotations
 
+import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from . import codec, threads
@@ -25,17 +26,33 @@ class Tools:
                 }})
 
     async def call(self, call: dict[str, Any]) -> dict[str, Any]:
-        tool = self._tools[call["spec"]]
+        tool = self._tools.get(call["spec"])
+        if tool is None:  # a run keeps the tools that it began with
+            return {"error": {"type": "KeyError", "message": f"config.yaml has no tool {call['spec']} any more", "trace": ""}}
         request = {"type": "tool_call", "name": tool.name, "args": call["args"], "id": call["id"]}
         config = {"configurable": call["configurable"], "metadata": dict(call["configurable"])}
         try:
             if _is_async(tool):
-                message = await tool.ainvoke(request, config)
+                message = await _alone(tool.ainvoke(request, config))
             else:
                 message = await threads.call(tool.invoke, request, config)
             return _result(message)
         except (Exception, SystemExit) as exc:
-            return {"error": {"type": type(exc).__name__, "message": str(exc), "trace": "".join(traceback.format_exception(exc))[-32768:]}}
+            return {"error": {"type": type(exc).__name__, "message": str(exc)[:16384], "trace": "".join(traceback.format_exception(exc))[-32768:]}}
+
+
+async def _alone(call: Coroutine[Any, Any, Any]) -> Any:
+    """Awaits a call, which ends with this one. One that is cancelled by itself, as by a task that it waits for, has failed: its caller still waits."""
+    task = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        raise
+    if task.cancelled():
+        raise RuntimeError("the tool was cancelled by what it waited for")
+    return task.result()
 
 
 def _described(tool: Any) -> dict[str, Any]:
