@@ -62,7 +62,9 @@ func Enter(ctx context.Context, actor *Actor, source string) context.Context {
 
 // EnterUnder is Enter for an actor whom the server's policy does not know: this one decides about them.
 func EnterUnder(ctx context.Context, actor *Actor, source string, policy Policy) context.Context {
-	return &entered{ctx, actor, source, policy}
+	apart := *actor
+	apart.Apart = true
+	return &entered{ctx, &apart, source, policy}
 }
 
 // From returns who acts; nil on a server without authentication, and for the server's own work.

@@ -32,6 +32,7 @@ type claim struct {
 	Authenticated bool
 	Permissions   []string
 	User          json.RawMessage
+	Apart         bool `json:"-"` // false: an actor who is apart has no credential
 }
 
 // Credential returns a credential by which its bearer acts as the actor; "" for one who is Apart.
@@ -39,7 +40,7 @@ func (i *Inside) Credential(a *Actor) string {
 	if a.Apart {
 		return ""
 	}
-	body, err := json.Marshal(claim{a.Identity, a.DisplayName, a.Authenticated, a.Permissions, a.User})
+	body, err := json.Marshal(claim(*a))
 	if err != nil { // User is not JSON: no actor is like that
 		return ""
 	}
@@ -64,7 +65,9 @@ func (i *Inside) Actor(credential string) *Actor {
 	if err != nil || json.Unmarshal(body, &c) != nil {
 		return nil
 	}
-	return &Actor{Identity: c.Identity, DisplayName: c.DisplayName, Authenticated: c.Authenticated, Permissions: slices.Concat([]string{}, c.Permissions), User: c.User}
+	a := Actor(c)
+	a.Permissions = slices.Concat([]string{}, a.Permissions)
+	return &a
 }
 
 // Keys of a run's configuration that say who it acts as.

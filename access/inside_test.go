@@ -29,7 +29,9 @@ func TestInsideCredentialsAreOfOneProcess(t *testing.T) {
 func TestActorsApart(t *testing.T) {
 	t.Parallel()
 	configurable := &jsonobj.Object{}
-	access.Write(configurable, &access.Actor{Identity: "ann", Authenticated: true, User: json.RawMessage(`{}`), Apart: true})
+	ann := &access.Actor{Identity: "ann", Authenticated: true, User: json.RawMessage(`{}`)}
+	access.Write(configurable, access.From(access.EnterUnder(t.Context(), ann, "", access.Owner{Key: "owner"})))
+	require.False(t, ann.Apart, "elsewhere the server's policy decides about them")
 	a := access.OfRun(json.RawMessage(`{"configurable":` + string(configurable.JSON()) + `}`))
 	require.True(t, a.Apart)
 	require.Empty(t, access.NewInside().Credential(a))

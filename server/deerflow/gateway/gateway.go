@@ -177,7 +177,6 @@ func (s *base) pass(c *fiber.Ctx, who audience, h handler) error {
 	}
 	if !d.Open {
 		actor, source := caller.actor(), s.Client(c)
-		actor.Apart = true
 		web.Of(c).Actor, web.Of(c).Source = actor, source
 		c.SetUserContext(access.EnterUnder(c.UserContext(), actor, source, Owners))
 	}
