@@ -186,3 +186,16 @@ func NewCallID() string {
 	id := uuid.New()
 	return "call_" + hex.EncodeToString(id[:12])
 }
+
+// Result returns the tool result in a part, and the Part around it; the zero Part if there is none.
+func Result(p llms.ContentPart) (llms.ToolCallResponse, Part, error) {
+	rich, ok := p.(Part)
+	if ok {
+		p = rich.ContentPart
+	}
+	result, ok := p.(llms.ToolCallResponse)
+	if !ok {
+		return result, rich, fmt.Errorf("%T is not a tool result", p)
+	}
+	return result, rich, nil
+}

@@ -156,13 +156,9 @@ func (w *writer) message(m llms.MessageContent) error {
 		return w.content("assistant", m.Parts)
 	case llms.ChatMessageTypeTool, llms.ChatMessageTypeFunction:
 		for _, p := range m.Parts {
-			rich, ok := p.(llm.Part)
-			if ok {
-				p = rich.ContentPart
-			}
-			result, ok := p.(llms.ToolCallResponse)
-			if !ok {
-				return fmt.Errorf("%T is not a tool result", p)
+			result, rich, err := llm.Result(p)
+			if err != nil {
+				return err
 			}
 			w.list = append(w.list, message{Role: "tool", Content: result.Content, ToolCallID: w.id(result.ToolCallID)})
 			if w.quirks.ToolImages {

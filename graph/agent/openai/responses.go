@@ -243,13 +243,9 @@ func (w *inputs) message(m llms.MessageContent) error {
 		return w.answer(m.Parts)
 	case llms.ChatMessageTypeTool, llms.ChatMessageTypeFunction:
 		for _, p := range m.Parts {
-			rich, ok := p.(llm.Part)
-			if ok {
-				p = rich.ContentPart
-			}
-			result, ok := p.(llms.ToolCallResponse)
-			if !ok {
-				return fmt.Errorf("%T is not a tool result", p)
+			result, rich, err := llm.Result(p)
+			if err != nil {
+				return err
 			}
 			out := object{"type": "function_call_output", "call_id": w.id(result.ToolCallID), "output": result.Content}
 			if seen := images(rich.Content); w.quirks.ToolImages && len(seen) > 0 {
