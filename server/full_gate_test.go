@@ -18,7 +18,7 @@ func (full) Authenticate(context.Context, *access.Request) (*access.Actor, error
 	return nil, fault.New(fault.Unavailable, "Too many requests are being authenticated at the moment, try again")
 }
 
-// While too many requests are being authenticated, every further one is told so and when to try again, and no route does anything.
+// While too many requests are being authenticated, every further one gets 503 with the time to try again, and no route does anything.
 func TestFullAuthenticator(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.Authenticator = full{} })

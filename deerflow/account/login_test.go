@@ -404,7 +404,7 @@ func TestGuessesBetweenSignIns(t *testing.T) { //nolint:paralleltest // other te
 	require.NoError(t, err, "from elsewhere")
 }
 
-// Who has a session of somebody, and not their password, has as many guesses at it as who signs in.
+// A stolen session gives as many guesses at the password of its user as a sign-in.
 func TestGuessesAtTheCurrentPassword(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
 	s, m := oneAccount(t)
 	m.update = func(User) error { return nil }

@@ -630,7 +630,7 @@ func TestResumeGapOfDeletedRuns(t *testing.T) {
 	require.Contains(t, w.firstSince(th, last[len(last)-1]), resumeGap, "nothing of it was seen")
 }
 
-// Whatever runs are made and deleted, in any order: a reader that resumes is told so if, and only if, an event is gone that came after the one it names.
+// Whatever runs are made and deleted, in any order: a reader that resumes gets a gap if, and only if, an event is gone that came after the one it names.
 func TestResumeGapAfterAnyDeletions(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
