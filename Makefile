@@ -65,7 +65,7 @@ docs: ## write the documentation as a web site that needs no server to bin/docs;
 
 .PHONY: test
 test: ## install what the tests need, then run everything that has to pass before a change lands
-	@.ci/phases setup check check-ui race 'suites: conformance-python conformance-javascript killloop-short conformance-proxy-short chaos-short conformance-deployments conformance-cluster-short conformance-deerflow conformance-go-short'
+	@.ci/phases setup check check-ui race 'suites: conformance-proxy-short conformance-javascript conformance-studio conformance-python conformance-servers conformance-deployments killloop-short chaos-short conformance-cluster-short conformance-deerflow conformance-go-short'
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
@@ -192,14 +192,18 @@ deerflow-ui: build ## visit DeerFlow's own web UI in Chromium; builds it the fir
 	@conformance/deerflow/ui
 
 # One server, in the parts that run side by side before a landing.
-.PHONY: conformance-server conformance-python conformance-javascript conformance-deployments
+.PHONY: conformance-server conformance-python conformance-servers conformance-javascript conformance-studio conformance-deployments
 conformance-server: build
 	@conformance/run
 	@conformance/run --deployments
 conformance-python: build
 	@conformance/run --part python
+conformance-servers: build
+	@conformance/run --part servers
 conformance-javascript: build
 	@conformance/run --part javascript
+conformance-studio: build
+	@conformance/run --part studio
 conformance-deployments: build
 	@conformance/run --deployments
 

@@ -19,8 +19,6 @@ import moving
 from databases import initdb, postgres
 from moving import Database, Folder, langgraph_server, move, proxy, savers, understudy, with_saver
 
-pytestmark = [pytest.mark.exclusive]
-
 
 @pytest.fixture(scope="module")
 def new_database():

@@ -15,8 +15,6 @@ from langgraph_sdk import get_client
 from helpers import TIME_RE
 from moving import Folder, understudy
 
-pytestmark = [pytest.mark.exclusive]
-
 GRAPHS = """
 import asyncio
 from typing import Annotated, TypedDict
