@@ -1,4 +1,4 @@
-import { get, post } from "./client";
+import { APIError, get, post } from "./client";
 import { isOwn } from "./server";
 import type { Json, JsonObject, Run, Thread } from "./types";
 
@@ -58,7 +58,10 @@ async function runsOfThreads({ status, graph, before }: RunFilter, signal: Abort
   );
   const lists = await Promise.all(
     threads.map(async (t) => {
-      const runs = await get<Run[]>(`/threads/${t.thread_id}/runs?limit=${runsOfEach}${status ? `&status=${status}` : ""}`, signal);
+      const runs = await get<Run[]>(`/threads/${t.thread_id}/runs?limit=${runsOfEach}${status ? `&status=${status}` : ""}`, signal).catch((error: unknown): Run[] => {
+        if (error instanceof APIError && error.status === 404) return []; // the thread was deleted meanwhile
+        throw error;
+      });
       return runs.map((r): RecentRun => ({ ...r, graph_id: String(t.metadata?.graph_id ?? ""), started_at: r.created_at, ended_at: isActive(r) ? null : r.updated_at, attempt: 1, error: null }));
     }),
   );

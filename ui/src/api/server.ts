@@ -18,5 +18,5 @@ export function isOwn(): Promise<boolean> {
   return asked;
 }
 
-/** The same for what is drawn; undefined until it is known. */
-export const useOwn = (): boolean | undefined => useQuery({ queryKey: ["own"], queryFn: isOwn, staleTime: Infinity }).data;
+/** The same for what is drawn; undefined until it is known. What is assumed of a server that did not answer is asked again. */
+export const useOwn = (): boolean | undefined => useQuery({ queryKey: ["own"], queryFn: isOwn, staleTime: () => (asked ? Infinity : 0) }).data;
