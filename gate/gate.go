@@ -140,13 +140,14 @@ func (g *Gate) Run(ctx context.Context) error {
 	begin := func(p *process) {
 		all.Go(func() { p.run(ctx) })
 	}
-	backoff := g.firstBackoff
+	backoff := loop.NewBackoff(g.firstBackoff, g.lastBackoff)
 	p := g.newProcess()
 	begin(p)
 	for {
 		change := g.changes()
 		if served := g.replacement(p); served != nil { // by a reload
-			p, backoff = served, g.firstBackoff
+			p = served
+			backoff.Reset()
 		}
 		select {
 		case <-ctx.Done():
@@ -166,22 +167,21 @@ func (g *Gate) Run(ctx context.Context) error {
 				return p.startErr
 			}
 			g.setWaiting(false)
+			pause := backoff.Next()
 			g.opts.Logger.Error("the process of Python handlers does not start; requests that need it are refused with 503",
-				"error", p.startErr, "again_in", backoff.String())
-			if !loop.Sleep(ctx, backoff) {
+				"error", p.startErr, "again_in", pause.String())
+			if !loop.Sleep(ctx, pause) {
 				return nil
 			}
-			backoff = min(2*backoff, g.lastBackoff)
 		} else {
 			if time.Since(p.readyAt) > g.lastBackoff {
-				backoff = g.firstBackoff
+				backoff.Reset()
 			}
 			g.metrics.restarts.Inc()
 			g.opts.Logger.Warn("the process of Python handlers died and is started again", "pid", p.pid, "cause", p.cause)
-			if !loop.Sleep(ctx, backoff/10) {
+			if !loop.Sleep(ctx, backoff.Next()/10) {
 				return nil
 			}
-			backoff = min(2*backoff, g.lastBackoff)
 		}
 		g.setWaiting(true)
 		p = g.newProcess()

@@ -12,7 +12,7 @@ import (
 // Confirm returns what the storage has of a run after a transaction whose outcome is not known: Write may return an error although the commit happened, as when
 // a connection dies before the answer comes. nil: there is no such run. While the storage is away Confirm waits for it, until ctx ends; then it returns an error.
 func Confirm(ctx context.Context, s Store, t id.Thread, r id.Run) (row *Run, err error) {
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+	for wait := loop.NewBackoff(10*time.Millisecond, time.Second); ; {
 		if _, shared := s.(Shared); shared {
 			// The server of the database may still be at that commit: this waits for the lock of the thread.
 			err = s.Write(ctx, func(tx Tx) (err error) {
@@ -28,7 +28,7 @@ func Confirm(ctx context.Context, s Store, t id.Thread, r id.Run) (row *Run, err
 		if fault.Is(err, fault.NotFound) {
 			return nil, nil
 		}
-		if !loop.Sleep(ctx, wait) {
+		if !wait.Sleep(ctx) {
 			return nil, err
 		}
 	}

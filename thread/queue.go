@@ -9,6 +9,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 )
 
 const (
@@ -125,7 +126,7 @@ type place struct {
 // update takes milliseconds and each server has at most one update of a thread waiting here.
 func (p *place) reach(ctx context.Context) error {
 	const shortest, longest = 2 * time.Millisecond, 50 * time.Millisecond
-	for wait := shortest; ; wait = min(2*wait, longest) {
+	for wait := loop.NewBackoff(shortest, longest); ; {
 		if p.number == 0 {
 			number, err := p.queue.Enqueue(ctx, p.thread, placeLapse)
 			if err != nil {
@@ -141,9 +142,7 @@ func (p *place) reach(ctx context.Context) error {
 		case err != nil || front:
 			return err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx) {
 			return context.Cause(ctx)
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	goredis "github.com/redis/go-redis/v9"
 
 	"understudy/bridge"
 	"understudy/id"
+	"understudy/internal/loop"
 )
 
 const (
@@ -386,28 +386,19 @@ func (q *queue) waiting() int {
 
 // persist sends calls until all have arrived or ctx ends. It returns those that have not arrived.
 func (q *queue) persist(ctx context.Context, calls []*call) []*call {
-	var wait *backoff.ExponentialBackOff
+	wait := newBackoff()
 	for {
 		if calls = q.send(ctx, calls); len(calls) == 0 {
 			return nil
 		}
-		if wait == nil {
-			wait = newBackOff()
-		}
-		select {
-		case <-time.After(wait.NextBackOff()):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx) {
 			return calls
 		}
 	}
 }
 
-// newBackOff returns the backoff between attempts to reach Redis.
-func newBackOff() *backoff.ExponentialBackOff {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
-	return wait
-}
+// newBackoff returns the backoff between attempts to reach Redis.
+func newBackoff() loop.Backoff { return loop.NewBackoff(20*time.Millisecond, time.Second) }
 
 // take returns the first op of each thread, up to the size of a pipeline.
 func (q *queue) take() []*call {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	goredis "github.com/redis/go-redis/v9"
 
 	"understudy/bridge"
@@ -99,17 +98,17 @@ func (r *reader) run(ctx context.Context) error {
 			_ = conn.Close()
 		}
 	}()
-	var wait *backoff.ExponentialBackOff // not nil while Redis is away
-	var since time.Time
+	wait := newBackoff()
+	var since time.Time // Redis is away; zero while it is not
 	told := false
 	woken, heard := "0-0", ""
 	for ctx.Err() == nil && !r.b.isClosed() {
 		began := time.Now()
 		var err error
 		if conn == nil {
-			if conn, err = r.connect(ctx, &heard); err == nil && wait != nil {
+			if conn, err = r.connect(ctx, &heard); err == nil && !since.IsZero() {
 				r.b.opts.Log.InfoContext(ctx, "redis is back", "away", time.Since(since).Round(time.Millisecond).String())
-				wait = nil
+				since = time.Time{}
 			}
 		}
 		if err == nil {
@@ -127,8 +126,9 @@ func (r *reader) run(ctx context.Context) error {
 			_ = conn.Close()
 			conn = nil
 		}
-		if wait == nil {
-			wait, since, told = newBackOff(), time.Now(), false
+		if since.IsZero() {
+			wait.Reset()
+			since, told = time.Now(), false
 			// A hanging Redis has been unavailable since the read should have ended.
 			if due := began.Add(readBlock); due.Before(since) {
 				since = due
@@ -140,7 +140,7 @@ func (r *reader) run(ctx context.Context) error {
 			r.b.local.Interrupt("", everywhere)
 		}
 		select {
-		case <-time.After(wait.NextBackOff()):
+		case <-time.After(wait.Next()):
 		case <-ctx.Done():
 		case <-r.b.closed:
 		}

@@ -57,7 +57,7 @@ const (
 // Run synchronizes until ctx ends: every thread of All at the start, afterwards those that change. What fails is logged and retried.
 func (l *Loop) Run(ctx context.Context) error {
 	l.sweeping = true
-	wait := time.Duration(0)
+	wait := loop.NewBackoff(time.Second, time.Minute)
 	turn := time.NewTimer(0)
 	if l.Turn == nil {
 		turn.Stop()
@@ -69,12 +69,12 @@ func (l *Loop) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return l.last(ctx)
 		case err != nil:
-			wait = min(max(2*wait, time.Second), time.Minute)
-			l.Log.ErrorContext(ctx, "follower of the log failed; retrying", "follower", l.Name, "seconds", wait.Seconds(), "error", err)
-			loop.Sleep(ctx, wait)
+			pause := wait.Next()
+			l.Log.ErrorContext(ctx, "follower of the log failed; retrying", "follower", l.Name, "seconds", pause.Seconds(), "error", err)
+			loop.Sleep(ctx, pause)
 			continue
 		}
-		wait = 0
+		wait.Reset()
 		if !idle {
 			continue
 		}

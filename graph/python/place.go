@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"understudy/graph"
+	"understudy/internal/loop"
 )
 
 // startFailures is how many starts in a row must have failed before questions are refused. When workers have started before, or were killed
@@ -92,7 +93,7 @@ func (p *Pool) best(name string) *worker {
 // started, until Pool.patience is over.
 func (p *Pool) placeAlone(ctx context.Context, c *call) error {
 	began := time.Now()
-	for backoff := p.firstBackoff; ; backoff = min(2*backoff, p.lastBackoff) {
+	for backoff := loop.NewBackoff(p.firstBackoff, p.lastBackoff); ; {
 		w := p.newWorker(true)
 		if err := p.want(ctx, w); err != nil {
 			return err
@@ -111,10 +112,8 @@ func (p *Pool) placeAlone(ctx context.Context, c *call) error {
 		if time.Since(began) >= p.patience {
 			return startFailure(cmp.Or(w.startErr, errEnded))
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx) {
 			return context.Cause(ctx)
-		case <-time.After(backoff):
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"understudy/graph"
+	"understudy/internal/loop"
 )
 
 // Pool owns the worker processes. Its methods are safe for concurrent use; graphs work only while Run does.
@@ -118,7 +119,7 @@ func (p *Pool) keep(ctx context.Context, all *sync.WaitGroup) {
 		}
 		return w
 	}
-	backoff := p.firstBackoff
+	backoff := loop.NewBackoff(p.firstBackoff, p.lastBackoff)
 	var w *worker
 	for ctx.Err() == nil {
 		if w == nil {
@@ -134,20 +135,17 @@ func (p *Pool) keep(ctx context.Context, all *sync.WaitGroup) {
 		}
 		select {
 		case <-w.ready:
-			backoff = p.firstBackoff
+			backoff.Reset()
 			w = nil
 			continue
 		default:
 		}
 		w = nil
+		pause := backoff.Next()
 		if p.isHopeless() {
-			backoff = p.lastBackoff
+			pause = p.lastBackoff
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(backoff):
-		}
-		backoff = min(2*backoff, p.lastBackoff)
+		loop.Sleep(ctx, pause)
 	}
 }
 
@@ -165,10 +163,8 @@ func (p *Pool) succeed(ctx context.Context, w *worker, begin func() *worker) *wo
 			return next
 		case <-next.exited:
 		}
-		select {
-		case <-ctx.Done():
+		if !loop.Sleep(ctx, p.lastBackoff) {
 			return w
-		case <-time.After(p.lastBackoff):
 		}
 	}
 }

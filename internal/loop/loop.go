@@ -1,4 +1,4 @@
-// Package loop repeats the steps of background work until a context ends.
+// Package loop repeats the steps of background work until a context ends, and waits between attempts.
 package loop
 
 import (

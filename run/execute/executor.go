@@ -29,6 +29,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/logctx"
+	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/completion"
 	"understudy/run/crash"
@@ -145,14 +146,14 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 			x.Publisher.FlushStream(after, r)
 		}
 	}
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	for wait := loop.NewBackoff(50*time.Millisecond, 5*time.Second); ; {
 		err := finish(after, ex, out)
 		if err == nil {
 			break
 		}
 		unsaved(err)
 		select {
-		case <-time.After(wait):
+		case <-time.After(wait.Next()):
 		case <-x.Quit:
 			return
 		}

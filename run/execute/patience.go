@@ -10,6 +10,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 	"understudy/run"
 )
 
@@ -64,7 +65,7 @@ func (p *patient) try(ctx context.Context, what func() error) error {
 			p.outage.ends()
 		}
 	}()
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+	for wait := loop.NewBackoff(50*time.Millisecond, time.Second); ; {
 		err := what()
 		if !fault.Is(err, fault.Unavailable) {
 			return err
@@ -78,7 +79,7 @@ func (p *patient) try(ctx context.Context, what func() error) error {
 			p.outage.begins(err)
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(wait.Next()):
 		case <-ctx.Done():
 			return err
 		case <-p.done:

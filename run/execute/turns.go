@@ -7,6 +7,7 @@ import (
 
 	"understudy/graph"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/crash"
 )
@@ -91,7 +92,7 @@ func (x *Executor) holdTurn(ctx context.Context, ex *Execution) {
 
 // noteTurn writes the turn of a run. What may pass is tried again until ctx ends.
 func (x *Executor) noteTurn(ctx context.Context, r *run.Run, turn run.Turn) error {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	for wait := loop.NewBackoff(50*time.Millisecond, 5*time.Second); ; {
 		err := x.Store.Write(ctx, func(tx run.Tx) error {
 			row, err := tx.Run(r.Thread, r.ID)
 			switch {
@@ -115,9 +116,7 @@ func (x *Executor) noteTurn(ctx context.Context, r *run.Run, turn run.Turn) erro
 			}
 			return nil
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx) {
 			return context.Cause(ctx)
 		}
 	}

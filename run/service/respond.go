@@ -12,6 +12,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
+	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/protocol"
 	"understudy/thread"
@@ -149,7 +150,7 @@ const (
 // settled returns a thread as clients have seen it: when its run has shown an interrupt, as it is after the end of that run.
 func (s *Service) settled(ctx context.Context, t id.Thread) (*thread.Thread, error) {
 	began := time.Now()
-	for wait := settlePoll; ; wait = min(2*wait, settlePollMax) {
+	for wait := loop.NewBackoff(settlePoll, settlePollMax); ; {
 		row, err := s.Store.Thread(ctx, t)
 		if err != nil || row.Status != thread.Busy || time.Since(began) > settlePatience {
 			return row, err
@@ -159,9 +160,7 @@ func (s *Service) settled(ctx context.Context, t id.Thread) (*thread.Thread, err
 		} else if len(asks) == 0 {
 			return s.Store.Thread(ctx, t) // again: the run may have shown an interrupt and ended after the row was read
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -199,7 +198,7 @@ func (s *Service) Respond(ctx context.Context, t id.Thread, req run.Request, res
 	req.Command, req.Answers = command.JSON(), responses
 	req.Strategy = run.Reject // another run has consumed the interrupts, or is about to
 	began := time.Now()
-	for wait := settlePoll; ; wait = min(2*wait, settlePollMax) {
+	for wait := loop.NewBackoff(settlePoll, settlePollMax); ; {
 		row, err := s.Store.Thread(ctx, t)
 		if fault.Is(err, fault.NotFound) {
 			return nil, run.ErrNotInterrupted
@@ -225,9 +224,7 @@ func (s *Service) Respond(ctx context.Context, t id.Thread, req run.Request, res
 		if time.Since(began) > settlePatience {
 			return nil, &run.UnknownInterrupt{ID: responses[0].Interrupt}
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx) {
 			return nil, context.Cause(ctx)
 		}
 	}

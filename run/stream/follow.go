@@ -15,6 +15,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 	"understudy/run"
 )
 
@@ -399,7 +400,7 @@ func (f *Followers) AwaitEnd(ctx context.Context, t id.Thread, r id.Run) error {
 
 // await looks a run up until its status is one that is waited for, or the run is gone.
 func (f *Followers) await(ctx context.Context, t id.Thread, r id.Run, reached func(run.Status) bool) error {
-	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+	for wait := loop.NewBackoff(20*time.Millisecond, time.Second); ; {
 		row, err := f.Store.Run(ctx, t, r)
 		if fault.Is(err, fault.NotFound) {
 			return nil
@@ -414,9 +415,7 @@ func (f *Followers) await(ctx context.Context, t id.Thread, r id.Run, reached fu
 		if err := f.Attempts.Attempt(r).UnsavedErr(); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx) {
 			return context.Cause(ctx)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/signals"
 	"understudy/thread"
@@ -184,6 +185,9 @@ func (p *Publisher) keepRecord(ctx context.Context, k kept) bool {
 	return false
 }
 
+// writeAttempts is how often records are written that the storage refuses: for about a second.
+const writeAttempts = 8
+
 // writeRecords returns when the records are written, or cannot be. When instances share the storage and it is away it is waited for: what was shown
 // live must be found there by readers that reconnect. Runs wait meanwhile, when the channel is full. The end of ctx ends the patience.
 func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
@@ -195,7 +199,8 @@ func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 		}
 	}
 	// Records of threads that are gone by now are dropped one by one inside: the others must not suffer.
-	for wait := 10 * time.Millisecond; len(byThread) > 0; wait *= 2 {
+	wait := loop.NewBackoff(10*time.Millisecond, time.Second)
+	for attempt := 1; len(byThread) > 0; attempt++ {
 		err := p.Store.KeepRecords(write, byThread)
 		if err == nil {
 			p.failure.Store(nil)
@@ -203,14 +208,12 @@ func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 			break
 		}
 		p.failure.Store(&err)
-		if wait > time.Second && p.Shared && fault.Is(err, fault.Unavailable) && ctx.Err() == nil {
-			wait = time.Second / 2
-		}
-		if wait > time.Second {
+		waits := p.Shared && fault.Is(err, fault.Unavailable) && ctx.Err() == nil
+		if attempt >= writeAttempts && !waits {
 			p.Log.ErrorContext(ctx, "stream records could not be kept: rejoining after a restart will have a gap", "error", err)
 			break
 		}
-		time.Sleep(wait)
+		time.Sleep(wait.Next())
 	}
 	for _, k := range batch {
 		if k.done != nil {

@@ -7,6 +7,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 	"understudy/run"
 )
 
@@ -96,7 +97,7 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 	if p := (place{rec.Attempt, rec.Index}); w.until.IsZero() || w.awaited != p {
 		w.awaited, w.until = p, time.Now().Add(patienceForRecords*w.f.Lease)
 	}
-	for wait, final := 10*time.Millisecond, false; ; wait = min(2*wait, time.Second) {
+	for wait, final := loop.NewBackoff(10*time.Millisecond, time.Second), false; ; {
 		missing, complete, err := w.missing(ctx, rec)
 		if err == nil && (complete || final) {
 			return missing, nil
@@ -118,9 +119,7 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 		if err != nil && ctx.Err() == nil {
 			w.until = time.Now().Add(patienceForRecords * w.f.Lease) // who cannot be read cannot be written to
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx) {
 			return nil, context.Cause(ctx)
 		}
 	}

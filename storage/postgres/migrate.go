@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"understudy/internal/loop"
 	"understudy/storage/internal/progress"
 )
 
@@ -136,8 +136,7 @@ func (m *migrator) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.times.give)
 	defer cancel()
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 20*time.Millisecond, 2*time.Second
+	pause := loop.NewBackoff(20*time.Millisecond, 2*time.Second)
 	since := time.Now()
 	for done := false; !done; {
 		var alone bool
@@ -158,9 +157,7 @@ func (m *migrator) run(ctx context.Context) error {
 		if waited := time.Since(since); waited >= m.times.quiet {
 			m.opts.Logger.InfoContext(ctx, "migration waiting: another server migrates, or a long transaction locks a table", "migrating", alone, "waited", waited.Round(time.Second).String())
 		}
-		select {
-		case <-time.After(pause.NextBackOff()):
-		case <-ctx.Done():
+		if !pause.Sleep(ctx) {
 			return m.late(ctx, err)
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"understudy/id"
+	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/webhook"
 	"understudy/storage/internal/relational"
@@ -104,8 +104,7 @@ const quiet = 30 * time.Second
 
 // Listen implements run.Shared, on its own connection. It reconnects until ctx ends, and logs when the database is lost and when it is back.
 func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 5*time.Second
+	pause := loop.NewBackoff(100*time.Millisecond, 5*time.Second)
 	out := outage{log: s.log}
 	for {
 		err := s.listen(ctx, func(sig run.Signal) {
@@ -117,9 +116,7 @@ func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
 			return context.Cause(ctx)
 		}
 		out.failed(ctx, err)
-		select {
-		case <-time.After(pause.NextBackOff()):
-		case <-ctx.Done():
+		if !pause.Sleep(ctx) {
 			return context.Cause(ctx)
 		}
 	}

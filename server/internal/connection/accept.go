@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"understudy/internal/filelimit"
+	"understudy/internal/loop"
 )
 
 // passing are errors of Accept that are temporary: too few files or too little memory now, or a client that left before its connection
@@ -53,7 +54,7 @@ const (
 // Accept implements net.Listener. The error is net.ErrClosed, or one that does not pass.
 func (p *Patient) Accept() (net.Conn, error) {
 	var said time.Time
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pause := loop.NewBackoff(firstPause, lastPause); ; {
 		c, err := p.Listener.Accept()
 		if err == nil {
 			if err := p.admit(c); err != nil {
@@ -70,7 +71,7 @@ func (p *Patient) Accept() (net.Conn, error) {
 			p.log.Error("cannot accept connections; retrying. If too many files are open, raise the limit (ulimit -n)", "error", err)
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause.Next()):
 		case <-p.closed:
 			return nil, net.ErrClosed
 		}
@@ -86,7 +87,7 @@ func (p *Patient) admit(c net.Conn) error {
 	if fd < 0 || fd < p.most && !p.crowded {
 		return nil
 	}
-	for pause := firstPause; ; pause = min(2*pause, lastLook) {
+	for pause := loop.NewBackoff(firstPause, lastLook); ; {
 		var tooMany bool
 		if tooMany, p.crowded = crowding(fd, p.most, p.limit); !tooMany {
 			return nil
@@ -97,7 +98,7 @@ func (p *Patient) admit(c net.Conn) error {
 				"limit", p.limit, "kept_for_others", p.limit-p.most, "fix", filelimit.Fix)
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause.Next()):
 		case <-p.closed:
 			return net.ErrClosed
 		}
