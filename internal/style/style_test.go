@@ -45,7 +45,6 @@ var peers = map[string][]string{
 	"proxy":      {"thread"},
 	"graph":      {"checkpointer"},
 	"eventstore": {"checkpointer"},
-	"jsonplus":   {"id"},
 }
 
 // sides are packages next to the layers. A side may import the domain, whose types it encodes or whose interfaces it satisfies;

@@ -15,7 +15,6 @@ import (
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/server/internal/connection"
-	"understudy/server/openai"
 )
 
 // Open is a response whose content is sent as it becomes available: an event stream, a wait, or a long list.
@@ -30,7 +29,7 @@ type Open struct {
 	f    run.Follower
 	list *List                     // in place of f: an answer with elements
 	ids  func(*bridge.Record) bool // reports whether to send a record's id
-	form openai.Events             // writes the records; nil: they are sent as they are
+	form Form                      // writes the records; nil: they are sent as they are
 	wait AppendResult              // sends the result, not the records; nil: the records
 	req  *Request
 	stat int
@@ -67,8 +66,16 @@ func (t *Transport) StreamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.
 	return t.streamOpen(c, &Open{f: f, ids: ids})
 }
 
+// Form writes the records of a run as the events of another protocol.
+type Form interface {
+	// Append appends what the client is sent for a record; nothing, when it is for the server.
+	Append(dst []byte, r *bridge.Record) []byte
+	// End appends the end of the stream: the run has ended.
+	End(dst []byte) []byte
+}
+
 // StreamForm answers with what form makes of the records of f. The caller has reserved the slot.
-func (t *Transport) StreamForm(c *fiber.Ctx, f run.Follower, form openai.Events) error {
+func (t *Transport) StreamForm(c *fiber.Ctx, f run.Follower, form Form) error {
 	return t.streamOpen(c, &Open{f: f, form: form})
 }
 
