@@ -51,8 +51,12 @@ func (p *problem) explain(o *Options) *StartError {
 			e.Reason, e.Fix = reason, fix
 		}
 	}
-	if e.Fix == "" && e.Place != "" {
+	switch {
+	case e.Fix != "":
+	case e.Place != "":
 		e.Fix = "look at " + e.Place
+	case e.Part != "" && e.Part != "tools": // those of tools are in another file
+		e.Fix = "correct what " + e.Part + " of langgraph.json names: a file or module, a colon, and a name in it"
 	}
 	return e
 }
@@ -74,10 +78,13 @@ func (o *Options) part(name string) (key, spec string) {
 	return "", ""
 }
 
+// partNames are the parts as the process calls them, in the order of loading.
+var partNames = []string{"auth", "embed", "encryption", "tools", "app"}
+
 // parts lists the keys of all parts with what they name.
 func (o *Options) parts() string {
 	var list []string
-	for _, name := range []string{"auth", "embed", "encryption", "tools", "app"} { // in the order of loading
+	for _, name := range partNames {
 		if key, spec := o.part(name); spec != "" {
 			list = append(list, key+" "+spec)
 		}

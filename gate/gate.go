@@ -58,6 +58,8 @@ type Options struct {
 	API func(r *http.Request, as Passage) (*http.Response, error)
 	// Authenticator finds out who sent a request to a route of the application; nil: the Gate itself.
 	Authenticator access.Authenticator
+
+	unstarted bool // the application is loaded only, for Check
 }
 
 func (o Options) withDefaults() Options {

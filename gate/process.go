@@ -105,7 +105,7 @@ func (p *process) kill(why string) {
 func (p *process) setup(server *child.Address) string {
 	o := &p.program
 	text, err := json.Marshal(map[string]any{
-		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "tools": o.Tools, "slow": p.gate.slowStart.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes},
+		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "tools": o.Tools, "slow": p.gate.slowStart.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes, "unstarted": o.unstarted},
 	})
 	if err != nil {
 		panic("gate: setup: " + err.Error()) // only texts

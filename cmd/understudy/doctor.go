@@ -24,7 +24,8 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check what a server needs, and say how to fix it",
 		Long: `Checks the configuration, environment variables, the data folder or the Postgres database, Redis,
-the port, Python, and each graph (imported in a process of its own). It prints what it finds as it finds
+the port, Python, each graph, and what auth.path, http.app, store.index.embed and encryption.path
+name (imported in processes of their own). It prints what it finds as it finds
 it, changes nothing, and may be run while a server runs. Exit code 0: all is well, warnings aside; 1: there are problems.`,
 		Example: `  understudy doctor
   understudy doctor --config my-app/langgraph.json --data /var/lib/understudy --json`,

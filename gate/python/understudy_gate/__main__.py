@@ -143,8 +143,9 @@ class Gate:
             self._app = Application(find(spec), options.get("http") or {}, self._api, store)
             self._app.user_of = self._user_of
             hello["app"] = self._app.describe()
-            self._lifespan = Lifespan(self._app)
-            await self._lifespan.start()
+            if not (options.get("http") or {}).get("unstarted"):
+                self._lifespan = Lifespan(self._app)
+                await self._lifespan.start()
         self.loading = ""
 
     def _user_of(self, form: dict[str, Any]) -> Any:

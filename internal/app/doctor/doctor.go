@@ -40,7 +40,7 @@ const (
 
 // Finding is what one check found.
 type Finding struct {
-	Check   string   `json:"check"` // config, environment, data, database, redis, port, python, graph, components, model
+	Check   string   `json:"check"` // config, environment, data, database, redis, port, python, graph, auth, http, store, encryption, components, model
 	Verdict Verdict  `json:"verdict"`
 	Text    string   `json:"text"`              // what is so
 	Mend    string   `json:"mend,omitempty"`    // what to do about it; "" when Text says it, or nothing is to be done
@@ -99,6 +99,9 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	d.signIn(ctx, cfg)
 	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
 		d.graphs(ctx, cfg)
+		if ok {
+			d.parts(ctx, cfg)
+		}
 	}
 	d.index(ctx, cfg)
 	d.components(ctx, cfg)

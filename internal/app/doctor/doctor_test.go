@@ -268,8 +268,9 @@ func (p *patient) database(change string) {
 	require.NoError(p.t, conn.Close())
 }
 
-func TestExamineGraphs(t *testing.T) {
-	t.Parallel()
+// interpreter is a Python with langgraph.
+func interpreter(t *testing.T) string {
+	t.Helper()
 	py := os.Getenv("UNDERSTUDY_TEST_PYTHON")
 	if py == "" {
 		py, _ = filepath.Abs(".venv/bin/python")
@@ -280,8 +281,40 @@ func TestExamineGraphs(t *testing.T) {
 		}
 		t.Skip("no Python with langgraph: set UNDERSTUDY_TEST_PYTHON")
 	}
+	return py
+}
+
+// Every part that keeps a server from starting is a problem, not only the first.
+func TestExamineParts(t *testing.T) {
+	t.Parallel()
 	p := newPatient(t)
-	p.flags["python"] = py
+	p.flags["python"] = interpreter(t)
+	p.write("langgraph.json", `{"graphs": {"m": {"agent": {"model": "scripted:./m.json"}}}, "auth": {"path": "./auth.py:auth"}, "http": {"app": "./app.py:app"},
+		"store": {"index": {"embed": "./embed.py:embed", "dims": 2}}, "encryption": {"path": "./enc.py:enc"}}`)
+	p.write("auth.py", "x = 1\nimport a_module_that_nobody_has\n")
+	p.write("app.py", "from starlette.applications import Starlette\nasync def started(app):\n    raise RuntimeError('only a server starts it')\n    yield\napp = Starlette(lifespan=started)\n")
+	p.write("embed.py", "async def other(texts): return [[0, 1] for _ in texts]\n")
+	p.write("enc.py", "enc = 1\n")
+	got := p.examine()
+	for _, want := range []string{
+		"problem auth: auth.path (", "No module named 'a_module_that_nobody_has' at ", "auth.py:2 → ", "pip install a-module-that-nobody-has",
+		"problem store: store.index.embed (", "there is no 'embed' in ", "→ correct what store.index.embed of langgraph.json names",
+		"problem encryption: encryption.path (", "→ encryption.path has to name an Encryption",
+		"ok http: http.app imports ",
+	} {
+		require.Contains(t, got, want)
+	}
+	p.write("embed.py", "async def embed(texts): return [[0, 1] for _ in texts]\n")
+	p.write("langgraph.json", `{"graphs": {"m": {"agent": {"model": "scripted:./m.json"}}}, "store": {"index": {"embed": "./embed.py:embed", "dims": 2}}}`)
+	got = p.examine()
+	require.Contains(t, got, "ok store: store.index.embed imports ")
+	require.NotContains(t, got, "auth")
+}
+
+func TestExamineGraphs(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.flags["python"] = interpreter(t)
 	p.write("langgraph.json", `{"graphs": {"good": "./good.py:graph", "syntax": "./syntax.py:graph", "missing": "./missing.py:graph", "other": "./missing.py:graph", "name": "./good.py:nothing", "dies": "./dies.py:graph",
 		"made": "./made.py:made", "none": "./made.py:none", "raises": "./made.py:raises", "slow": "./made.py:slow", "unset": "./made.py:unset"}}`)
 	p.write("good.py", "from langgraph.graph import StateGraph, START\nb = StateGraph(dict)\nb.add_node('a', lambda s: s)\nb.add_edge(START, 'a')\ngraph = b.compile()\n")

@@ -20,8 +20,7 @@ func (d *doctor) index(ctx context.Context, cfg *config.Config) {
 	}
 	name := fmt.Sprintf("semantic search by %s (%d dimensions)", i.Embed, i.Dims)
 	if i.IsPython() {
-		d.say("store", Fine, name+", which the server calls at its start", "")
-		return
+		return // see parts
 	}
 	e, err := graphs.Embeddings(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
