@@ -100,18 +100,9 @@ cross: ## build everything for other systems, and the tests for one of them; che
 	@for target in $(subst $(comma), ,$(CROSS)); do GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) build ./... || { echo "it does not build for $$target" >&2; exit 1; }; done
 	@GOOS=windows CGO_ENABLED=0 $(GO) vet ./... || { echo "its tests do not build for windows" >&2; exit 1; }
 
-# The race detector multiplies what some tests measure, memory and time; and finds nothing more in variants of a storage (TestSuiteEncrypted).
-PLAIN := MemoryOf|Linear|IsQuadratic|^TestSuite[A-Z]
-
 .PHONY: race
-race: ## Go tests, with the race detector except for those that measure, and variants of storages; fuzz targets run their seeds
-	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
-	@# Many tests wait for processes and clocks: three packages at a time keep two cores busy.
-	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
-	@$(find-helm); export UNDERSTUDY_TEST_HELM="$$tool" UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp); \
-		proxies=$$(conformance/setup proxies); [ ! -e "$$proxies/.complete" ] || export UNDERSTUDY_TEST_NGINX="$$proxies/usr/sbin/nginx" UNDERSTUDY_TEST_CADDY="$$proxies/usr/bin/caddy"; \
-		$(GO) run ./internal/retest -p=3 -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m '-skip=$(PLAIN)' ./... && \
-		CGO_ENABLED=0 $(GO) run ./internal/retest -vet=off -timeout=30m '-run=$(PLAIN)' $$(grep -rlE '^func (Test\w*(MemoryOf|Linear|IsQuadratic)|TestSuite[A-Z])' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
+race: ## Go tests, with the race detector where goroutines start; fuzz targets run their seeds
+	@$(find-helm); UNDERSTUDY_TEST_HELM="$$tool" .ci/gotest
 
 find-helm = tool=$$(command -v helm) || { $(call tool,helm,$(HELM),helm.sh/helm/v4/cmd/helm); }
 
