@@ -302,8 +302,8 @@ next:
 	return true
 }
 
-// Terms returns alternatives for the index of metadata: what the filter selects has all terms of one of them. nil: the index does not help. exact reports
-// that, conversely, what has all terms of one of them is selected.
+// Terms returns alternatives for the index of metadata: what the filter selects has all terms of one of them, but of a term of a list it may have the Long one
+// instead. nil: the index does not help. exact reports that, conversely, what has all terms of one of them is selected.
 func (f *Filter) Terms() (alternatives [][]contain.Term, exact bool) {
 	if f == nil {
 		return nil, true
@@ -323,8 +323,14 @@ func (f *Filter) terms() (alternatives [][]contain.Term, exact bool) {
 	for i := range f.fields {
 		c := &f.fields[i]
 		term, ok := c.equal.Term(c.key)
-		if exact = exact && ok && c.has == nil; ok {
+		if exact = exact && (ok || c.equal == nil && len(c.has) > 0); ok {
 			alternatives[0] = append(alternatives[0], term)
+		}
+		for _, item := range c.has {
+			term, ok := item.ItemTerm(c.key)
+			if exact = exact && ok; ok {
+				alternatives[0] = append(alternatives[0], term)
+			}
 		}
 	}
 	both := func(more [][]contain.Term, moreExact bool) {

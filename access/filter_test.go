@@ -94,11 +94,15 @@ func TestTermsOfFilters(t *testing.T) {
 	}{
 		{`{}`, nil, true},
 		{`{"a":"x"}`, [][]contain.Term{{term("a", `"x`)}}, true},
-		{`{"a":{"$contains":"x"}}`, nil, false},
-		{`{"a":"x","b":{"$contains":"x"}}`, [][]contain.Term{{term("a", `"x`)}}, false},
+		{`{"a":{"$contains":"x"}}`, [][]contain.Term{{term("a", `["x`)}}, true},
+		{`{"a":{"$contains":["x",1.0]}}`, [][]contain.Term{{term("a", `["x`), term("a", "[1e0")}}, true},
+		{`{"a":{"$contains":["x",{}]}}`, [][]contain.Term{{term("a", `["x`)}}, false},
+		{`{"a":{"$contains":[]}}`, nil, false},
+		{`{"a":{"$eq":["x"],"$contains":"x"}}`, [][]contain.Term{{term("a", `["x`)}}, false},
+		{`{"a":"x","b":{"$contains":"x"}}`, [][]contain.Term{{term("a", `"x`), term("b", `["x`)}}, true},
 		{`{"$or":[{"a":"x"},{"b":2}]}`, [][]contain.Term{{term("a", `"x`)}, {term("b", "2e0")}}, true},
-		{`{"$or":[{"a":"x"},{"b":{"$contains":2}}]}`, nil, false},
-		{`{"a":"x","$or":[{"b":1},{"b":{"$contains":2}}]}`, [][]contain.Term{{term("a", `"x`), term("b", "1e0")}, {term("a", `"x`)}}, false},
+		{`{"$or":[{"a":"x"},{"b":{"$contains":2}}]}`, [][]contain.Term{{term("a", `"x`)}, {term("b", "[2e0")}}, true},
+		{`{"a":"x","$or":[{"b":1},{"b":{"$contains":[[]]}}]}`, [][]contain.Term{{term("a", `"x`), term("b", "1e0")}, {term("a", `"x`)}}, false},
 		{`{"$or":[{"a":"x"},{}]}`, nil, false},
 	}
 	for _, tt := range tests {
@@ -144,7 +148,7 @@ func FuzzFilter(f *testing.F) {
 		for _, a := range alternatives {
 			all := true
 			for _, term := range a {
-				all = all && has[term]
+				all = all && (has[term] || term.OfList() && has[term.Long()])
 			}
 			if all {
 				return

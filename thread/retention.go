@@ -61,6 +61,11 @@ func (s *Service) sweep(ctx context.Context, until time.Time) error {
 			}
 		}
 	}
+	listed, unlisted := s.Store.ListThreads(ctx, func() bool { return s.Now().Before(until) })
+	if listed > 0 {
+		s.Log.InfoContext(ctx, "lists in metadata indexed", "threads", listed)
+	}
+	err = errors.Join(err, unlisted)
 	if done != (swept{}) {
 		s.Log.InfoContext(ctx, "threads swept", "deleted", done.deleted, "pruned", done.pruned, "checkpoints", done.checkpoints,
 			"deferred", done.deferred, logctx.Took(s.Now().Sub(began)))

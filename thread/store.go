@@ -32,6 +32,9 @@ type Store interface {
 	Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error)
 	// Remains returns threads removed by RemoveThread that have rows left, and remains of incomplete copies.
 	Remains(ctx context.Context, limit int) ([]id.Thread, error)
+	// ListThreads adds the lists in metadata of threads to the index of metadata that were written before lists were in it, or by a server from then, in small
+	// transactions and while more returns true. It returns how many, and the errors of those that could not be.
+	ListThreads(ctx context.Context, more func() bool) (int, error)
 
 	// DueRuns returns the running runs of a thread, and the pending ones that wait for their turn: all but the delayed ones that are not due by now. Those that were
 	// created without a delay are due whatever the clock of their server said.

@@ -26,3 +26,10 @@ func (e *Exact) Term(key string) (Term, bool) {
 	}
 	return Term{key, e.want.text}, true
 }
+
+// ItemTerm is Term for documents that have the value in a list: they have the term, or its Long.
+func (e *Exact) ItemTerm(key string) (Term, bool) {
+	term, ok := e.Term(key)
+	term.Value = inList + term.Value
+	return term, ok
+}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -130,6 +131,12 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())
 			return backend(t, opts)
+		},
+		Unlist: func(first, last id.Thread) error {
+			return s.write(context.Background(), func(tx *Tx) error {
+				return errors.Join(tx.exec("DELETE FROM thread_metadata WHERE starts_with(value, '[') AND thread_id BETWEEN $1 AND $2", first, last),
+					tx.exec("UPDATE threads SET listed = NULL WHERE thread_id BETWEEN $1 AND $2", first, last))
+			})
 		},
 	}
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"understudy/id"
 	"understudy/internal/contain"
@@ -56,7 +57,12 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 	if err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
-	if err := tx.Exec(relational.UpdateThread, relational.ThreadArgs(t)...); err != nil {
+	updated, same := was.UpdatedAt.UnixMicro(), bytes.Equal(was.Metadata, t.Metadata)
+	text, reindex := relational.UpdateThread, updated != t.UpdatedAt.UnixMicro() || !same
+	if reindex {
+		text = relational.ReindexThread
+	}
+	if err := tx.Exec(text, relational.ThreadArgs(t)...); err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
 	if rows.Rearms(was, t) {
@@ -66,17 +72,17 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 	}
 	tx.know(t)
 	tx.Touch(t.ID, "")
-	updated := was.UpdatedAt.UnixMicro()
-	if bytes.Equal(was.Metadata, t.Metadata) {
-		if updated == t.UpdatedAt.UnixMicro() {
-			return nil
-		}
-		return tx.terms(moveThread, t.ID, contain.Terms(t.Metadata), updated, t.UpdatedAt.UnixMicro())
+	if !reindex {
+		return nil
+	}
+	terms := contain.Terms(t.Metadata)
+	if same && !slices.ContainsFunc(terms, contain.Term.OfList) { // the thread may not be listed, and then there is nothing to move
+		return tx.terms(moveThread, t.ID, terms, updated, t.UpdatedAt.UnixMicro())
 	}
 	if err := tx.unindex(t.ID, contain.Terms(was.Metadata), updated); err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
-	return tx.IndexThread(t.ID, contain.Terms(t.Metadata), t.UpdatedAt.UnixMicro())
+	return tx.IndexThread(t.ID, terms, t.UpdatedAt.UnixMicro())
 }
 
 const (

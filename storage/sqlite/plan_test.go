@@ -6,12 +6,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"zombiezen.com/go/sqlite"
 
+	"understudy/access"
 	"understudy/id"
 	"understudy/internal/contain"
+	"understudy/internal/cputest"
 	"understudy/storage/internal/relational"
 	"understudy/storage/storagetest"
 	"understudy/thread"
@@ -220,5 +223,59 @@ func TestPlansOfFilteredSearches(t *testing.T) {
 			require.NotRegexp(t, `SCAN t\b|SCAN threads`, steps, "%s: %s", of.Name, p.Text.SQLite)
 			return nil
 		}))
+	}
+}
+
+// Twice the threads do not cost a search by an item of a list twice the time.
+func TestSearchesByItemsDoNotScan(t *testing.T) {
+	s := setup(t)
+	insert := func(threads ...*thread.Thread) {
+		require.NoError(t, s.write(context.Background(), func(tx *Tx) error {
+			for _, row := range threads {
+				if err := tx.InsertThread(row); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	const size = 5000
+	fill := func(from int) {
+		var threads []*thread.Thread
+		for n := from; n < from+size; n++ {
+			threads = append(threads, storagetest.FilteredThread(n))
+		}
+		insert(threads...)
+	}
+	for n := range 12 { // older than all others
+		row := storagetest.FilteredThread(n)
+		row.ID = id.Thread(fmt.Sprint("mine", n))
+		row.UpdatedAt = row.UpdatedAt.Add(-time.Hour)
+		row.Metadata = []byte(`{"members":["someone","me","me"]}`)
+		insert(row)
+	}
+	filters := []string{`{"members":{"$contains":"me"}}`, `{"members":{"$contains":["me","someone"]}}`, `{"$or":[{"owner":"me"},{"members":{"$contains":"me"}}]}`}
+	cost := func(source string) time.Duration {
+		filter, err := access.ParseFilter([]byte(source))
+		require.NoError(t, err)
+		ctx := access.Narrow(context.Background(), access.Threads, filter)
+		best := time.Hour
+		for range 15 {
+			best = min(best, cputest.Time(func() {
+				found, err := s.Threads().Threads(ctx, thread.Query{Limit: 10})
+				require.NoError(t, err)
+				require.Len(t, found, 10)
+			}))
+		}
+		return best
+	}
+	fill(0)
+	var before []time.Duration
+	for _, f := range filters {
+		before = append(before, cost(f))
+	}
+	fill(size)
+	for i, f := range filters {
+		require.Less(t, cost(f), before[i]*8/5, f)
 	}
 }

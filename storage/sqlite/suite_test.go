@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/id"
 	"understudy/internal/seedtest"
 	"understudy/storage/internal/seal"
 	"understudy/storage/storagetest"
@@ -65,7 +67,7 @@ func TestSuiteRunsWritesTwice(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		s.writer.rehearse = true
-		return storagetest.Backend{Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s}
+		return storagetest.Backend{Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s, Unlist: unlist(s)}
 	}
 	storagetest.Run(t, open, storagetest.Loads)
 	storagetest.RunEvents(t, open)
@@ -131,6 +133,15 @@ func removeTemplates(code int) {
 	os.Exit(code)
 }
 
+func unlist(s *Store) func(first, last id.Thread) error {
+	return func(first, last id.Thread) error {
+		return s.write(context.Background(), func(tx *Tx) error {
+			return errors.Join(tx.exec("DELETE FROM thread_metadata WHERE value GLOB '[[]*' AND thread_id BETWEEN ? AND ?", first, last),
+				tx.exec("UPDATE threads SET listed = NULL WHERE thread_id BETWEEN ? AND ?", first, last))
+		})
+	}
+}
+
 func backend(t *testing.T, opts Options) storagetest.Backend {
 	t.Helper()
 	fromTemplate(t, opts)
@@ -141,6 +152,7 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return storagetest.Backend{
 		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s, Overhead: overhead(opts), Touched: touched.Take,
+		Unlist: unlist(s),
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())

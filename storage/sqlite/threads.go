@@ -43,12 +43,16 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 			text += c.set
 		}
 	}
+	updated := was.UpdatedAt.UnixMicro()
+	reindex := updated != t.UpdatedAt.UnixMicro() || !bytes.Equal(was.Metadata, t.Metadata)
+	if reindex {
+		text += ", listed = ?3"
+	}
 	if err := tx.exec(text+" WHERE thread_id = ?1", args...); err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
 	tx.Touch(t.ID, "")
-	updated := was.UpdatedAt.UnixMicro()
-	if updated == t.UpdatedAt.UnixMicro() && bytes.Equal(was.Metadata, t.Metadata) {
+	if !reindex {
 		return nil
 	}
 	if err := tx.unindex(t.ID, contain.Terms(was.Metadata), updated); err != nil {
@@ -65,7 +69,7 @@ func (tx *Tx) IndexThread(t id.Thread, terms []contain.Term, updated int64) erro
 		return err
 	}
 	for _, term := range terms {
-		if err := tx.exec("INSERT INTO thread_metadata (key, value, updated_at, thread_id) VALUES (?, ?, ?, ?)",
+		if err := tx.exec("INSERT OR IGNORE INTO thread_metadata (key, value, updated_at, thread_id) VALUES (?, ?, ?, ?)",
 			term.Key, term.Value, updated, t); err != nil {
 			return fmt.Errorf("index metadata of thread %s: %w", t, err)
 		}

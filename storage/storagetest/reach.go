@@ -51,12 +51,16 @@ func randomValue(r *rand.Rand, deep bool) any {
 		return nil
 	case deep:
 		list := []any{}
-		for range r.IntN(3) {
-			list = append(list, randomValue(r, false))
+		most := 3
+		if r.IntN(4) == 0 {
+			most = 60 // more than there are terms of
+		}
+		for range r.IntN(most + 1) {
+			list = append(list, randomValue(r, r.IntN(4) == 0))
 		}
 		return list
 	}
-	return "3"
+	return []any{"3", json.RawMessage("3.0"), json.RawMessage("1.0"), "[3"}[r.IntN(4)]
 }
 
 func randomObject(r *rand.Rand, value func() any) map[string]any {
@@ -121,7 +125,14 @@ func searchInReach(t *testing.T, b Backend, r *rand.Rand, from int) {
 		}
 		return nil
 	})
-	for range 60 {
+	for n := range 60 {
+		switch n {
+		case 20:
+			require.NoError(t, b.Unlist(threadID(from), threadID(from+39)))
+		case 40:
+			_, err := b.Threads.ListThreads(ctx, func() bool { return true })
+			require.NoError(t, err)
+		}
 		source := encoded(t, randomFilter(r, 0))
 		f, err := access.ParseFilter(source)
 		require.NoError(t, err, "%s", source)

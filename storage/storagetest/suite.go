@@ -46,6 +46,8 @@ type Backend struct {
 	// used any more.
 	// nil: the storage keeps nothing when it is closed, by design. Cases then continue with it open.
 	Reopen func(t *testing.T) Backend
+	// Unlist makes a range of threads as they were before the items of lists in metadata were in the index.
+	Unlist func(first, last id.Thread) error
 	// Touched returns what transactions have touched since the last call; nil: the storage was opened without a function for it.
 	Touched func() []changes.Change
 	// Overhead is how many bytes a stored value takes in addition to its own.

@@ -2,17 +2,11 @@ package relational
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math"
 	"slices"
-	"strings"
 
 	"understudy/access"
 	"understudy/id"
-	"understudy/internal/contain"
 	"understudy/internal/fault"
-	"understudy/storage/internal/rows"
 	"understudy/thread"
 )
 
@@ -106,99 +100,4 @@ func (tx *Tx) Anywhere(fn func() error) error {
 	tx.Reach = Reach{}
 	defer func() { tx.Reach = was }()
 	return fn()
-}
-
-// threadsOfAny walks the threads that have one of some terms, in order of updated_at. A thread with several of them is returned as often, in a row.
-var threadsOfAny = func() (list [2][maxAny + 1]Statement) {
-	for i, direction := range []string{" DESC", ""} {
-		order := " ORDER BY updated_at" + direction + ", thread_id" + direction
-		for n := 2; n <= maxAny; n++ {
-			text := ""
-			for j := range n {
-				if j > 0 {
-					text += " UNION ALL "
-				}
-				text += fmt.Sprintf("(SELECT updated_at, thread_id FROM thread_metadata WHERE key = $%d AND value = $%d%s)", 2*j+1, 2*j+2, order)
-			}
-			list[i][n] = Statement{Postgres: "SELECT t." + strings.ReplaceAll(ThreadColumns, ", ", ", t.") + " FROM (" + text + ") m JOIN threads t ON t.thread_id = m.thread_id" +
-				" ORDER BY m.updated_at" + direction + ", m.thread_id" + direction}
-		}
-	}
-	return list
-}()
-
-// sortedOfAny reads the threads that have one of some terms, each once, and sorts them.
-var sortedOfAny = func() (list [maxAny + 1]orders) {
-	for n := 2; n <= maxAny; n++ {
-		text := "SELECT t." + strings.ReplaceAll(ThreadColumns, ", ", ", t.") + " FROM ("
-		for j := range n {
-			if j > 0 {
-				text += " UNION "
-			}
-			text += fmt.Sprintf("SELECT thread_id FROM thread_metadata WHERE key = $%d AND value = $%d", 2*j+1, 2*j+2)
-		}
-		text += ") m %sJOIN threads t ON t.thread_id = m.thread_id"
-		list[n] = inOrder(differing(fmt.Sprintf(text, ""), fmt.Sprintf(text, "CROSS ")), "t.thread_id", "t.thread_id", "t.status", "t.created_at", "t.state_updated_at")
-	}
-	return list
-}()
-
-// maxAny bounds the alternatives that use the index.
-const maxAny = 8
-
-// eachWithAny calls visit for the threads that have one of some terms, in order: of each term the next place is known, and the first of them all is next. It
-// makes one query after the other, so it is for databases without round trips.
-func eachWithAny(q Querier, terms []contain.Term, ascending bool, visit func(Row) error) error {
-	start, texts, before := place{math.MaxInt64, rows.LastText}, Seeks[0], func(a, b place) bool { return b.less(a) }
-	if ascending {
-		start, texts, before = place{math.MinInt64, ""}, Seeks[1], func(a, b place) bool { return a.less(b) }
-	}
-	type cursor struct {
-		at   place
-		left bool
-	}
-	cursors := make([]cursor, len(terms))
-	seek := func(i int, text Statement, from place) error {
-		cursors[i].left = false
-		return q.Query(text, func(r Row) error {
-			cursors[i] = cursor{place{r.Int(0), r.Text(1)}, true}
-			return ErrStop
-		}, terms[i].Key, terms[i].Value, from.updated, from.thread)
-	}
-	for i := range terms {
-		if err := seek(i, texts[1], start); err != nil {
-			return err
-		}
-	}
-	for stopped := false; !stopped; {
-		next := -1
-		for i, c := range cursors {
-			if c.left && (next < 0 || before(c.at, cursors[next].at)) {
-				next = i
-			}
-		}
-		if next < 0 {
-			return nil
-		}
-		at := cursors[next].at
-		if err := q.Query(SelectThread, func(r Row) error {
-			err := visit(r)
-			stopped = errors.Is(err, ErrStop)
-			return err
-		}, at.thread); err != nil {
-			return err
-		}
-		for i, c := range cursors {
-			if c.left && c.at == at && !stopped {
-				if err := seek(i, texts[1], at); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (p place) less(o place) bool {
-	return p.updated < o.updated || p.updated == o.updated && p.thread < o.thread
 }

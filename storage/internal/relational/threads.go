@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"understudy/access"
@@ -57,10 +56,12 @@ func ThreadArgs(t *thread.Thread) []any {
 
 var (
 	SelectThread = same("SELECT " + ThreadColumns + " FROM threads WHERE thread_id = $1")
-	insertThread = same(insertInto("threads", ThreadColumns+", expires_at"))
+	insertThread = same(insertInto("threads", ThreadColumns+", expires_at, listed"))
 	UpdateThread = same("UPDATE threads SET (" + ThreadColumns + ") = (" + marks(1, ThreadColumns) + ") WHERE thread_id = $1")
-	SetExpiry    = same("UPDATE threads SET expires_at = $1 WHERE thread_id = $2")
-	threadsAfter = same("SELECT " + ThreadColumns + " FROM threads WHERE thread_id > $1 ORDER BY thread_id LIMIT $2")
+	// ReindexThread is UpdateThread for a thread that the same transaction adds to the index of metadata again.
+	ReindexThread = same("UPDATE threads SET (" + ThreadColumns + ", listed) = (" + marks(1, ThreadColumns) + ", $3) WHERE thread_id = $1")
+	SetExpiry     = same("UPDATE threads SET expires_at = $1 WHERE thread_id = $2")
+	threadsAfter  = same("SELECT " + ThreadColumns + " FROM threads WHERE thread_id > $1 ORDER BY thread_id LIMIT $2")
 
 	HasActive = same("SELECT 1 FROM (SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'running' " +
 		"UNION ALL SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'pending') AS active LIMIT 1")
@@ -109,7 +110,7 @@ func (tx *Tx) InsertThread(t *thread.Thread) error {
 	} else if !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("insert thread %s: %w", t.ID, err)
 	}
-	if err := tx.Exec(insertThread, append(ThreadArgs(t), rows.Expiry(t))...); err != nil {
+	if err := tx.Exec(insertThread, append(ThreadArgs(t), rows.Expiry(t), micros(t.UpdatedAt))...); err != nil {
 		return fmt.Errorf("insert thread %s: %w", t.ID, err)
 	}
 	if tx.Reach.Threads != nil {
@@ -173,6 +174,7 @@ type ThreadSearch struct {
 	// Terms replace the statement: the threads that have all of them, in order of updated_at. With any, those that have one of them.
 	Terms     []contain.Term
 	any       bool
+	unlisted  bool // with any: also those that are not listed
 	ascending bool
 }
 
@@ -199,9 +201,13 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contai
 		return read(threadsOfIDs, of.IDs)
 	}
 	terms := termsOf(match, reach, hidden)
-	if len(terms.any) > 0 && (by != "updated_at" || len(terms.all) > 0) {
-		if better, err := anyIsBetter(q, &terms); err != nil || better {
-			return plan.ofAny(q, by, &terms), err
+	any, err := terms.anyOf(q)
+	if err != nil {
+		return plan, err
+	}
+	if len(any.terms) > 0 && (by != "updated_at" || len(terms.all) > 0) {
+		if better, err := any.isBetter(q, terms.all); err != nil || better {
+			return plan.ofAny(q, by, &terms, any), err
 		}
 	}
 	found := func(all bool) { // whether the index has found what has all terms
@@ -233,126 +239,14 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contai
 			return read(threadsOfTerms[len(terms)-1], termArgs(terms)...)
 		}
 	}
-	if by == "updated_at" && len(terms.any) > 0 {
-		return plan.ofAny(q, by, &terms), nil
+	if by == "updated_at" && len(any.terms) > 0 {
+		return plan.ofAny(q, by, &terms, any), nil
 	}
 	if of.Status != "" && (by == "updated_at" || by == "status") {
 		plan.status = ""
 		return read(threadsOfStatus, string(of.Status))
 	}
 	return read(allThreads)
-}
-
-// ofAny is a plan that reads the threads with one of some terms: in their order of updated_at, or all of them, sorted.
-func (p ThreadSearch) ofAny(q Querier, by string, terms *searchTerms) ThreadSearch {
-	if terms.matched && len(terms.all) == 0 {
-		p.match = nil
-	}
-	if terms.anyReached {
-		p.reach = nil
-	}
-	direction := 1
-	if p.ascending {
-		direction = 0
-	}
-	n := len(terms.any)
-	if by != "updated_at" {
-		p.Text, p.args = sortedOfAny[n][by][direction], termArgs(terms.any)
-		return p
-	}
-	p.any = true
-	if _, nests := q.(Nesting); nests {
-		p.Terms = terms.any
-		return p
-	}
-	p.Text, p.args = threadsOfAny[1-direction][n], termArgs(terms.any)
-	return p
-}
-
-// anyIsBetter reports whether few threads have one of the terms of which each has one, and many have the others.
-func anyIsBetter(q Querier, terms *searchTerms) (bool, error) {
-	sum := 0
-	for _, bound := range []int{100, fewThreads + 1} { // mostly they are so few that the others need not be counted
-		counts, err := countTerms(q, terms.any, bound)
-		if err != nil {
-			return false, err
-		}
-		sum = 0
-		for _, n := range counts {
-			sum += n
-		}
-		if sum < bound {
-			break
-		}
-	}
-	if sum < 100 || sum > fewThreads || len(terms.all) == 0 {
-		return sum <= fewThreads, nil
-	}
-	_, few, err := rarest(q, terms.all)
-	return !few, err
-}
-
-// searchTerms are the terms by which the index finds the threads of a search.
-type searchTerms struct {
-	all     []contain.Term // that each has
-	any     []contain.Term // of which each has one
-	matched bool           // all says everything that the client asks
-
-	reached, anyReached bool // all, or any, says everything that the reach of the client does
-}
-
-// termsOf returns the terms of a search, except those with keys that are not in the index.
-func termsOf(match *contain.Matcher, reach *access.Filter, hidden contain.Hidden) (out searchTerms) {
-	match.Hide(hidden)
-	out.all, out.matched = match.Terms()
-	alternatives, exact := reach.Terms()
-	if hidden != nil {
-		alternatives, exact = indexedOf(alternatives, exact, hidden)
-	}
-	switch {
-	case reach == nil:
-		out.reached = true
-	case len(alternatives) == 1:
-		out.reached = exact
-		for _, term := range alternatives[0] {
-			if !slices.Contains(out.all, term) {
-				out.all = append(out.all, term)
-			}
-		}
-	case len(alternatives) > 1 && len(alternatives) <= maxAny:
-		out.anyReached = exact
-		for _, a := range alternatives {
-			out.any = append(out.any, a[0])
-			out.anyReached = out.anyReached && len(a) == 1
-		}
-	}
-	return out
-}
-
-// indexedOf removes terms that are not in the index. An alternative without other terms selects anything.
-func indexedOf(alternatives [][]contain.Term, exact bool, hidden contain.Hidden) ([][]contain.Term, bool) {
-	out := make([][]contain.Term, len(alternatives))
-	for i, a := range alternatives {
-		out[i] = contain.Except(a, hidden)
-		exact = exact && len(out[i]) == len(a)
-		if len(out[i]) == 0 && len(alternatives) > 1 {
-			return nil, false
-		}
-	}
-	return out, exact
-}
-
-// scans reports whether a search may read any number of threads to find a page.
-func (t *searchTerms) scans(of thread.Query) bool {
-	return rows.ScansThreads(of, max(len(t.all), min(len(t.any), 1)), t.matched && (t.reached || len(t.all) == 0 && t.anyReached))
-}
-
-func termArgs(terms []contain.Term) []any {
-	args := make([]any, 0, 2*len(terms))
-	for _, term := range terms {
-		args = append(args, term.Key, term.Value)
-	}
-	return args
 }
 
 // rarest returns the term that the fewest threads have, and whether they are few. It does not
@@ -437,7 +331,7 @@ func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) er
 		}
 		switch {
 		case plan.Terms != nil && plan.any:
-			return eachWithAny(q, plan.Terms, plan.ascending, check)
+			return eachWithAny(q, plan.Terms, plan.unlisted, plan.ascending, check)
 		case plan.Terms != nil:
 			return eachWithAll(q, plan.Terms, plan.ascending, check)
 		}
