@@ -10,7 +10,6 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/storage/internal/relational"
-	"understudy/storage/internal/rows"
 )
 
 // settleHead updates the head of a thread's queue: its oldest pending run, or none while a run is
@@ -95,15 +94,8 @@ func (tx *Tx) run(t id.Thread, r id.Run) (*runRow, error) {
 	return tx.runs[r], err
 }
 
-// InsertRun implements run.Tx.
-func (tx *Tx) InsertRun(r *run.Run) error {
-	_, digest, err := rows.EncodeKwargs(&r.Kwargs)
-	if err != nil {
-		return fmt.Errorf("insert run %s: %w", r.ID, err)
-	}
-	if err := tx.Tx.InsertRun(r); err != nil {
-		return err
-	}
+// RunInserted implements relational.Writer.
+func (tx *Tx) RunInserted(r *run.Run, digest []byte) error {
 	tx.runs[r.ID] = &runRow{*r, digest}
 	delete(tx.ahead.active, r.Thread)
 	delete(tx.ahead.fences, r.ID)

@@ -32,13 +32,8 @@ func setters(columns string, but ...string) string {
 	return strings.Join(set, ", ")
 }
 
-// InsertRun implements run.Tx and updates the head of the thread's queue.
-func (tx *Tx) InsertRun(r *run.Run) error {
-	if err := tx.Tx.InsertRun(r); err != nil {
-		return err
-	}
-	return tx.queue(r.Thread, r.Status)
-}
+// RunInserted implements relational.Writer.
+func (tx *Tx) RunInserted(r *run.Run, _ []byte) error { return tx.queue(r.Thread, r.Status) }
 
 // UpdateRun implements run.Tx. It writes the arguments, which can be large, only if their digest
 // changed.

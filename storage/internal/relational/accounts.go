@@ -44,7 +44,7 @@ var (
 )
 
 // InsertUser implements account.Store.
-func (s *Store) InsertUser(ctx context.Context, u *account.User, first bool) error {
+func (s accountStore) InsertUser(ctx context.Context, u *account.User, first bool) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		if first {
 			if _, err := tx.Affected(holdAccounts); err != nil {
@@ -62,26 +62,26 @@ func (s *Store) InsertUser(ctx context.Context, u *account.User, first bool) err
 }
 
 // User implements account.Store.
-func (s *Store) User(ctx context.Context, id string) (*account.User, error) {
+func (s accountStore) User(ctx context.Context, id string) (*account.User, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*account.User, error) { return the(q, errNoUser, selectAccount, scanAccount, id) })
 }
 
 // UserByEmail implements account.Store.
-func (s *Store) UserByEmail(ctx context.Context, email string) (*account.User, error) {
+func (s accountStore) UserByEmail(ctx context.Context, email string) (*account.User, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*account.User, error) {
 		return the(q, errNoUser, accountByEmail, scanAccount, strings.ToLower(strings.TrimSpace(email)))
 	})
 }
 
 // UserAt implements account.Store.
-func (s *Store) UserAt(ctx context.Context, provider, subject string) (*account.User, error) {
+func (s accountStore) UserAt(ctx context.Context, provider, subject string) (*account.User, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*account.User, error) {
 		return the(q, errNoUser, accountAt, scanAccount, provider, subject)
 	})
 }
 
 // UpdateUser implements account.Store.
-func (s *Store) UpdateUser(ctx context.Context, u *account.User, was int) error {
+func (s accountStore) UpdateUser(ctx context.Context, u *account.User, was int) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		if _, err := tx.Affected(holdAccounts); err != nil {
 			return err
@@ -97,12 +97,12 @@ func (s *Store) UpdateUser(ctx context.Context, u *account.User, was int) error 
 }
 
 // HasAdmin implements account.Store.
-func (s *Store) HasAdmin(ctx context.Context) (bool, error) {
+func (s accountStore) HasAdmin(ctx context.Context) (bool, error) {
 	return from(ctx, s.db.Read, func(q Querier) (bool, error) { return has(q, anyAdmin) })
 }
 
 // Failures implements account.Store.
-func (s *Store) Failures(ctx context.Context, key string, since time.Time) (n int, oldest time.Time, err error) {
+func (s accountStore) Failures(ctx context.Context, key string, since time.Time) (n int, oldest time.Time, err error) {
 	err = s.db.Read(ctx, func(q Querier) error {
 		_, err := one(q, countFailures, func(r Row) error {
 			n, oldest = int(r.Int(0)), r.Time(1)
@@ -114,7 +114,7 @@ func (s *Store) Failures(ctx context.Context, key string, since time.Time) (n in
 }
 
 // AddFailure implements account.Store.
-func (s *Store) AddFailure(ctx context.Context, key string, at, forget time.Time) error {
+func (s accountStore) AddFailure(ctx context.Context, key string, at, forget time.Time) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		if err := tx.Exec(oldFailures, forget); err != nil {
 			return fmt.Errorf("forget failures of sign-ins: %w", err)
@@ -124,7 +124,7 @@ func (s *Store) AddFailure(ctx context.Context, key string, at, forget time.Time
 }
 
 // ForgetFailures implements account.Store. Mostly there are none, and nothing is written.
-func (s *Store) ForgetFailures(ctx context.Context, key string) error {
+func (s accountStore) ForgetFailures(ctx context.Context, key string) error {
 	if n, _, err := s.Failures(ctx, key, time.UnixMicro(1)); err != nil || n == 0 {
 		return err
 	}

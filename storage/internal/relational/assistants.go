@@ -61,7 +61,7 @@ var (
 )
 
 // Assistant implements assistant.Store and run.Store.
-func (s *Store) Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
+func (s assistantStore) Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
 	return AssistantIn(access.Reach(ctx, access.Assistants))(from(ctx, s.db.Read, func(q Querier) (*assistant.Assistant, error) {
 		return the(q, ErrNoAssistant, selectAssistant, ScanAssistant, a)
 	}))
@@ -69,7 +69,7 @@ func (s *Store) Assistant(ctx context.Context, a id.Assistant) (*assistant.Assis
 
 // ListAssistants implements the search of assistant.Store. Assistants are few, so filters are
 // applied to rows in order until the page is full.
-func (s *Store) ListAssistants(ctx context.Context, of assistant.Query) ([]*assistant.Assistant, error) {
+func (s assistantStore) ListAssistants(ctx context.Context, of assistant.Query) ([]*assistant.Assistant, error) {
 	text, err := assistantsInOrder.pick(of.SortBy, "created_at", of.Ascending)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (s *Store) ListAssistants(ctx context.Context, of assistant.Query) ([]*assi
 }
 
 // Versions implements assistant.Store.
-func (s *Store) Versions(ctx context.Context, a id.Assistant, metadata []byte, limit, offset int) ([]*assistant.Assistant, error) {
+func (s assistantStore) Versions(ctx context.Context, a id.Assistant, metadata []byte, limit, offset int) ([]*assistant.Assistant, error) {
 	if access.Reach(ctx, access.Assistants) != nil { // the current version decides for all
 		if _, err := s.Assistant(ctx, a); err != nil {
 			return nil, err
@@ -89,14 +89,14 @@ func (s *Store) Versions(ctx context.Context, a id.Assistant, metadata []byte, l
 }
 
 // pageOfAssistants returns a page of the assistants that a statement selects.
-func (s *Store) pageOfAssistants(ctx context.Context, of assistant.Query, text Statement, args ...any) (out []*assistant.Assistant, err error) {
+func (s assistantStore) pageOfAssistants(ctx context.Context, of assistant.Query, text Statement, args ...any) (out []*assistant.Assistant, err error) {
 	p := rows.Page{Limit: of.Limit, Offset: of.Offset}
 	err = s.eachAssistant(ctx, of, text, func(r Row) error { return take(&p, func() { out = append(out, ScanAssistant(r)) }) }, args...)
 	return out, err
 }
 
 // CountAssistants implements assistant.Store.
-func (s *Store) CountAssistants(ctx context.Context, of assistant.Query) (n int, err error) {
+func (s assistantStore) CountAssistants(ctx context.Context, of assistant.Query) (n int, err error) {
 	err = s.eachAssistant(ctx, of, selectAssistants, func(Row) error {
 		n++
 		return nil
@@ -105,7 +105,7 @@ func (s *Store) CountAssistants(ctx context.Context, of assistant.Query) (n int,
 }
 
 // eachAssistant calls fn for rows that match the query's metadata and name.
-func (s *Store) eachAssistant(ctx context.Context, of assistant.Query, text Statement, fn func(Row) error, args ...any) error {
+func (s assistantStore) eachAssistant(ctx context.Context, of assistant.Query, text Statement, fn func(Row) error, args ...any) error {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return fault.Newf(fault.Invalid, "metadata: %w", err)

@@ -68,12 +68,12 @@ func describeKey(k *auth.Key) string {
 }
 
 // AppendAudit implements audit.Store.
-func (s *Store) AppendAudit(ctx context.Context, entries []audit.Entry) error {
+func (s auditStore) AppendAudit(ctx context.Context, entries []audit.Entry) error {
 	return s.db.Write(ctx, func(tx *Tx) error { return tx.audit(entries...) })
 }
 
 // Audit implements audit.Store.
-func (s *Store) Audit(ctx context.Context, q audit.Query) ([]audit.Entry, error) {
+func (s auditStore) Audit(ctx context.Context, q audit.Query) ([]audit.Entry, error) {
 	statement, since := auditNewest, int64(0)
 	if q.After > 0 {
 		statement = auditAfter
@@ -91,7 +91,7 @@ func (s *Store) Audit(ctx context.Context, q audit.Query) ([]audit.Entry, error)
 }
 
 // TrimAudit implements audit.Store.
-func (s *Store) TrimAudit(ctx context.Context, before time.Time, keep, limit int) (int, error) {
+func (s auditStore) TrimAudit(ctx context.Context, before time.Time, keep, limit int) (int, error) {
 	deleted := int64(0)
 	err := s.db.Write(ctx, func(tx *Tx) error {
 		newest, _, err := first(tx, newestAudit, number[int64])

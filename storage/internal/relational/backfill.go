@@ -31,7 +31,7 @@ var (
 )
 
 // Unrecorded implements eventstore.Archive.
-func (s *Store) Unrecorded(ctx context.Context, t id.Thread) (bool, error) {
+func (s eventStore) Unrecorded(ctx context.Context, t id.Thread) (bool, error) {
 	found, err := from(ctx, s.db.Read, func(q Querier) (bool, error) { return has(q, Unrecorded, t) })
 	if err != nil {
 		return false, fmt.Errorf("unrecorded checkpoints of thread %s: %w", t, err)
@@ -40,7 +40,7 @@ func (s *Store) Unrecorded(ctx context.Context, t id.Thread) (bool, error) {
 }
 
 // Lineage implements eventstore.Archive.
-func (s *Store) Lineage(ctx context.Context, t id.Thread) ([]eventstore.Link, error) {
+func (s eventStore) Lineage(ctx context.Context, t id.Thread) ([]eventstore.Link, error) {
 	links, err := from(ctx, s.db.Read, func(q Querier) ([]eventstore.Link, error) {
 		return all(q, Lineage, func(r Row) eventstore.Link {
 			return eventstore.Link{ID: id.Checkpoint(r.Text(0)), Parent: id.Checkpoint(r.Text(1)), Recorded: r.Bool(2)}

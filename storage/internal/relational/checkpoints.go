@@ -66,8 +66,8 @@ func LoadRow(q Querier, k checkpointer.Key) (*checkpointer.Tuple, error) {
 }
 
 // LoadCheckpoint implements checkpointer.Reader.
-func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	out, err := fromThread(ctx, s, k.Thread, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
+func (s checkpointStore) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	out, err := fromThread(ctx, s.base, k.Thread, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
 		k.Thread = t
 		row, err := LoadRow(q, k)
 		if err != nil || row == nil {
@@ -82,8 +82,8 @@ func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkp
 }
 
 // LoadHead implements checkpointer.HeadReader.
-func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	out, err := fromThread(ctx, s, k.Thread, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
+func (s checkpointStore) LoadHead(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	out, err := fromThread(ctx, s.base, k.Thread, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
 		k.Thread = t
 		row, err := LoadRow(q, k)
 		if err != nil || row == nil {
@@ -98,7 +98,7 @@ func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (*checkpointer
 }
 
 // Checkpoints implements transfer.Target.
-func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.Link, bytes int) ([]*checkpointer.Tuple, error) {
+func (s checkpointStore) Checkpoints(ctx context.Context, t id.Thread, named []transfer.Link, bytes int) ([]*checkpointer.Tuple, error) {
 	list, err := from(ctx, s.db.Snapshot, func(q Querier) (list []*checkpointer.Tuple, err error) {
 		size := 0
 		scan := ScanCheckpoint(t)
@@ -126,8 +126,8 @@ func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.L
 }
 
 // RootValue implements eventstore.Archive.
-func (s *Store) RootValue(ctx context.Context, t id.Thread, channel, version string) (v eventstore.Value, err error) {
-	b, err := fromThread(ctx, s, t, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Blob, error) { return s.db.Value(q, t, channel, version) })
+func (s checkpointStore) RootValue(ctx context.Context, t id.Thread, channel, version string) (v eventstore.Value, err error) {
+	b, err := fromThread(ctx, s.base, t, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Blob, error) { return s.db.Value(q, t, channel, version) })
 	if err != nil {
 		return v, fmt.Errorf("channel %s of thread %s: %w", channel, t, err)
 	}
@@ -138,8 +138,8 @@ func (s *Store) RootValue(ctx context.Context, t id.Thread, channel, version str
 }
 
 // RootCheckpoint implements eventstore.Archive.
-func (s *Store) RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint) (*checkpointer.Checkpoint, error) {
-	row, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
+func (s checkpointStore) RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint) (*checkpointer.Checkpoint, error) {
+	row, err := fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
 		return LoadRow(q, checkpointer.Key{Thread: t, ID: c})
 	})
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Store) RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint
 }
 
 // Links implements transfer.Target.
-func (s *Store) Links(ctx context.Context, t id.Thread) ([]transfer.Link, error) {
+func (s checkpointStore) Links(ctx context.Context, t id.Thread) ([]transfer.Link, error) {
 	list, err := from(ctx, s.db.Read, func(q Querier) ([]transfer.Link, error) {
 		return all(q, linksOfThread, func(r Row) transfer.Link {
 			return transfer.Link{NS: r.Text(0), ID: id.Checkpoint(r.Text(1)), Parent: id.Checkpoint(r.Text(2))}
@@ -165,7 +165,7 @@ func (s *Store) Links(ctx context.Context, t id.Thread) ([]transfer.Link, error)
 }
 
 // LoadShape implements checkpointer.Reader.
-func (s *Store) LoadShape(ctx context.Context, digest string) (checkpointer.Shape, error) {
+func (s checkpointStore) LoadShape(ctx context.Context, digest string) (checkpointer.Shape, error) {
 	return from(ctx, s.db.Read, func(q Querier) (checkpointer.Shape, error) {
 		shape, _, err := first(q, selectShape, bytesOf, digest)
 		return shape, err
@@ -173,15 +173,15 @@ func (s *Store) LoadShape(ctx context.Context, digest string) (checkpointer.Shap
 }
 
 // LoadAnswer implements checkpointer.Reader; nil, nil if there is none.
-func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) (json.RawMessage, error) {
-	return fromThread(ctx, s, k.Thread, s.db.Read, func(q Querier, t id.Thread) (json.RawMessage, error) {
+func (s checkpointStore) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) (json.RawMessage, error) {
+	return fromThread(ctx, s.base, k.Thread, s.db.Read, func(q Querier, t id.Thread) (json.RawMessage, error) {
 		answer, _, err := first(q, selectAnswer, bytesOf, t, k.NS, k.ID, key)
 		return answer, err
 	})
 }
 
 // KeepAnswer implements checkpointer.Reader. It stores nothing if the checkpoint is gone by now.
-func (s *Store) KeepAnswer(ctx context.Context, k checkpointer.Key, key string, answer json.RawMessage) error {
+func (s checkpointStore) KeepAnswer(ctx context.Context, k checkpointer.Key, key string, answer json.RawMessage) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		tx.Lock(k.Thread)
 		return tx.Exec(putAnswer, k.Thread, k.NS, k.ID, key, answer)

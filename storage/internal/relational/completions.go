@@ -100,7 +100,7 @@ func scanCompletion(r Row) (*run.Completion, error) {
 const sealBatch = 500
 
 // SealCompletions encrypts the texts of completions that were stored without a key, and returns their number.
-func (s *Store) SealCompletions(ctx context.Context) (changed int, err error) {
+func (s runStore) SealCompletions(ctx context.Context) (changed int, err error) {
 	last, n := "", sealBatch
 	for n == sealBatch {
 		next := last // set by fn, which may run again
@@ -138,7 +138,7 @@ func (s *Store) SealCompletions(ctx context.Context) (changed int, err error) {
 }
 
 // Completions implements run.Store.
-func (s *Store) Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*run.Completion, error) {
+func (s runStore) Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*run.Completion, error) {
 	out, err := from(ctx, s.db.Read, func(q Querier) (map[id.Run]*run.Completion, error) {
 		return loadCompletions(q, runs)
 	})

@@ -124,7 +124,7 @@ func scanOccurrence(r Row) *run.Occurrence {
 }
 
 // Occurrences implements run.CronReader.
-func (s *Store) Occurrences(ctx context.Context, c id.Cron, limit, offset int) ([]*run.Occurrence, error) {
+func (s cronStore) Occurrences(ctx context.Context, c id.Cron, limit, offset int) ([]*run.Occurrence, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*run.Occurrence, error) {
 		return all(q, SelectOccurrences, scanOccurrence, c, limitOf(limit), offset)
 	})
@@ -163,21 +163,21 @@ func (tx *Tx) CountTasks(account string) (int, error) {
 }
 
 // Cron implements run.Store.
-func (s *Store) Cron(ctx context.Context, c id.Cron) (*run.Cron, error) {
+func (s cronStore) Cron(ctx context.Context, c id.Cron) (*run.Cron, error) {
 	reach := access.Reach(ctx, access.Crons)
 	return from(ctx, s.db.Read, func(q Querier) (*run.Cron, error) { return cronIn(reach)(the(q, errNoCron, selectCron, scanCron, c)) })
 }
 
 // Crons implements run.Store. Crons are few: those of the thread or assistant are filtered in
 // order until the page is full.
-func (s *Store) Crons(ctx context.Context, q run.CronQuery) (out []*run.Cron, err error) {
+func (s cronStore) Crons(ctx context.Context, q run.CronQuery) (out []*run.Cron, err error) {
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	err = s.eachCron(ctx, q, func(c *run.Cron) error { return take(&p, func() { out = append(out, c) }) })
 	return out, err
 }
 
 // CountCrons implements run.Store.
-func (s *Store) CountCrons(ctx context.Context, q run.CronQuery) (n int, err error) {
+func (s cronStore) CountCrons(ctx context.Context, q run.CronQuery) (n int, err error) {
 	if q.Account != "" && q.Thread == "" && q.Assistant == "" && q.Enabled == nil && len(q.Metadata) == 0 && access.Reach(ctx, access.Crons) == nil {
 		return from(ctx, s.db.Read, func(r Querier) (int, error) {
 			n, _, err := first(r, CountOfAccount, number[int64], q.Account)
@@ -192,7 +192,7 @@ func (s *Store) CountCrons(ctx context.Context, q run.CronQuery) (n int, err err
 }
 
 // eachCron calls fn for the crons that match the query.
-func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cron) error) error {
+func (s cronStore) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cron) error) error {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return fault.Newf(fault.Invalid, "metadata: %w", err)
@@ -230,7 +230,7 @@ func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cro
 }
 
 // NextCron implements run.Store.
-func (s *Store) NextCron(ctx context.Context, tasks bool) (time.Time, error) {
+func (s cronStore) NextCron(ctx context.Context, tasks bool) (time.Time, error) {
 	return from(ctx, s.db.Read, func(q Querier) (time.Time, error) {
 		next, _, err := first(q, NextCron, moment, tasks)
 		return next, err
@@ -238,7 +238,7 @@ func (s *Store) NextCron(ctx context.Context, tasks bool) (time.Time, error) {
 }
 
 // DueCrons implements run.CronReader.
-func (s *Store) DueCrons(ctx context.Context, now time.Time, limit int, tasks bool) ([]*run.Cron, error) {
+func (s cronStore) DueCrons(ctx context.Context, now time.Time, limit int, tasks bool) ([]*run.Cron, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*run.Cron, error) { return all(q, dueCrons, scanCron, micros(now), limit, tasks) })
 }
 

@@ -82,7 +82,7 @@ func (tx *Tx) PutUsage(r id.Run, identity string, day int64, sums []byte) error 
 }
 
 // EndedRuns implements usage.Store.
-func (s *Store) EndedRuns(ctx context.Context, limit int) (list []usage.Ended, err error) {
+func (s usageStore) EndedRuns(ctx context.Context, limit int) (list []usage.Ended, err error) {
 	err = s.db.Read(ctx, func(q Querier) error {
 		list, err = ended(q, EndedUsage, limit)
 		return err
@@ -103,7 +103,7 @@ func ended(q Querier, s Statement, args ...any) (list []usage.Ended, err error) 
 }
 
 // ChangeUsage implements usage.Store.
-func (s *Store) ChangeUsage(ctx context.Context, c usage.Change) error {
+func (s usageStore) ChangeUsage(ctx context.Context, c usage.Change) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		if len(c.Listed) > 0 {
 			if err := tx.Exec(keepEnded, c.Listed); err != nil {
@@ -156,7 +156,7 @@ func addAll(tx *Tx, add Statement, sums map[usage.Place][]usage.Sum) error {
 }
 
 // UsageOf implements usage.Store.
-func (s *Store) UsageOf(ctx context.Context, identity string, since, until int64) (days, listed map[int64][]usage.Sum, err error) {
+func (s usageStore) UsageOf(ctx context.Context, identity string, since, until int64) (days, listed map[int64][]usage.Sum, err error) {
 	if identity != "" {
 		identity = identityKey(identity)
 	}
@@ -182,7 +182,7 @@ func (s *Store) UsageOf(ctx context.Context, identity string, since, until int64
 }
 
 // DropUsage implements usage.Store.
-func (s *Store) DropUsage(ctx context.Context, before int64) error {
+func (s usageStore) DropUsage(ctx context.Context, before int64) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		for _, drop := range dropUsage {
 			if err := tx.Exec(drop, before); err != nil {
@@ -194,7 +194,7 @@ func (s *Store) DropUsage(ctx context.Context, before int64) error {
 }
 
 // DeletedRuns implements usage.Store.
-func (s *Store) DeletedRuns(ctx context.Context, behind usage.Ended, limit int) ([]usage.Ended, error) {
+func (s usageStore) DeletedRuns(ctx context.Context, behind usage.Ended, limit int) ([]usage.Ended, error) {
 	list, err := from(ctx, s.db.Read, func(q Querier) ([]usage.Ended, error) {
 		return ended(q, DeletedUsage, behind.Day, behind.Run, limit)
 	})
@@ -205,7 +205,7 @@ func (s *Store) DeletedRuns(ctx context.Context, behind usage.Ended, limit int) 
 }
 
 // KeptRuns implements usage.RebuildStore.
-func (s *Store) KeptRuns(ctx context.Context, behind usage.Ended, limit int) ([]usage.Kept, error) {
+func (s usageStore) KeptRuns(ctx context.Context, behind usage.Ended, limit int) ([]usage.Kept, error) {
 	list, err := from(ctx, s.db.Snapshot, func(q Querier) ([]usage.Kept, error) {
 		kept, err := ended(q, KeptUsage, behind.Day, behind.Run, limit)
 		if err != nil || len(kept) == 0 {
@@ -246,14 +246,14 @@ func (s *Store) KeptRuns(ctx context.Context, behind usage.Ended, limit int) ([]
 }
 
 // DaysOfUsage implements usage.RebuildStore.
-func (s *Store) DaysOfUsage(ctx context.Context) ([]int64, error) {
+func (s usageStore) DaysOfUsage(ctx context.Context) ([]int64, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]int64, error) {
 		return all(q, usageDays, func(r Row) int64 { return r.Int(0) })
 	})
 }
 
 // UsageOfDay implements usage.RebuildStore.
-func (s *Store) UsageOfDay(ctx context.Context, day int64) (stored, kept map[usage.Place][]usage.Sum, err error) {
+func (s usageStore) UsageOfDay(ctx context.Context, day int64) (stored, kept map[usage.Place][]usage.Sum, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) error {
 		stored = map[usage.Place][]usage.Sum{}
 		if err := q.Query(sumsOfDay, func(r Row) error {

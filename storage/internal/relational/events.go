@@ -317,8 +317,8 @@ func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
 }
 
 // Events implements eventstore.Reader.
-func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error) {
-	events, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*eventstore.Event, error) {
+func (s eventStore) Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error) {
+	events, err := fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) ([]*eventstore.Event, error) {
 		return all(q, EventsAfter, scanEvent(t), t, after, limitOf(limit))
 	})
 	if err != nil {
@@ -328,7 +328,7 @@ func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, l
 }
 
 // Transcripts implements eventstore.Reader.
-func (s *Store) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (out *eventstore.Transcripts, err error) {
+func (s eventStore) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (out *eventstore.Transcripts, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) error {
 		t, err := InReach(ctx, q, t)
 		if err != nil {
@@ -364,7 +364,7 @@ func (s *Store) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.C
 }
 
 // EachContent implements eventstore.Reader.
-func (s *Store) EachContent(ctx context.Context, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
+func (s eventStore) EachContent(ctx context.Context, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
 	err := s.db.Snapshot(ctx, func(q Querier) error {
 		t, err := InReach(ctx, q, t)
 		if err != nil {

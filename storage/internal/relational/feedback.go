@@ -30,7 +30,7 @@ var (
 )
 
 // PutFeedback implements deerflow.Feedbacks. The thread must exist: fault.NotFound.
-func (s *Store) PutFeedback(ctx context.Context, f deerflow.Feedback) (out deerflow.Feedback, err error) {
+func (s feedbackStore) PutFeedback(ctx context.Context, f deerflow.Feedback) (out deerflow.Feedback, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) error {
 		tx.Lock(f.Thread) // so that it is not deleted meanwhile
 		if _, err := tx.Thread(f.Thread); err != nil {
@@ -46,7 +46,7 @@ func (s *Store) PutFeedback(ctx context.Context, f deerflow.Feedback) (out deerf
 }
 
 // FeedbackOf implements deerflow.Feedbacks.
-func (s *Store) FeedbackOf(ctx context.Context, user string, t id.Thread, runs ...id.Run) (list []deerflow.Feedback, err error) {
+func (s feedbackStore) FeedbackOf(ctx context.Context, user string, t id.Thread, runs ...id.Run) (list []deerflow.Feedback, err error) {
 	err = s.db.Read(ctx, func(q Querier) error {
 		list = nil
 		return q.Query(feedbackOfThread, func(r Row) error {
@@ -60,21 +60,21 @@ func (s *Store) FeedbackOf(ctx context.Context, user string, t id.Thread, runs .
 }
 
 // Feedback implements deerflow.Feedbacks.
-func (s *Store) Feedback(ctx context.Context, feedback string) (deerflow.Feedback, error) {
+func (s feedbackStore) Feedback(ctx context.Context, feedback string) (deerflow.Feedback, error) {
 	return from(ctx, s.db.Read, func(q Querier) (deerflow.Feedback, error) {
 		return the(q, errNoFeedback, selectFeedback, scanFeedback, feedback)
 	})
 }
 
 // DeleteFeedback implements deerflow.Feedbacks.
-func (s *Store) DeleteFeedback(ctx context.Context, feedback string) error {
+func (s feedbackStore) DeleteFeedback(ctx context.Context, feedback string) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		return tx.change(errNoFeedback, "delete feedback "+feedback, deleteFeedback, feedback)
 	})
 }
 
 // TallyFeedback implements deerflow.Feedbacks.
-func (s *Store) TallyFeedback(ctx context.Context, t id.Thread, run id.Run) (tally deerflow.Tally, err error) {
+func (s feedbackStore) TallyFeedback(ctx context.Context, t id.Thread, run id.Run) (tally deerflow.Tally, err error) {
 	err = s.db.Read(ctx, func(q Querier) error {
 		_, err := one(q, tallyFeedback, func(r Row) error {
 			tally.Total, tally.Positive = int(r.Int(0)), int(r.Int(1))

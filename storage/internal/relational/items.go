@@ -75,7 +75,7 @@ var (
 )
 
 // Item implements store.Backend.
-func (s *Store) Item(ctx context.Context, namespace []string, key string) (*store.Item, error) {
+func (s itemStore) Item(ctx context.Context, namespace []string, key string) (*store.Item, error) {
 	ns, err := rows.JoinNamespace(namespace)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (s *Store) Item(ctx context.Context, namespace []string, key string) (*stor
 }
 
 // ItemsAfter implements transfer.Target.
-func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, limit, bytes int) ([]*store.Item, error) {
+func (s itemStore) ItemsAfter(ctx context.Context, namespace []string, key string, limit, bytes int) ([]*store.Item, error) {
 	return from(ctx, s.db.Snapshot, func(q Querier) ([]*store.Item, error) {
 		size := func(i *store.Item) int { return len(i.Value) }
 		return within(q, bytes, size, itemsAfter, scanItem, micros(s.now()), strings.Join(namespace, rows.Separator), key, limit)
@@ -96,7 +96,7 @@ func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, 
 
 // SearchItems implements the search of store.Backend. A namespace without nested ones is read in
 // order by an index.
-func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*store.Item, err error) {
+func (s itemStore) SearchItems(ctx context.Context, search store.Search) (out []*store.Item, err error) {
 	filter, err := contain.ParseFilter(search.Filter)
 	if err != nil {
 		return nil, fault.Newf(fault.Invalid, "filter: %w", err)
@@ -171,7 +171,7 @@ func itemOf(q Querier, r Row) (*store.Item, error) {
 
 // ListNamespaces implements store.Backend, in order of labels. It jumps from namespace to
 // namespace in the index, however many items each has.
-func (s *Store) ListNamespaces(ctx context.Context, of store.Namespaces) (out [][]string, err error) {
+func (s itemStore) ListNamespaces(ctx context.Context, of store.Namespaces) (out [][]string, err error) {
 	literal := of.Prefix
 	if i := slices.Index(literal, "*"); i >= 0 {
 		literal = literal[:i]
@@ -242,7 +242,7 @@ func sortedItems(list []*store.Item) (sorted []*store.Item, names map[*store.Ite
 }
 
 // Apply implements store.Backend.
-func (s *Store) Apply(ctx context.Context, list []*store.Item) error {
+func (s itemStore) Apply(ctx context.Context, list []*store.Item) error {
 	list, names, err := sortedItems(list)
 	if err != nil {
 		return err
@@ -266,7 +266,7 @@ func (s *Store) Apply(ctx context.Context, list []*store.Item) error {
 }
 
 // Touch implements store.Backend. The items have the new expiry.
-func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
+func (s itemStore) Touch(ctx context.Context, list []*store.Item) error {
 	list, names, err := sortedItems(list)
 	if err != nil {
 		return err
@@ -282,7 +282,7 @@ func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
 }
 
 // Sweep implements store.Backend.
-func (s *Store) Sweep(ctx context.Context, now time.Time, limit int) (n int, err error) {
+func (s itemStore) Sweep(ctx context.Context, now time.Time, limit int) (n int, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) error {
 		n = 0
 		return tx.Query(SweepItems, func(r Row) error {

@@ -32,7 +32,7 @@ var (
 )
 
 // InsertKey implements auth.KeyStore.
-func (s *Store) InsertKey(ctx context.Context, k *auth.Key) error {
+func (s keyStore) InsertKey(ctx context.Context, k *auth.Key) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		if err := tx.Exec(insertKey, k.ID, k.Name, k.Identity, strings.Join(k.Scopes, " "), k.Digest, k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.UsedAt); err != nil {
 			return err
@@ -42,17 +42,17 @@ func (s *Store) InsertKey(ctx context.Context, k *auth.Key) error {
 }
 
 // KeysOf implements auth.KeyStore.
-func (s *Store) KeysOf(ctx context.Context, ids []string) ([]*auth.Key, error) {
+func (s keyStore) KeysOf(ctx context.Context, ids []string) ([]*auth.Key, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*auth.Key, error) { return all(q, keysOf, scanKey, ids) })
 }
 
 // Keys implements auth.KeyStore.
-func (s *Store) Keys(ctx context.Context) ([]*auth.Key, error) {
+func (s keyStore) Keys(ctx context.Context) ([]*auth.Key, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*auth.Key, error) { return all(q, selectKeys, scanKey) })
 }
 
 // ExpireKey implements auth.KeyStore.
-func (s *Store) ExpireKey(ctx context.Context, id string, at time.Time) error {
+func (s keyStore) ExpireKey(ctx context.Context, id string, at time.Time) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		if err := tx.change(errNoKey, "expire API key "+id, expireKey, id, at); err != nil {
 			return err
@@ -62,7 +62,7 @@ func (s *Store) ExpireKey(ctx context.Context, id string, at time.Time) error {
 }
 
 // RevokeKey implements auth.KeyStore.
-func (s *Store) RevokeKey(ctx context.Context, id string, at time.Time) error {
+func (s keyStore) RevokeKey(ctx context.Context, id string, at time.Time) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		if err := tx.change(errNoKey, "revoke API key "+id, revokeKey, id, at); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (s *Store) RevokeKey(ctx context.Context, id string, at time.Time) error {
 }
 
 // UseKeys implements auth.KeyStore. All servers write keys in one order, so that they do not wait for each other.
-func (s *Store) UseKeys(ctx context.Context, used map[string]time.Time) error {
+func (s keyStore) UseKeys(ctx context.Context, used map[string]time.Time) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		for _, id := range slices.Sorted(maps.Keys(used)) {
 			if err := tx.Exec(useKey, id, used[id]); err != nil {

@@ -36,7 +36,7 @@ var (
 )
 
 // Followed implements mirror.Store.
-func (s *Store) Followed(ctx context.Context, follower string, after id.Thread, limit int) ([]id.Thread, error) {
+func (s eventStore) Followed(ctx context.Context, follower string, after id.Thread, limit int) ([]id.Thread, error) {
 	threads, err := from(ctx, s.db.Read, func(q Querier) ([]id.Thread, error) { return all(q, Followed, text[id.Thread], after, follower, limit) })
 	if err != nil {
 		return nil, fmt.Errorf("threads that %s follows: %w", follower, err)
@@ -45,7 +45,7 @@ func (s *Store) Followed(ctx context.Context, follower string, after id.Thread, 
 }
 
 // Behind implements follow.ObserverStore.
-func (s *Store) Behind(ctx context.Context, follower string, after id.Thread, before time.Time, limit int) ([]id.Thread, error) {
+func (s eventStore) Behind(ctx context.Context, follower string, after id.Thread, before time.Time, limit int) ([]id.Thread, error) {
 	threads, err := from(ctx, s.db.Read, func(q Querier) ([]id.Thread, error) {
 		return all(q, Behind, text[id.Thread], follower, after, limit, before)
 	})
@@ -56,7 +56,7 @@ func (s *Store) Behind(ctx context.Context, follower string, after id.Thread, be
 }
 
 // LastOf implements follow.ObserverStore.
-func (s *Store) LastOf(ctx context.Context, t id.Thread, kind string) (eventstore.Seq, error) {
+func (s eventStore) LastOf(ctx context.Context, t id.Thread, kind string) (eventstore.Seq, error) {
 	seq, err := from(ctx, s.db.Read, func(q Querier) (eventstore.Seq, error) {
 		seq, _, err := first(q, lastOfType, number[eventstore.Seq], t, kind)
 		return seq, err
@@ -68,7 +68,7 @@ func (s *Store) LastOf(ctx context.Context, t id.Thread, kind string) (eventstor
 }
 
 // Offset implements follow.Store.
-func (s *Store) Offset(ctx context.Context, follower string, t id.Thread) (o *eventstore.Offset, created time.Time, err error) {
+func (s eventStore) Offset(ctx context.Context, follower string, t id.Thread) (o *eventstore.Offset, created time.Time, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) (err error) {
 		if created, _, err = first(q, createdAt, moment, t); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (s *Store) Offset(ctx context.Context, follower string, t id.Thread) (o *ev
 }
 
 // PutOffsets implements follow.Store.
-func (s *Store) PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error {
+func (s eventStore) PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		for _, o := range offsets {
 			var err error

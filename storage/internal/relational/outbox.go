@@ -62,7 +62,7 @@ var (
 )
 
 // Deliveries implements run.Store; the one due longest comes first.
-func (s *Store) Deliveries(ctx context.Context, of webhook.Query) (due []*webhook.Delivery, next time.Time, err error) {
+func (s runStore) Deliveries(ctx context.Context, of webhook.Query) (due []*webhook.Delivery, next time.Time, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) (err error) {
 		due, next, err = Deliveries(q, DueDeliveries, of)
 		return err

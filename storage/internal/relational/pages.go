@@ -48,7 +48,7 @@ func seqsOfRunOfTypes(order string) Statement {
 }
 
 // LogPage implements eventstore.Pager.
-func (s *Store) LogPage(ctx context.Context, of eventstore.PageQuery) (*eventstore.Page, error) {
+func (s eventStore) LogPage(ctx context.Context, of eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
 	err := s.db.Snapshot(ctx, func(q Querier) (err error) {
 		if of.Thread, err = InReach(ctx, q, of.Thread); err != nil {
@@ -131,7 +131,7 @@ func eventsAt(q Querier, t id.Thread, seqs []eventstore.Seq) (map[eventstore.Seq
 }
 
 // fillPage loads the rows of a page that fit into Bytes, and the places of the others.
-func (s *Store) fillPage(q Querier, of eventstore.PageQuery, page *eventstore.Page, places []eventstore.Place) (err error) {
+func (s eventStore) fillPage(q Querier, of eventstore.PageQuery, page *eventstore.Page, places []eventstore.Place) (err error) {
 	if of.Bytes > 0 && len(places) > 1 {
 		if err := measurePlaces(q, of.Thread, places); err != nil {
 			return err
@@ -140,7 +140,7 @@ func (s *Store) fillPage(q Querier, of eventstore.PageQuery, page *eventstore.Pa
 	n := eventstore.Fit(places, of.Bytes)
 	page.Rest = places[n:]
 	page.Load = func(ctx context.Context, places []eventstore.Place) ([]*eventstore.Event, error) {
-		list, err := fromThread(ctx, s, of.Thread, s.db.Snapshot, func(q Querier, t id.Thread) ([]*eventstore.Event, error) { return eventsOf(q, t, places) })
+		list, err := fromThread(ctx, s.base, of.Thread, s.db.Snapshot, func(q Querier, t id.Thread) ([]*eventstore.Event, error) { return eventsOf(q, t, places) })
 		if err != nil {
 			return nil, fmt.Errorf("events of thread %s: %w", of.Thread, err)
 		}
@@ -176,7 +176,7 @@ func eventsOf(q Querier, t id.Thread, places []eventstore.Place) ([]*eventstore.
 }
 
 // MessagePage implements eventstore.Pager.
-func (s *Store) MessagePage(ctx context.Context, of eventstore.PageQuery) (*eventstore.Page, error) {
+func (s eventStore) MessagePage(ctx context.Context, of eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
 	err := s.db.Snapshot(ctx, func(q Querier) (err error) {
 		if of.Thread, err = InReach(ctx, q, of.Thread); err != nil {
@@ -243,8 +243,8 @@ func placesOf(q Querier, tr *eventstore.Transcript, of eventstore.PageQuery) (pl
 }
 
 // KnowsRun implements eventstore.Pager.
-func (s *Store) KnowsRun(ctx context.Context, t id.Thread, r id.Run) (bool, error) {
-	known, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (bool, error) { return has(q, KnowsRun, r, t) })
+func (s eventStore) KnowsRun(ctx context.Context, t id.Thread, r id.Run) (bool, error) {
+	known, err := fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) (bool, error) { return has(q, KnowsRun, r, t) })
 	if err != nil {
 		return false, fmt.Errorf("look for run %s of thread %s: %w", r, t, err)
 	}

@@ -19,7 +19,7 @@ const hidden = id.Thread("hidden")
 var threadMetadata = same("SELECT metadata FROM threads WHERE thread_id = $1")
 
 // fromThread is from for rows of one thread: fn reads t, or a thread that does not exist if the context does not reach it. read is a method of DB.
-func fromThread[T any](ctx context.Context, s *Store, t id.Thread, read func(context.Context, func(Querier) error) error, fn func(Querier, id.Thread) (T, error)) (T, error) {
+func fromThread[T any](ctx context.Context, s *base, t id.Thread, read func(context.Context, func(Querier) error) error, fn func(Querier, id.Thread) (T, error)) (T, error) {
 	reach := access.Reach(ctx, access.Threads)
 	if reach == nil {
 		return from(ctx, read, func(q Querier) (T, error) { return fn(q, t) })

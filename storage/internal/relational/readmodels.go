@@ -73,7 +73,7 @@ func scanReadRow(r Row) readmodel.Row {
 const colReadMetadata = 8
 
 // Marks implements readmodel.Store.
-func (s *Store) Marks(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error) {
+func (s readModelStore) Marks(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error) {
 	events, err := from(ctx, s.db.Read, func(q Querier) ([]*eventstore.Event, error) {
 		return all(q, Marks, func(r Row) *eventstore.Event {
 			return &eventstore.Event{
@@ -89,7 +89,7 @@ func (s *Store) Marks(ctx context.Context, t id.Thread, after eventstore.Seq, li
 }
 
 // Projection implements readmodel.Store.
-func (s *Store) Projection(ctx context.Context, follower string, t id.Thread, model string) (p *readmodel.Projection, err error) {
+func (s readModelStore) Projection(ctx context.Context, follower string, t id.Thread, model string) (p *readmodel.Projection, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) (err error) {
 		p = &readmodel.Projection{}
 		if p.Created, _, err = first(q, createdAt, moment, t); err != nil {
@@ -119,7 +119,7 @@ func offsetOf(q Querier, follower string, t id.Thread) (*eventstore.Offset, erro
 }
 
 // Project implements readmodel.Store.
-func (s *Store) Project(ctx context.Context, follower string, list []readmodel.Change) (refused []id.Thread, err error) {
+func (s readModelStore) Project(ctx context.Context, follower string, list []readmodel.Change) (refused []id.Thread, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) error {
 		refused = nil
 		for i := range list {
@@ -199,12 +199,12 @@ func reachable(ctx context.Context, q Querier, t id.Thread) error {
 }
 
 // Reachable implements readmodel.Reader.
-func (s *Store) Reachable(ctx context.Context, t id.Thread) error {
+func (s readModelStore) Reachable(ctx context.Context, t id.Thread) error {
 	return s.db.Snapshot(ctx, func(q Querier) error { return reachable(ctx, q, t) })
 }
 
 // Branches implements readmodel.Reader.
-func (s *Store) Branches(ctx context.Context, t, after id.Thread, limit int) (b *readmodel.Lineage, err error) {
+func (s readModelStore) Branches(ctx context.Context, t, after id.Thread, limit int) (b *readmodel.Lineage, err error) {
 	reach := access.Reach(ctx, access.Threads)
 	window := limit + 1
 	if reach != nil {
@@ -245,7 +245,7 @@ func (s *Store) Branches(ctx context.Context, t, after id.Thread, limit int) (b 
 }
 
 // Recent implements readmodel.Reader.
-func (s *Store) Recent(ctx context.Context, model string, before readmodel.Place, limit int) (page []readmodel.Row, next readmodel.Place, err error) {
+func (s readModelStore) Recent(ctx context.Context, model string, before readmodel.Place, limit int) (page []readmodel.Row, next readmodel.Place, err error) {
 	text := RecentTimeline
 	if model == readmodel.Heads {
 		text = RecentHeads
@@ -287,7 +287,7 @@ func (s *Store) Recent(ctx context.Context, model string, before readmodel.Place
 }
 
 // Message implements readmodel.Reader.
-func (s *Store) Message(ctx context.Context, t id.Thread, message string) (m *readmodel.Message, err error) {
+func (s readModelStore) Message(ctx context.Context, t id.Thread, message string) (m *readmodel.Message, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) error {
 		m = nil
 		if err := reachable(ctx, q, t); err != nil {

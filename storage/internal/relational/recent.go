@@ -30,7 +30,7 @@ const (
 )
 
 // RecentRuns implements run.Store.
-func (s *Store) RecentRuns(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error) {
+func (s runStore) RecentRuns(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error) {
 	reach := access.Reach(ctx, access.Threads)
 	before := cmp.Or(q.Before, afterRuns)
 	window, limit := recentAtMost, q.Limit

@@ -94,8 +94,8 @@ func scanRecords(r Row) ([]*bridge.Record, error) {
 const rowsAtOnce = 256
 
 // Records implements run.Store.
-func (s *Store) Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error) {
-	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*bridge.Record, error) {
+func (s runStore) Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error) {
+	return fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) ([]*bridge.Record, error) {
 		return recordsAfter(q, t, after, limitOf(limit))
 	})
 }
@@ -136,7 +136,7 @@ func recordsAfter(q Querier, t id.Thread, after bridge.Offset, limit int) (out [
 
 // KeepRecords implements run.Store. Wire frames are not stored: they are derived from the rest.
 // Records of runs that are gone are left out.
-func (s *Store) KeepRecords(ctx context.Context, records map[id.Thread][]*bridge.Record) error {
+func (s runStore) KeepRecords(ctx context.Context, records map[id.Thread][]*bridge.Record) error {
 	// Compressed before the transaction, in which others wait.
 	kept := make([]keptRecords, 0, len(records))
 	for _, t := range slices.Sorted(maps.Keys(records)) { // an engine that locks threads one by one wants the same order everywhere
@@ -193,8 +193,8 @@ func (tx *Tx) keep(k keptRecords) error {
 }
 
 // RunRecords implements run.Store.
-func (s *Store) RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
-	_, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (struct{}, error) { return struct{}{}, runRecords(q, t, r, after, fn) })
+func (s runStore) RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	_, err := fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) (struct{}, error) { return struct{}{}, runRecords(q, t, r, after, fn) })
 	return err
 }
 
@@ -224,8 +224,8 @@ func runRecords(q Querier, t id.Thread, r id.Run, after bridge.Offset, fn func(*
 }
 
 // EventsGone implements run.Store.
-func (s *Store) EventsGone(ctx context.Context, t id.Thread) (time.Time, error) {
-	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (time.Time, error) {
+func (s runStore) EventsGone(ctx context.Context, t id.Thread) (time.Time, error) {
+	return fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) (time.Time, error) {
 		until, _, err := first(q, eventsGone, func(r Row) int64 { return r.Int(0) }, t)
 		if err != nil {
 			return time.Time{}, fmt.Errorf("deleted events of thread %s: %w", t, err)

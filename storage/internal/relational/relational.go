@@ -3,7 +3,7 @@
 // that are the same on both.
 //
 // An engine implements DB, Querier and Writer, and embeds Store in its store and Tx in its
-// transaction. A method that it declares itself replaces the one here.
+// transaction. A method that it declares itself replaces the one here; TestReplaced lists which do, and why.
 package relational
 
 import (
@@ -19,6 +19,7 @@ import (
 	"understudy/internal/compact"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/run"
 	"understudy/storage/internal/rows"
 	"understudy/storage/internal/vectors"
 	"understudy/store"
@@ -126,6 +127,9 @@ type Writer interface {
 	// thread. Where one transaction writes at a time they do nothing.
 	Lock(threads ...id.Thread)
 	LockRun(r id.Run)
+	// RunInserted notes that the transaction has inserted a run, with the digest of its arguments: the
+	// thread's queue has another head.
+	RunInserted(r *run.Run, digest []byte) error
 	// LogChanged records that the transaction changes the log of a thread.
 	LogChanged(t id.Thread)
 	// Thread implements thread.Tx.
@@ -186,16 +190,64 @@ type DB interface {
 	Vector(v []float32, r Row, col int) bool
 }
 
-// Store has the reads that both engines share; each engine embeds it in its own store.
+// Store has the reads that both engines share, and the writes that are transactions of their own, in a part for each resource; each engine embeds it in
+// its own store.
 type Store struct {
+	*base
+	accountStore
+	assistantStore
+	auditStore
+	checkpointStore
+	cronStore
+	eventStore
+	feedbackStore
+	itemStore
+	keyStore
+	logStore
+	readModelStore
+	runStore
+	searchStore
+	threadStore
+	usageStore
+}
+
+// base is what the parts of a Store need.
+type base struct {
 	db  DB
 	now func() time.Time
 	// Hidden reports keys of threads' metadata that are not in the index, because they are secret; nil: all are in it. It is set before the store is used.
 	Hidden contain.Hidden
 }
 
+// Each part has the reads of one resource, in the files of its tables.
+type (
+	accountStore    struct{ *base }
+	assistantStore  struct{ *base }
+	auditStore      struct{ *base }
+	checkpointStore struct{ *base }
+	cronStore       struct{ *base } // and their occurrences
+	eventStore      struct{ *base } // the log, its transcripts, pages and followers
+	feedbackStore   struct{ *base }
+	itemStore       struct{ *base } // and their vectors
+	keyStore        struct{ *base } // and sessions
+	logStore        struct{ *base } // for transfer
+	readModelStore  struct{ *base }
+	runStore        struct{ *base } // and their records, completions, spans and webhooks
+	searchStore     struct{ *base }
+	threadStore     struct{ *base } // and their expiry and pruning
+	usageStore      struct{ *base } // of runs, by day
+)
+
 // NewStore returns a store on db; now is the clock for expiry.
-func NewStore(db DB, now func() time.Time) Store { return Store{db: db, now: now} }
+func NewStore(db DB, now func() time.Time) Store {
+	b := &base{db: db, now: now}
+	return Store{
+		base: b, accountStore: accountStore{b}, assistantStore: assistantStore{b}, auditStore: auditStore{b}, checkpointStore: checkpointStore{b},
+		cronStore: cronStore{b}, eventStore: eventStore{b}, feedbackStore: feedbackStore{b}, itemStore: itemStore{b}, keyStore: keyStore{b},
+		logStore: logStore{b}, readModelStore: readModelStore{b}, runStore: runStore{b}, searchStore: searchStore{b}, threadStore: threadStore{b},
+		usageStore: usageStore{b},
+	}
+}
 
 // Tx has the writes that both engines share; each engine embeds it in its own transaction.
 type Tx struct {

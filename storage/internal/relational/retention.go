@@ -29,22 +29,22 @@ var (
 )
 
 // Expired implements thread.Store.
-func (s *Store) Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error) {
+func (s threadStore) Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error) {
 	return s.threadIDs(ctx, ExpiredThreads, micros(now), limit)
 }
 
 // Remains implements thread.Store.
-func (s *Store) Remains(ctx context.Context, limit int) ([]id.Thread, error) {
+func (s threadStore) Remains(ctx context.Context, limit int) ([]id.Thread, error) {
 	return s.threadIDs(ctx, RemainsOfMany, limit)
 }
 
 // threadIDs returns the IDs that a statement selects.
-func (s *Store) threadIDs(ctx context.Context, list Statement, args ...any) ([]id.Thread, error) {
+func (s *base) threadIDs(ctx context.Context, list Statement, args ...any) ([]id.Thread, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]id.Thread, error) { return all(q, list, text[id.Thread], args...) })
 }
 
 // TakeTurn implements thread.Store and store.Backend.
-func (s *Store) TakeTurn(ctx context.Context, name string, now time.Time, every time.Duration) (next time.Time, mine bool, err error) {
+func (s threadStore) TakeTurn(ctx context.Context, name string, now time.Time, every time.Duration) (next time.Time, mine bool, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) error {
 		next = now.Add(every)
 		if mine, err = has(tx, takeTurn, name, micros(now), every.Microseconds()); err != nil || mine {
@@ -67,8 +67,8 @@ func (tx *Tx) SetExpiry(t id.Thread, at time.Time) error {
 }
 
 // PlanPrune implements thread.Store.
-func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (*thread.PrunePlan, error) {
-	plan, err := fromThread(ctx, s, t, s.db.Snapshot, func(q Querier, t id.Thread) (*thread.PrunePlan, error) { return s.planPrune(q, t, size) })
+func (s threadStore) PlanPrune(ctx context.Context, t id.Thread, size int) (*thread.PrunePlan, error) {
+	plan, err := fromThread(ctx, s.base, t, s.db.Snapshot, func(q Querier, t id.Thread) (*thread.PrunePlan, error) { return s.planPrune(q, t, size) })
 	if err != nil {
 		return nil, fmt.Errorf("plan to prune thread %s: %w", t, err)
 	}
@@ -76,7 +76,7 @@ func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (*thread.P
 }
 
 // planPrune reads checkpoints, values and parts of a thread and chooses what goes in which step.
-func (s *Store) planPrune(q Querier, t id.Thread, size int) (*thread.PrunePlan, error) {
+func (s threadStore) planPrune(q Querier, t id.Thread, size int) (*thread.PrunePlan, error) {
 	at, err := LoadThread(q, t)
 	if err != nil {
 		return nil, err

@@ -215,9 +215,9 @@ func loadRun(q Querier, s Statement, args ...any) (*run.Run, error) {
 }
 
 // Run implements run.Store.
-func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error) {
+func (s runStore) Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error) {
 	if t != "" {
-		return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (*run.Run, error) { return loadRun(q, RunOfThread, r, t) })
+		return fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) (*run.Run, error) { return loadRun(q, RunOfThread, r, t) })
 	}
 	reach, read := access.Reach(ctx, access.Threads), s.db.Read
 	if reach != nil {
@@ -236,8 +236,8 @@ func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error
 }
 
 // ListRuns implements the list of run.Store.
-func (s *Store) ListRuns(ctx context.Context, t id.Thread, of run.Query) ([]*run.Run, error) {
-	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*run.Run, error) {
+func (s runStore) ListRuns(ctx context.Context, t id.Thread, of run.Query) ([]*run.Run, error) {
+	return fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) ([]*run.Run, error) {
 		if of.Status == "" {
 			return loadRuns(q, &of, RunsOfThread, t, limitOf(of.Limit), of.Offset)
 		}
@@ -246,7 +246,7 @@ func (s *Store) ListRuns(ctx context.Context, t id.Thread, of run.Query) ([]*run
 }
 
 // NewestRuns implements run.Store.
-func (s *Store) NewestRuns(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
+func (s runStore) NewestRuns(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
 	list := make([]string, len(threads))
 	for i, t := range threads {
 		list[i] = string(t)
@@ -263,27 +263,27 @@ func (s *Store) NewestRuns(ctx context.Context, threads []id.Thread, limit int, 
 }
 
 // SelectedRuns returns the runs that a statement selects.
-func (s *Store) SelectedRuns(ctx context.Context, selection Statement, args ...any) ([]*run.Run, error) {
+func (s runStore) SelectedRuns(ctx context.Context, selection Statement, args ...any) ([]*run.Run, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*run.Run, error) { return loadRuns(q, &run.Query{}, selection, args...) })
 }
 
 // ActiveRuns implements run.Store.
-func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) ([]*run.Run, error) {
+func (s runStore) ActiveRuns(ctx context.Context, t id.Thread) ([]*run.Run, error) {
 	if t == "" {
 		return s.SelectedRuns(ctx, ActiveOfAll)
 	}
-	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*run.Run, error) {
+	return fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) ([]*run.Run, error) {
 		return loadRuns(q, &run.Query{}, ActiveOfThread, t)
 	})
 }
 
 // DueRuns implements thread.Store.
-func (s *Store) DueRuns(ctx context.Context, t id.Thread, now time.Time) ([]id.Run, error) {
+func (s runStore) DueRuns(ctx context.Context, t id.Thread, now time.Time) ([]id.Run, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]id.Run, error) { return all(q, DueOfThread, text[id.Run], t, micros(now)) })
 }
 
 // ActiveThreads implements run.Store.
-func (s *Store) ActiveThreads(ctx context.Context, of run.Active, above id.Thread, limit int) ([]id.Thread, error) {
+func (s runStore) ActiveThreads(ctx context.Context, of run.Active, above id.Thread, limit int) ([]id.Thread, error) {
 	reach := access.Reach(ctx, access.Threads)
 	status, until := string(of.Status), cmp.Or(of.Until, afterRuns)
 	if reach == nil {
@@ -311,7 +311,7 @@ func (s *Store) ActiveThreads(ctx context.Context, of run.Active, above id.Threa
 }
 
 // CountActive implements run.Store.
-func (s *Store) CountActive(ctx context.Context, of run.Active) (run.ActiveCount, error) {
+func (s runStore) CountActive(ctx context.Context, of run.Active) (run.ActiveCount, error) {
 	reach := access.Reach(ctx, access.Threads)
 	args := []any{string(of.Status), of.Graph, cmp.Or(of.Until, afterRuns), run.MaxActive}
 	return from(ctx, s.db.Read, func(q Querier) (n run.ActiveCount, err error) {
@@ -339,7 +339,7 @@ func (s *Store) CountActive(ctx context.Context, of run.Active) (run.ActiveCount
 }
 
 // NextDue implements run.Store.
-func (s *Store) NextDue(ctx context.Context, beside ...string) (time.Time, error) {
+func (s runStore) NextDue(ctx context.Context, beside ...string) (time.Time, error) {
 	text, args := NextDue, []any(nil)
 	if len(beside) > 0 {
 		text, args = NextBeside, []any{beside}
@@ -351,7 +351,7 @@ func (s *Store) NextDue(ctx context.Context, beside ...string) (time.Time, error
 }
 
 // Queue implements run.Store.
-func (s *Store) Queue(ctx context.Context, now time.Time, bound int) (run.Queue, error) {
+func (s runStore) Queue(ctx context.Context, now time.Time, bound int) (run.Queue, error) {
 	return from(ctx, s.db.Read, func(q Querier) (run.Queue, error) {
 		stands, _, err := first(q, QueueStands, func(r Row) run.Queue {
 			return run.Queue{
@@ -383,7 +383,7 @@ func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) {
 
 // InsertRun implements run.Tx.
 func (tx *Tx) InsertRun(r *run.Run) error {
-	of, kwargs, _, err := RunArgs(r)
+	of, kwargs, digest, err := RunArgs(r)
 	if err == nil {
 		tx.Lock(r.Thread)
 		err = tx.Exec(insertRun, of...)
@@ -395,7 +395,7 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 		return fmt.Errorf("insert run %s: %w", r.ID, err)
 	}
 	tx.Touch(r.Thread, r.ID)
-	return nil
+	return tx.RunInserted(r, digest)
 }
 
 // Claim returns the oldest head of the queue that is due, excluding graphs; ErrNoRun if there is

@@ -43,19 +43,19 @@ const BackfillBodies = 1000
 const MatchesAtOnce = 2000
 
 // ToIndex implements search.Store.
-func (s *Store) ToIndex(ctx context.Context, limit int) ([]search.Document, error) {
+func (s searchStore) ToIndex(ctx context.Context, limit int) ([]search.Document, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]search.Document, error) {
 		return all(q, UnindexedBodies, func(r Row) search.Document { return search.Document{Body: r.Int(0), Content: r.Bytes(1)} }, limit)
 	})
 }
 
 // BodiesAbove returns bodies of messages above one.
-func (s *Store) BodiesAbove(ctx context.Context, above int64) ([]int64, error) {
+func (s searchStore) BodiesAbove(ctx context.Context, above int64) ([]int64, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]int64, error) { return all(q, MessageBodies, number[int64], above, BackfillBodies) })
 }
 
 // MatchingMessages is search.Store.Matching; match are the terms in the language of the engine's index.
-func (s *Store) MatchingMessages(ctx context.Context, of search.Query, match string, fn func(search.Row) bool) (end search.Place, err error) {
+func (s searchStore) MatchingMessages(ctx context.Context, of search.Query, match string, fn func(search.Row) bool) (end search.Place, err error) {
 	read := s.matchingEverywhere
 	if of.Thread != "" {
 		read = s.matchingInThread
@@ -69,7 +69,7 @@ func (s *Store) MatchingMessages(ctx context.Context, of search.Query, match str
 	return end, nil
 }
 
-func (*Store) matchingInThread(ctx context.Context, q Querier, of search.Query, _ string, fn func(search.Row) bool) (search.Place, error) {
+func (searchStore) matchingInThread(ctx context.Context, q Querier, of search.Query, _ string, fn func(search.Row) bool) (search.Place, error) {
 	if _, err := ThreadInReach(ctx, q, of.Thread); err != nil {
 		return search.Place{}, err
 	}
@@ -92,7 +92,7 @@ const bodiesAtOnce = 50
 const afterThreads = id.Thread("g")
 
 // matchingEverywhere looks at the newest messages, and then once into the index.
-func (*Store) matchingEverywhere(ctx context.Context, q Querier, of search.Query, match string, fn func(search.Row) bool) (end search.Place, err error) {
+func (searchStore) matchingEverywhere(ctx context.Context, q Querier, of search.Query, match string, fn func(search.Row) bool) (end search.Place, err error) {
 	reach := access.Reach(ctx, access.Threads)
 	upTo := of.Before.Body
 	if upTo == 0 {

@@ -27,7 +27,7 @@ var (
 )
 
 // InsertSession implements auth.SessionStore.
-func (s *Store) InsertSession(ctx context.Context, x *auth.Session) error {
+func (s keyStore) InsertSession(ctx context.Context, x *auth.Session) error {
 	return s.db.Write(ctx, func(tx *Tx) error { return tx.insertSession(x) })
 }
 
@@ -36,17 +36,17 @@ func (tx *Tx) insertSession(x *auth.Session) error {
 }
 
 // SessionsOf implements auth.SessionStore.
-func (s *Store) SessionsOf(ctx context.Context, ids []string) ([]*auth.Session, error) {
+func (s keyStore) SessionsOf(ctx context.Context, ids []string) ([]*auth.Session, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*auth.Session, error) { return all(q, sessionsOf, scanSession, ids) })
 }
 
 // ExtendSession implements auth.SessionStore.
-func (s *Store) ExtendSession(ctx context.Context, id string, expires time.Time) error {
+func (s keyStore) ExtendSession(ctx context.Context, id string, expires time.Time) error {
 	return s.db.Write(ctx, func(tx *Tx) error { return tx.Exec(extendSession, id, expires) })
 }
 
 // ReplaceSession implements auth.SessionStore.
-func (s *Store) ReplaceSession(ctx context.Context, id string, content json.RawMessage, next *auth.Session, until time.Time) (bool, error) {
+func (s keyStore) ReplaceSession(ctx context.Context, id string, content json.RawMessage, next *auth.Session, until time.Time) (bool, error) {
 	lost := fault.New(fault.NotFound, "the session was replaced or has ended")
 	err := s.db.Write(ctx, func(tx *Tx) error {
 		if err := tx.change(lost, "replace a session", replaceSession, id, until, []byte(content)); err != nil {
@@ -61,12 +61,12 @@ func (s *Store) ReplaceSession(ctx context.Context, id string, content json.RawM
 }
 
 // EndSession implements auth.SessionStore.
-func (s *Store) EndSession(ctx context.Context, id string) error {
+func (s keyStore) EndSession(ctx context.Context, id string) error {
 	return s.db.Write(ctx, func(tx *Tx) error { return tx.Exec(endSession, id) })
 }
 
 // SweepSessions implements auth.SessionStore.
-func (s *Store) SweepSessions(ctx context.Context, before time.Time, n int) (swept int, err error) {
+func (s keyStore) SweepSessions(ctx context.Context, before time.Time, n int) (swept int, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) (err error) {
 		count, err := tx.Affected(sweepSessions, before, n)
 		swept = int(count)

@@ -19,8 +19,8 @@ var (
 )
 
 // SpanBatches implements run.Store.
-func (s *Store) SpanBatches(ctx context.Context, t id.Thread, r id.Run) ([][]byte, error) {
-	bodies, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([][]byte, error) { return all(q, SpansOfRun, bytesOf, r, t) })
+func (s runStore) SpanBatches(ctx context.Context, t id.Thread, r id.Run) ([][]byte, error) {
+	bodies, err := fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) ([][]byte, error) { return all(q, SpansOfRun, bytesOf, r, t) })
 	if err != nil {
 		return nil, fmt.Errorf("spans of run %s: %w", r, err)
 	}

@@ -74,7 +74,7 @@ var (
 )
 
 // Thread implements thread.Store and run.Store.
-func (s *Store) Thread(ctx context.Context, t id.Thread) (*thread.Thread, error) {
+func (s threadStore) Thread(ctx context.Context, t id.Thread) (*thread.Thread, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*thread.Thread, error) { return ThreadInReach(ctx, q, t) })
 }
 
@@ -84,7 +84,7 @@ func LoadThread(q Querier, t id.Thread) (*thread.Thread, error) {
 }
 
 // ThreadsAfter implements transfer.Target.
-func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit, bytes int) ([]*thread.Thread, error) {
+func (s threadStore) ThreadsAfter(ctx context.Context, after id.Thread, limit, bytes int) ([]*thread.Thread, error) {
 	return from(ctx, s.db.Snapshot, func(q Querier) ([]*thread.Thread, error) {
 		return within(q, bytes, (*thread.Thread).Size, threadsAfter, ScanThread, after, limit)
 	})
@@ -288,7 +288,7 @@ func countTerms(q Querier, terms []contain.Term, bound int) ([]int, error) {
 }
 
 // SearchThreads implements the search of thread.Store.
-func (s *Store) SearchThreads(ctx context.Context, of thread.Query) (out []*thread.Thread, err error) {
+func (s threadStore) SearchThreads(ctx context.Context, of thread.Query) (out []*thread.Thread, err error) {
 	p := rows.Page{Limit: of.Limit, Offset: of.Offset}
 	loaded := 0
 	err = s.eachThread(ctx, of, func(r Row) error {
@@ -302,7 +302,7 @@ func (s *Store) SearchThreads(ctx context.Context, of thread.Query) (out []*thre
 }
 
 // eachThread calls fn for each row that matches, in order.
-func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) error) error {
+func (s threadStore) eachThread(ctx context.Context, of thread.Query, fn func(Row) error) error {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return fault.Newf(fault.Invalid, "metadata: %w", err)
@@ -408,7 +408,7 @@ var (
 )
 
 // CountThreads implements thread.Store. What an index alone can count does not read rows.
-func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err error) {
+func (s threadStore) CountThreads(ctx context.Context, of thread.Query) (n int, err error) {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return 0, fault.Newf(fault.Invalid, "metadata: %w", err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Log implements transfer.Target.
-func (s *Store) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
+func (s logStore) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
 	l := &transfer.Log{}
 	var count []int
 	err := s.db.Snapshot(ctx, func(q Querier) error {
@@ -42,7 +42,7 @@ const (
 )
 
 // eventsOf are the first events of a thread, so many. They are never deleted but with their thread.
-func (s *Store) eventsOf(ctx context.Context, t id.Thread, count int) iter.Seq2[*eventstore.Event, error] {
+func (s logStore) eventsOf(ctx context.Context, t id.Thread, count int) iter.Seq2[*eventstore.Event, error] {
 	return func(yield func(*eventstore.Event, error) bool) {
 		after := eventstore.Seq(0)
 		for left := count; left > 0; {
@@ -95,7 +95,7 @@ func batches(events iter.Seq2[*eventstore.Event, error]) iter.Seq2[[]*eventstore
 }
 
 // PutLog implements transfer.Target.
-func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error {
+func (s logStore) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		tx.Lock(t)
 		known, err := has(tx, hasLog, t)

@@ -18,8 +18,8 @@ var (
 )
 
 // Tree implements thread.Store.
-func (s *Store) Tree(ctx context.Context, t id.Thread, before id.Checkpoint, limit int) ([]thread.Step, error) {
-	steps, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]thread.Step, error) {
+func (s threadStore) Tree(ctx context.Context, t id.Thread, before id.Checkpoint, limit int) ([]thread.Step, error) {
+	steps, err := fromThread(ctx, s.base, t, s.db.Read, func(q Querier, t id.Thread) ([]thread.Step, error) {
 		if before == "" {
 			return all(q, NewestSteps, scanStep, t, limit)
 		}

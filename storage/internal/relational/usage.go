@@ -23,8 +23,8 @@ var (
 )
 
 // Usage implements thread.Store.
-func (s *Store) Usage(ctx context.Context, t id.Thread) (thread.Usage, error) {
-	u, err := fromThread(ctx, s, t, s.db.Snapshot, func(q Querier, t id.Thread) (thread.Usage, error) { return s.usage(q, t) })
+func (s threadStore) Usage(ctx context.Context, t id.Thread) (thread.Usage, error) {
+	u, err := fromThread(ctx, s.base, t, s.db.Snapshot, func(q Querier, t id.Thread) (thread.Usage, error) { return s.usage(q, t) })
 	if err != nil {
 		return u, fmt.Errorf("storage of thread %s: %w", t, err)
 	}
@@ -32,7 +32,7 @@ func (s *Store) Usage(ctx context.Context, t id.Thread) (thread.Usage, error) {
 }
 
 // usage sums the bytes of each kind of data of a thread.
-func (s *Store) usage(q Querier, t id.Thread) (thread.Usage, error) {
+func (s threadStore) usage(q Querier, t id.Thread) (thread.Usage, error) {
 	u := thread.Usage{Channels: map[string]thread.Amount{}}
 	amount := func(a *thread.Amount) func(Row) error {
 		return func(r Row) error {

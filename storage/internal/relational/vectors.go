@@ -59,7 +59,7 @@ func (tx *Tx) replaceVectors(namespace string, i *store.Item) error {
 }
 
 // Unembedded implements store.Backend.
-func (s *Store) Unembedded(ctx context.Context, configuration string, after *store.Item, limit, size int) ([]*store.Item, error) {
+func (s itemStore) Unembedded(ctx context.Context, configuration string, after *store.Item, limit, size int) ([]*store.Item, error) {
 	from3 := []any{"", "", ""}
 	behind := false
 	if after != nil {
@@ -88,7 +88,7 @@ func (s *Store) Unembedded(ctx context.Context, configuration string, after *sto
 }
 
 // Embed implements store.Backend.
-func (s *Store) Embed(ctx context.Context, list []*store.Item) error {
+func (s itemStore) Embed(ctx context.Context, list []*store.Item) error {
 	list, names, err := sortedItems(list)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ var errMoved = errors.New("an item was changed while it was searched")
 
 // nearest calls fn for the items below a namespace, in order of their similarity, until it returns ErrStop. reset is called before each
 // attempt.
-func (s *Store) nearest(ctx context.Context, search store.Search, prefix string, reset func(), fn func(*store.Item) error) error {
+func (s itemStore) nearest(ctx context.Context, search store.Search, prefix string, reset func(), fn func(*store.Item) error) error {
 	const attempts = 3
 	for n := 1; ; n++ {
 		ranking, err := s.db.Rank(ctx, search.Near, prefix)
@@ -151,7 +151,7 @@ func below(prefix string) ([]any, bool) {
 }
 
 // rank compares all vectors that the database has.
-func (s *Store) rank(q Querier, near *store.Near, prefix string) (*vectors.Ranking, error) {
+func (s itemStore) rank(q Querier, near *store.Near, prefix string) (*vectors.Ranking, error) {
 	statement, args := VectorsOfAll, []any{near.Model}
 	if more, narrow := below(prefix); narrow {
 		statement, args = VectorsBelow, append(args, more...)
@@ -182,7 +182,7 @@ func (s *Store) rank(q Querier, near *store.Near, prefix string) (*vectors.Ranki
 }
 
 // ranked reads the items of a ranking. strict returns errMoved for one that has changed since.
-func (s *Store) ranked(q Querier, ranking *vectors.Ranking, expected int, strict bool, fn func(*store.Item) error) error {
+func (s itemStore) ranked(q Querier, ranking *vectors.Ranking, expected int, strict bool, fn func(*store.Item) error) error {
 	size := 1
 	if _, nests := q.(Nesting); !nests { // each query is a round trip
 		size = min(max(expected, 16), 256)
@@ -235,7 +235,7 @@ func (s *Store) ranked(q Querier, ranking *vectors.Ranking, expected int, strict
 var Neighbors = []int{64, 256, 1000}
 
 // sorted lets the database sort. An index returns its nearest vectors, of which a filter may leave too few: then all are compared.
-func (s *Store) sorted(q Querier, search store.Search, prefix string, reset func(), fn func(*store.Item) error) error {
+func (s itemStore) sorted(q Querier, search store.Search, prefix string, reset func(), fn func(*store.Item) error) error {
 	wanted := expected(search.Limit, search.Offset)
 	var tries []int
 	if n, _ := slices.BinarySearch(Neighbors, 4*wanted); n < len(Neighbors) && search.Limit > 0 {
