@@ -67,7 +67,7 @@ func Prepare(body []byte) ([]byte, error) {
 			w, r = w+2, r+1
 			continue
 		case c == '\\':
-			u := hex4(body[r+2:])
+			u, _ := jsonscan.Escaped(body[r:])
 			switch {
 			case u == 0:
 				w += copy(body[w:], `\ufffd`)
@@ -76,8 +76,7 @@ func Prepare(body []byte) ([]byte, error) {
 			case u >= 0xDC00 && u <= 0xDFFF:
 				return nil, ErrJSON
 			case utf16.IsSurrogate(u):
-				next := body[r+6:]
-				if len(next) < 6 || next[0] != '\\' || next[1] != 'u' || hex4(next[2:]) < 0xDC00 || hex4(next[2:]) > 0xDFFF {
+				if low, _ := jsonscan.Escaped(body[r+6:]); low < 0xDC00 || low > 0xDFFF {
 					return nil, ErrJSON
 				}
 				w += copy(body[w:], body[r:r+12])
@@ -91,23 +90,6 @@ func Prepare(body []byte) ([]byte, error) {
 	return unrepeated(body[:w]), nil
 }
 
-// hex4 reads four hex digits, which json.Valid has checked.
-func hex4(b []byte) rune {
-	var r rune
-	for _, c := range b[:4] {
-		switch {
-		case c <= '9':
-			c -= '0'
-		case c <= 'F':
-			c -= 'A' - 10
-		default:
-			c -= 'a' - 10
-		}
-		r = r<<4 | rune(c)
-	}
-	return r
-}
-
 // object holds the members of a JSON object. Of repeated keys the last counts.
 type object map[string]json.RawMessage
 
@@ -118,25 +100,15 @@ func members(o []byte) object {
 	return m
 }
 
-// each calls f for the members of an object or the elements of an array (with an empty key), in order. v must be compact
-// and valid. For other values f is not called.
+// each calls f for the members of an object or the elements of an array (with an empty key), in order. For other values f is not called.
 func each(v []byte, f func(key string, val []byte)) {
-	if len(v) < 2 || v[0] != '{' && v[0] != '[' {
-		return
-	}
-	for i := 1; v[i] != '}' && v[i] != ']'; {
-		if v[i] == ',' {
-			i++
-		}
-		var key string
-		if v[0] == '{' {
-			end := jsonscan.Skip(v, i)
-			key = text(v[i:end])
-			i = end + 1
-		}
-		end := jsonscan.Skip(v, i)
-		f(key, v[i:end:end])
-		i = end
+	jsonscan.Each(v, func(key []byte, start, end int) bool {
+		f(text(key), v[start:end:end])
+		return true
+	})
+	elements, _ := jsonscan.Elements(v)
+	for _, e := range elements {
+		f("", e)
 	}
 }
 
@@ -285,12 +257,3 @@ func appendMember(dst []byte, key string, val []byte) []byte {
 
 // Text decodes a JSON string; other values are "".
 func Text(v []byte) string { return text(v) }
-
-// Indent formats JSON for people.
-func Indent(v []byte) []byte {
-	var b bytes.Buffer
-	if err := json.Indent(&b, v, "", "  "); err != nil {
-		return v
-	}
-	return b.Bytes()
-}

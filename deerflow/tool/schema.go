@@ -3,6 +3,8 @@ package tool
 import (
 	"encoding/json"
 	"strings"
+
+	"understudy/internal/jsonobj"
 )
 
 // arg is an argument of a tool. kind is the JSON Schema of its value, without braces.
@@ -32,22 +34,17 @@ func schema(args ...arg) json.RawMessage {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(quoted(a.name))
+		b.Write(jsonobj.Quote(a.name))
 		b.WriteString(`:{` + a.kind)
 		if a.about != "" {
 			b.WriteString(`,"description":`)
-			b.Write(quoted(a.about))
+			b.Write(jsonobj.Quote(a.about))
 		}
 		b.WriteByte('}')
 		if !a.optional {
-			required = append(required, string(quoted(a.name)))
+			required = append(required, string(jsonobj.Quote(a.name)))
 		}
 	}
 	b.WriteString(`},"required":[` + strings.Join(required, ",") + `]}`)
 	return json.RawMessage(b.String())
-}
-
-func quoted(s string) []byte {
-	raw, _ := json.Marshal(s) // text has no error
-	return raw
 }

@@ -17,6 +17,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/jsonobj"
 )
 
 // answer returns an update of the state with the result of the running call.
@@ -147,7 +148,7 @@ func (q Question) Choices() (list []string) {
 	var packed string
 	if json.Unmarshal(raw, &packed) == nil && packed != "" {
 		if raw = json.RawMessage(packed); !json.Valid(raw) {
-			raw = quoted(packed)
+			raw = jsonobj.Quote(packed)
 		}
 	}
 	var values []any

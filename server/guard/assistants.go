@@ -33,7 +33,7 @@ func (g *assistants) show(ctx context.Context, a id.Assistant) (*assistant.Assis
 
 // may asks about one assistant, and finds it.
 func (g *assistants) may(ctx context.Context, action string, a id.Assistant, more ...any) (context.Context, *jsonobj.Object, error) {
-	ctx, v, err := g.ask(ctx, access.Assistants, action, object(append([]any{"assistant_id", quoted(string(a))}, more...)...))
+	ctx, v, err := g.ask(ctx, access.Assistants, action, object(append([]any{"assistant_id", jsonobj.Quote(string(a))}, more...)...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,7 +48,7 @@ func (g *assistants) Create(ctx context.Context, n assistant.New) (*assistant.As
 		n.ID = id.NewAssistant()
 	}
 	narrow, v, err := g.ask(ctx, access.Assistants, "create", object(
-		"assistant_id", quoted(string(n.ID)), "graph_id", quoted(n.GraphID), "config", orEmpty(n.Config), "context", orEmpty(n.Context), "metadata", orEmpty(n.Metadata),
+		"assistant_id", jsonobj.Quote(string(n.ID)), "graph_id", jsonobj.Quote(n.GraphID), "config", orEmpty(n.Config), "context", orEmpty(n.Context), "metadata", orEmpty(n.Metadata),
 		"name", named(n.Name), "if_exists", named(n.IfExists)))
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (g *assistants) Create(ctx context.Context, n assistant.New) (*assistant.As
 }
 
 func (g *assistants) Get(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
-	ctx, _, err := g.ask(ctx, access.Assistants, "read", object("assistant_id", quoted(string(a))))
+	ctx, _, err := g.ask(ctx, access.Assistants, "read", object("assistant_id", jsonobj.Quote(string(a))))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (g *assistants) Delete(ctx context.Context, a id.Assistant, withThreads boo
 		return err
 	}
 	if withThreads { // of the actor's own
-		if ctx, _, err = g.ask(ctx, access.Threads, "delete", object("assistant_id", quoted(string(a)))); err != nil {
+		if ctx, _, err = g.ask(ctx, access.Threads, "delete", object("assistant_id", jsonobj.Quote(string(a)))); err != nil {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 		}
 	}
 	_, v, err := g.ask(ctx, access.Crons, "create", object(
-		"thread_id", named(string(n.Thread)), "assistant_id", quoted(n.AssistantID), "schedule", quoted(n.Schedule), "metadata", orEmpty(n.Metadata), "payload", encoded(n.Payload)))
+		"thread_id", named(string(n.Thread)), "assistant_id", jsonobj.Quote(n.AssistantID), "schedule", jsonobj.Quote(n.Schedule), "metadata", orEmpty(n.Metadata), "payload", encoded(n.Payload)))
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (g *crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
 }
 
 func (g *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error) {
-	ctx, v, err := g.ask(ctx, access.Crons, "update", object("cron_id", quoted(string(c)), "metadata", orEmpty(p.Metadata), "payload", encoded(p.Payload)))
+	ctx, v, err := g.ask(ctx, access.Crons, "update", object("cron_id", jsonobj.Quote(string(c)), "metadata", orEmpty(p.Metadata), "payload", encoded(p.Payload)))
 	if err != nil {
 		return nil, err
 	}

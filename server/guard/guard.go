@@ -159,16 +159,12 @@ func object(pairs ...any) *jsonobj.Object {
 	return o
 }
 
-func quoted(text string) json.RawMessage {
-	return jsonobj.Quote(text)
-}
-
 // named is a text, null for "".
 func named(text string) json.RawMessage {
 	if text == "" {
 		return nil
 	}
-	return quoted(text)
+	return jsonobj.Quote(text)
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {

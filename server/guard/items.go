@@ -39,7 +39,7 @@ func list(namespace []string) json.RawMessage {
 
 // item asks about one item.
 func (g *items) item(ctx context.Context, action string, namespace []string, key string, more ...any) (context.Context, []string, string, *jsonobj.Object, error) {
-	ctx, v, err := g.ask(ctx, access.Store, action, object(append([]any{"namespace", list(namespace), "key", quoted(key)}, more...)...))
+	ctx, v, err := g.ask(ctx, access.Store, action, object(append([]any{"namespace", list(namespace), "key", jsonobj.Quote(key)}, more...)...))
 	if err != nil {
 		return nil, nil, "", nil, err
 	}

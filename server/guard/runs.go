@@ -118,8 +118,8 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 		"interrupt_before", orNull(req.InterruptBefore), "interrupt_after", orNull(req.InterruptAfter), "webhook", named(req.Webhook), "feedback_keys", orNull(req.FeedbackKeys),
 		"subgraphs", encoded(req.Subgraphs), "resumable", encoded(req.Resumable), "temporary", encoded(t == "" && req.OnCompletion != "keep"))
 	value := object(
-		"thread_id", named(string(t)), "assistant_id", quoted(req.AssistantID), "run_id", nullRaw, "status", quoted("pending"), "metadata", orEmpty(req.Metadata),
-		"multitask_strategy", quoted(string(req.Strategy)), "if_not_exists", quoted(req.IfNotExists), "after_seconds", encoded(req.After.Seconds()), "kwargs", kwargs.JSON())
+		"thread_id", named(string(t)), "assistant_id", jsonobj.Quote(req.AssistantID), "run_id", nullRaw, "status", jsonobj.Quote("pending"), "metadata", orEmpty(req.Metadata),
+		"multitask_strategy", jsonobj.Quote(string(req.Strategy)), "if_not_exists", jsonobj.Quote(req.IfNotExists), "after_seconds", encoded(req.After.Seconds()), "kwargs", kwargs.JSON())
 	ctx, v, err := g.ask(ctx, access.Threads, "create_run", value)
 	if err != nil {
 		return nil, err
@@ -416,7 +416,7 @@ func (g *runs) Cancel(ctx context.Context, t id.Thread, ids []id.Run, action run
 
 // CancelAll cancels the actor's own runs.
 func (g *runs) CancelAll(ctx context.Context, status string, action run.Action) error {
-	ctx, _, err := g.ask(ctx, access.Threads, "update", object("status", quoted(status)))
+	ctx, _, err := g.ask(ctx, access.Threads, "update", object("status", jsonobj.Quote(status)))
 	if err != nil {
 		return err
 	}
@@ -442,7 +442,7 @@ func (g *runs) CancelSome(ctx context.Context, of run.Active, above id.Thread, a
 
 // activeOf asks as CancelAll does.
 func (g *runs) activeOf(ctx context.Context, of run.Active) (context.Context, error) {
-	ctx, _, err := g.ask(ctx, access.Threads, "update", object("status", quoted(cmp.Or(string(of.Status), "all"))))
+	ctx, _, err := g.ask(ctx, access.Threads, "update", object("status", jsonobj.Quote(cmp.Or(string(of.Status), "all"))))
 	return ctx, err
 }
 

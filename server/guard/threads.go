@@ -10,6 +10,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 	"understudy/server"
 	"understudy/thread"
 )
@@ -28,7 +29,7 @@ func (g *threads) Create(ctx context.Context, n thread.New) (*thread.View, error
 		n.ID = id.NewThread()
 	}
 	narrow, v, err := g.ask(ctx, access.Threads, "create", object(
-		"thread_id", quoted(string(n.ID)), "metadata", orEmpty(n.Metadata), "if_exists", named(n.IfExists)))
+		"thread_id", jsonobj.Quote(string(n.ID)), "metadata", orEmpty(n.Metadata), "if_exists", named(n.IfExists)))
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func (g *threads) Get(ctx context.Context, t id.Thread) (*thread.View, error) {
 }
 
 func (g *threads) Patch(ctx context.Context, t id.Thread, p thread.Patch) (*thread.View, error) {
-	ctx, v, err := g.ask(ctx, access.Threads, "update", object("thread_id", quoted(string(t)), "metadata", orEmpty(p.Metadata), "action", nullRaw))
+	ctx, v, err := g.ask(ctx, access.Threads, "update", object("thread_id", jsonobj.Quote(string(t)), "metadata", orEmpty(p.Metadata), "action", nullRaw))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func (g *threads) copied(ctx context.Context, t id.Thread, make func(ctx context
 	} else if err != nil {
 		return nil, err
 	}
-	_, v, err := g.ask(ctx, access.Threads, "create", object("thread_id", quoted(string(t)), "metadata", orEmpty(row.Metadata)))
+	_, v, err := g.ask(ctx, access.Threads, "create", object("thread_id", jsonobj.Quote(string(t)), "metadata", orEmpty(row.Metadata)))
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func (d *decoder) Event(name string, data []byte) (c llm.Chunk, ok bool, err err
 	if c.FinishReason != "" {
 		c.Fingerprint = str(in.Get("system_fingerprint"))
 		if d.tier != "" {
-			c.Metadata = member(c.Metadata, "service_tier", quote(d.tier))
+			c.Metadata = member(c.Metadata, "service_tier", jsonobj.Quote(d.tier))
 		}
 	}
 	return c, !c.Empty() || c.Model != "", nil
@@ -286,18 +286,13 @@ func str(in gjson.Result) string {
 	return ""
 }
 
-func quote(s string) json.RawMessage {
-	raw, _ := json.Marshal(s)
-	return raw
-}
-
 // member adds a member to an object.
 func member(object json.RawMessage, name string, value []byte) json.RawMessage {
 	out := []byte("{")
 	if len(object) > 2 {
 		out = append(append(out, object[1:len(object)-1]...), ',')
 	}
-	out = append(append(append(out, quote(name)...), ':'), value...)
+	out = append(append(append(out, jsonobj.Quote(name)...), ':'), value...)
 	return append(out, '}')
 }
 
