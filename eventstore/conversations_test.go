@@ -96,7 +96,7 @@ func replay(t testing.TB, m *memory, c conversation, after func()) (last id.Chec
 				p.Blobs = append(p.Blobs, checkpointer.Blob{Channel: channel, Version: b.Version, Type: b.Type, Data: b.Data})
 				m.values[b.Version] = eventstore.Value{Type: b.Type, Data: b.Data}
 			}
-			require.NoError(t, eventstore.RecordPut(m, p))
+			require.NoError(t, eventstore.Record(m, eventstore.FactsOf(p)))
 			after()
 			last = p.ID
 		}

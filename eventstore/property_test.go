@@ -198,6 +198,6 @@ func FuzzFacts(f *testing.F) {
 			Checkpoint: checkpointer.Checkpoint{Key: checkpointer.Key{Thread: "t", ID: "c"}, Data: data, Metadata: metadata},
 			Blobs:      []checkpointer.Blob{{Channel: "messages", Version: "1", Type: "msgpack", Data: messages}, {Channel: "summary", Version: "2", Type: "msgpack", Data: messages}},
 		}
-		require.NoError(t, eventstore.RecordPut(newMemory(), p))
+		require.NoError(t, eventstore.Record(newMemory(), eventstore.FactsOf(p)))
 	})
 }

@@ -50,9 +50,6 @@ type Facts struct {
 	Deleted []string
 }
 
-// RecordPut records the messages of a root checkpoint in the transaction that saves it. It is idempotent.
-func RecordPut(tx Tx, p *checkpointer.Put) error { return Record(tx, FactsOf(p)) }
-
 // FactsOf returns the facts of a checkpoint as it is saved, with its messages in `messages`.
 func FactsOf(p *checkpointer.Put) Facts { return Keys(nil).FactsOf(p) }
 

@@ -103,7 +103,7 @@ func (w *talks) step(k *talk, r id.Run, more int) {
 		Blobs:      []checkpointer.Blob{{Channel: "messages", Version: version, Type: "msgpack", Data: list}, {Channel: "own", Version: version, Type: "msgpack", Data: own}},
 	}
 	w.write(func(tx thread.Tx) error {
-		if err := errors.Join(tx.PutCheckpoint(root), eventstore.RecordPut(tx, root)); err != nil {
+		if err := errors.Join(tx.PutCheckpoint(root), eventstore.Record(tx, eventstore.FactsOf(root))); err != nil {
 			return err
 		}
 		return tx.PutWrites(root.Key, []checkpointer.Write{{TaskID: "t", Channel: "x", Type: "msgpack", Data: own}, {TaskID: "t", Index: -3, Channel: "__interrupt__", Type: "msgpack", Data: own}})

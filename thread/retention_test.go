@@ -119,7 +119,7 @@ func grow(t testing.TB, r rows, to id.Thread, first, last int) {
 			if err := tx.PutCheckpoint(p); err != nil {
 				return err
 			}
-			if err := eventstore.RecordPut(tx, p); err != nil {
+			if err := eventstore.Record(tx, eventstore.FactsOf(p)); err != nil {
 				return err
 			}
 			if err := tx.PutWrites(p.Key, []checkpointer.Write{{TaskID: "t", Channel: "messages", Type: "msgpack", Data: []byte("w")}}); err != nil {

@@ -170,12 +170,3 @@ func split(data []byte) (parts [][]byte, tail []byte, items int, ok bool) {
 }
 
 func appendHeader(dst []byte, items int) []byte { return msgp.AppendArrayHeader(dst, uint32(items)) }
-
-// Join appends a list of items as the msgpack array they were cut from.
-func Join(dst []byte, items [][]byte) []byte {
-	dst = appendHeader(dst, len(items))
-	for _, item := range items {
-		dst = append(dst, item...)
-	}
-	return dst
-}

@@ -237,20 +237,7 @@ func (s *Service) CreateBatch(ctx context.Context, reqs []run.Request) ([]*run.R
 	return runs, err
 }
 
-// Start makes a run and follows it from its first record.
-func (s *Service) Start(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error) {
-	r, f, err := s.Begin(ctx, t, req)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := f.Settle(ctx); err != nil {
-		f.Close(false)
-		return nil, nil, err
-	}
-	return r, f, nil
-}
-
-// Begin is Start, but of a stateless run nothing may have been written yet: before a client learns of it, other than by its result, Follower.Settle
+// Begin makes a run and follows it from its first record. Of a stateless run nothing may have been written yet: before a client learns of it, other than by its result, Follower.Settle
 // must have succeeded.
 func (s *Service) Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error) {
 	return s.begin(ctx, t, req, false)

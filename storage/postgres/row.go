@@ -217,9 +217,6 @@ func bindOne(arg any) any {
 // clean prepares text for a text column.
 func clean(s string) string { return rows.Text(s) }
 
-// jsonb prepares JSON for a jsonb column.
-func jsonb(data []byte) string { return string(rows.JSON(data)) }
-
 // orNull returns NULL for empty text.
 func orNull[T ~string](v T) any {
 	if v == "" {

@@ -17,7 +17,6 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
-	"understudy/internal/compact"
 )
 
 // chatMessage packs a message as JsonPlus does: 420 bytes for a person's, 800 for a model's.
@@ -85,7 +84,7 @@ func (c *chat) put(b *testing.B, source string, changed map[string][]byte) {
 	}
 	started := time.Now()
 	require.NoError(b, c.s.write(context.Background(), func(tx *Tx) error {
-		return errorOf(tx.PutCheckpoint(p), eventstore.RecordPut(tx, p), tx.PutWrites(p.Key, writes))
+		return errorOf(tx.PutCheckpoint(p), eventstore.Record(tx, eventstore.FactsOf(p)), tx.PutWrites(p.Key, writes))
 	}))
 	c.took += time.Since(started)
 }
@@ -94,9 +93,9 @@ func (c *chat) turn(b *testing.B) {
 	n := len(c.messages)
 	c.put(b, "input", map[string][]byte{"__start__": chatMessage(n)})
 	c.messages = append(c.messages, chatMessage(n))
-	c.put(b, "loop", map[string][]byte{"messages": compact.Join(nil, c.messages), "__start__": nil, "branch:to:model": msgp.AppendNil(nil)})
+	c.put(b, "loop", map[string][]byte{"messages": joined(c.messages), "__start__": nil, "branch:to:model": msgp.AppendNil(nil)})
 	c.messages = append(c.messages, chatMessage(n+1))
-	c.put(b, "loop", map[string][]byte{"messages": compact.Join(nil, c.messages), "branch:to:model": nil})
+	c.put(b, "loop", map[string][]byte{"messages": joined(c.messages), "branch:to:model": nil})
 }
 
 // What a thread takes on disk, whole: docs/performance.md has the table. Run it with -benchtime

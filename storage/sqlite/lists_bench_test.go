@@ -10,7 +10,6 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"understudy/checkpointer"
-	"understudy/internal/compact"
 )
 
 // talk is the list of a conversation: that many messages of about 700 bytes.
@@ -19,7 +18,7 @@ func talk(messages int) []byte {
 	for i := range items {
 		items[i] = msgp.AppendString(nil, fmt.Sprintf("message %d: %0680d", i, i))
 	}
-	return compact.Join(nil, items)
+	return joined(items)
 }
 
 func talkPut(n, messages int) *checkpointer.Put {

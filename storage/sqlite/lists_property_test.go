@@ -119,7 +119,7 @@ func randomList(r *rand.Rand, before []byte) []byte {
 	if r.IntN(20) == 0 {
 		return text() // no list at all
 	}
-	data := compact.Join(nil, items)
+	data := joined(items)
 	if r.IntN(20) == 0 && len(items) > 15 && len(items) < 1<<16 { // a longer header than is needed
 		data = append([]byte{0xdd, 0, 0}, data[1:]...)
 	}
@@ -366,4 +366,13 @@ func crashed(t *testing.T, dir string) *Store {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
+}
+
+// joined returns a list of items as the msgpack array they are cut from.
+func joined(items [][]byte) []byte {
+	dst := msgp.AppendArrayHeader(nil, uint32(len(items)))
+	for _, item := range items {
+		dst = append(dst, item...)
+	}
+	return dst
 }

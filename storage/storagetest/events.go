@@ -48,7 +48,7 @@ func record(tx run.Tx, p *checkpointer.Put) error {
 	if err := tx.PutCheckpoint(p); err != nil {
 		return err
 	}
-	return eventstore.RecordPut(tx, p)
+	return eventstore.Record(tx, eventstore.FactsOf(p))
 }
 
 func records(t *testing.T, b Backend, list ...*checkpointer.Put) {

@@ -100,7 +100,7 @@ func (f *family) talk(name id.Thread, steps int) {
 			Blobs: []checkpointer.Blob{{Channel: "messages", Version: version, Type: "msgpack", Data: list}},
 		}
 		require.NoError(f.t, f.s.Threads().Write(f.t.Context(), func(tx thread.Tx) error {
-			return errors.Join(tx.PutCheckpoint(put), eventstore.RecordPut(tx, put))
+			return errors.Join(tx.PutCheckpoint(put), eventstore.Record(tx, eventstore.FactsOf(put)))
 		}))
 	}
 }
