@@ -3,13 +3,20 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"understudy/access"
 	"understudy/id"
+	"understudy/internal/postgrestest"
+	"understudy/storage/internal/relational"
+	"understudy/storage/storagetest"
 	"understudy/thread"
 )
 
@@ -81,4 +88,61 @@ func TestListsWithOlderServers(t *testing.T) {
 	var stale int
 	require.NoError(t, s.pool.QueryRow(ctx, "SELECT count(*) FROM threads t WHERE listed IS DISTINCT FROM updated_at").Scan(&stale))
 	require.Zero(t, stale)
+}
+
+// read matches the pages that a plan has read.
+var read = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
+
+// What a search by an item of a list reads does not grow with the number of threads, although Postgres does not know that all of them are listed.
+func TestSearchesByItemsDoNotScan(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	s, conn := open(t, Options{URL: address}), connect(t, address)
+	ctx := context.Background()
+	insert := func(from, to int) {
+		require.NoError(t, s.write(ctx, func(tx *Tx) error {
+			for n := from; n < to; n++ {
+				if err := tx.InsertThread(storagetest.FilteredThread(n)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		execAll(t, conn, "VACUUM ANALYZE threads, thread_metadata")
+	}
+	pages := func(text string, args ...any) int {
+		for i, arg := range args {
+			text = strings.ReplaceAll(text, fmt.Sprint("$", i+1), fmt.Sprintf("'%v'", arg))
+		}
+		rows, err := conn.Query(ctx, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) "+text, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err, text)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err, text)
+		found := read.FindStringSubmatch(strings.Join(lines, "\n"))
+		require.NotNil(t, found, "%s", lines)
+		n, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		return n
+	}
+	measure := func() (out []int) {
+		out = append(out, pages(relational.CountUnlisted.Postgres, 1))
+		for _, source := range []string{`{"members":{"$contains":"u14"}}`, `{"$or":[{"owner":"u14"},{"members":{"$contains":"u14"}}]}`} {
+			filter, err := access.ParseFilter([]byte(source))
+			require.NoError(t, err)
+			require.NoError(t, s.snapshot(ctx, func(q *reader) error {
+				plan, err := relational.PlanThreads(q, thread.Query{}, filter, nil)
+				if err == nil {
+					out = append(out, pages(plan.Text.Postgres+" LIMIT 10", plan.Args()...))
+				}
+				return err
+			}))
+		}
+		return out
+	}
+	insert(0, 4000)
+	before := measure()
+	insert(4000, 8000)
+	for i, n := range measure() {
+		require.LessOrEqual(t, n, before[i]*3/2+5, "search %d", i)
+	}
 }

@@ -118,7 +118,7 @@ func (t *searchTerms) anyOf(q Querier) (out anyOf, err error) {
 // plans a search.
 func (a *anyOf) lookBeyond(q Querier) error {
 	var unlisted []int
-	if err := ask(q, &unlisted, countUnlisted, number[int], 1); err != nil {
+	if err := ask(q, &unlisted, CountUnlisted, number[int], 1); err != nil {
 		return err
 	}
 	counts, err := countTerms(q, a.terms, 1)
@@ -153,7 +153,7 @@ func (a *anyOf) isBetter(q Querier, others []contain.Term) (bool, error) {
 			sum += n
 		}
 		if a.unlisted {
-			n, _, err := first(q, countUnlisted, number[int], bound)
+			n, _, err := first(q, CountUnlisted, number[int], bound)
 			if err != nil {
 				return false, err
 			}

@@ -440,3 +440,6 @@ func (s threadStore) CountThreads(ctx context.Context, of thread.Query) (n int, 
 	})
 	return n, err
 }
+
+// Args returns the arguments of Text.
+func (p ThreadSearch) Args() []any { return p.args }
