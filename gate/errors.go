@@ -92,6 +92,17 @@ func (o *Options) parts() string {
 	return strings.Join(list, ", ")
 }
 
+// keys lists the keys of all parts.
+func (o *Options) keys() string {
+	var list []string
+	for _, name := range partNames {
+		if key, spec := o.part(name); spec != "" {
+			list = append(list, key)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return line

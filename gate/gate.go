@@ -207,10 +207,15 @@ func (g *Gate) Ready(ctx context.Context) error {
 func (g *Gate) Up() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.current == nil {
-		return errDown
+	if g.current != nil {
+		return nil
 	}
-	return nil
+	select {
+	case <-g.ready:
+		return fault.New(fault.Unavailable, "the process of "+g.program.keys()+" does not answer; see the log")
+	default:
+		return fault.New(fault.Unavailable, "still loading "+g.program.keys())
+	}
 }
 
 // neverReady notes why the first process failed. It reports whether none has been ready.

@@ -61,7 +61,7 @@ func (p *process) logLoading(now time.Time, took time.Duration) {
 			attrs = append(attrs, "at", l.place)
 		}
 	}
-	text := "Python code of the deployment takes long to load; the server serves no requests before"
+	text := "Python code of the deployment takes long to load; requests wait until it is loaded"
 	if p.reload {
 		text = "Python code of the deployment takes long to load; the version before stays in service"
 	}

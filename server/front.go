@@ -25,8 +25,6 @@ import (
 
 // Application is an application next to the API: its routes come before those of the API, and its middleware is around both.
 type Application interface {
-	// Ready waits until the application is loaded.
-	Ready(ctx context.Context) error
 	// Up returns nil when it answers.
 	Up() error
 	// Application is what is known of it, once it is loaded. The same pointer means the same application.
@@ -52,9 +50,6 @@ func (s *Server) front(c *fiber.Ctx, ctx context.Context) (answered bool, err er
 	probe := strings.TrimPrefix(path, s.opts.MountPrefix)
 	if !ok || probe == "/livez" || probe == "/readyz" || probe == "/ok" && app.Up() != nil {
 		return false, nil
-	}
-	if err := app.Ready(ctx); err != nil {
-		return true, fault.Wrap(fault.Unavailable, "The application is starting, try again", err)
 	}
 	about := app.Application()
 	if about == nil {

@@ -30,7 +30,6 @@ type playedApp struct {
 	paths []string
 }
 
-func (a *playedApp) Ready(context.Context) error    { return nil }
 func (a *playedApp) Up() error                      { return nil }
 func (a *playedApp) Application() *gate.Application { return a.about }
 

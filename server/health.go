@@ -38,6 +38,26 @@ type checks struct {
 	failed map[string]bool
 }
 
+// isProbe reports whether a request asks about the health of the server.
+func (s *Server) isProbe(c *fiber.Ctx) bool {
+	switch strings.TrimPrefix(c.Path(), s.opts.MountPrefix) {
+	case "/ok", "/livez", "/readyz":
+		return true
+	}
+	return false
+}
+
+// awaitLoaded holds a request until what it may need is loaded. Probes and metrics are answered at once, and so is what the application asks while it starts.
+func (s *Server) awaitLoaded(c *fiber.Ctx) error {
+	if s.opts.Loaded == nil || insideOf(c) != nil || s.isProbe(c) || strings.TrimPrefix(c.Path(), s.opts.MountPrefix) == "/metrics" {
+		return nil
+	}
+	if err := s.opts.Loaded(s.lifeOf(c)); err != nil {
+		return fault.Wrap(fault.Unavailable, "The server is starting, try again", err)
+	}
+	return nil
+}
+
 // ok is the health route of LangGraph Server. check_db must be a number; for other text the error is Python's.
 func (s *Server) ok(c *fiber.Ctx) error {
 	if c.Context().QueryArgs().Has("check_db") {

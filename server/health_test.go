@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/fault"
 )
 
 // LangGraph Server reads check_db as Python's int does.
@@ -65,6 +67,67 @@ func TestHealth(t *testing.T) {
 	answers("/livez", 200, `{"live":true}`)
 	down.Store(false)
 	answers("/readyz", 200, `{"ready":true,"checks":{"draining":"ok","database":"ok","workers":"ok"}}`)
+}
+
+// While what requests need is still being loaded, probes answer and say so; other requests wait, and are refused when it cannot be loaded.
+func TestHealthWhileLoading(t *testing.T) {
+	t.Parallel()
+	loaded, waiting := make(chan struct{}), make(chan struct{}, 1)
+	var broken atomic.Bool
+	w := setup(t, func(o *Options) {
+		o.MountPrefix = "/mounted"
+		o.Loaded = func(ctx context.Context) error {
+			select {
+			case waiting <- struct{}{}:
+			default:
+			}
+			select {
+			case <-loaded:
+				if broken.Load() {
+					return errors.New("no module s3cret")
+				}
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		o.Checks = map[string]Check{"gate": func(context.Context) error {
+			select {
+			case <-loaded:
+				return nil
+			default:
+				return fault.New(fault.Unavailable, "still loading http.app")
+			}
+		}}
+	})
+	answers := func(path string, status int, want string) {
+		t.Helper()
+		res, body := w.ask(t, "GET", path, "")
+		require.Equal(t, status, res.StatusCode, body)
+		require.Contains(t, body, want)
+	}
+	for path, want := range map[string]string{"/mounted/livez": `{"live":true}`, "/mounted/ok": `"ok":true`, "/mounted/metrics": "# HELP"} {
+		answers(path, 200, want)
+	}
+	answers("/mounted/readyz", 503, `"gate":"failed: still loading http.app"`)
+	answered := make(chan int, 1)
+	go func() {
+		res, err := http.Get("http://" + w.addr + "/mounted/info")
+		if err != nil {
+			answered <- 0
+			return
+		}
+		res.Body.Close()
+		answered <- res.StatusCode
+	}()
+	<-waiting
+	require.Empty(t, answered)
+	close(loaded)
+	require.Equal(t, 200, <-answered)
+	answers("/mounted/readyz", 200, `"gate":"ok"`)
+	broken.Store(true)
+	answers("/mounted/info", 503, "The server is starting")
+	answers("/mounted/livez", 200, "true")
 }
 
 // However long checks take, and whatever they make of their context: all together take no longer than one deadline, and one that did not return has

@@ -24,8 +24,7 @@ func (s *Server) checkHost(c *fiber.Ctx) error {
 	if !s.opts.CheckHost || insideOf(c) != nil {
 		return nil
 	}
-	switch strings.TrimPrefix(c.Path(), s.opts.MountPrefix) {
-	case "/ok", "/livez", "/readyz":
+	if s.isProbe(c) {
 		return nil
 	}
 	host := string(c.Request().Header.Host())

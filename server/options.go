@@ -56,6 +56,10 @@ type Options struct {
 	AuthFirst, GuardRoutes bool
 	DeerFlow               *gateway.Installation // whose Gateway's API is served in addition; nil: none
 
+	// Loaded waits until what requests may need is loaded, such as App and the handlers of Authenticator; they wait for it, and its error refuses them. Probes do
+	// not wait. nil: nothing is to be loaded.
+	Loaded func(ctx context.Context) error
+
 	// CheckDB checks the database for GET /ok?check_db=1. nil: it is assumed to work.
 	CheckDB Check
 	// Checks are the checks of GET /readyz, by name. One that does not return in time has failed.

@@ -40,6 +40,10 @@ func (s *Server) enter(c *fiber.Ctx) error {
 		if err := s.fail(c, err); err != nil {
 			return err
 		}
+	} else if err := s.awaitLoaded(c); err != nil {
+		if err := s.fail(c, err); err != nil {
+			return err
+		}
 	} else if insideOf(c) != nil || !s.cors(c) {
 		if err := s.handle(c); err != nil {
 			if err := s.fail(c, err); err != nil {

@@ -168,6 +168,9 @@ func (s *Server) httpOptions(version string) server.Options {
 	if s.deerflow != nil && !cfg.HTTP.CORS.Given {
 		o.CORS = server.CORS{NoOrigins: len(s.deerflow.Origins) == 0, AllowOrigins: s.deerflow.Origins, AllowMethods: []string{"*"}, AllowHeaders: []string{"*"}, AllowCredentials: true}
 	}
+	if s.gate != nil {
+		o.Loaded = s.gate.Ready
+	}
 	if s.gate != nil && cfg.HTTP.App.IsSet() {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes
 	}

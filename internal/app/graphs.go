@@ -19,6 +19,7 @@ import (
 	"understudy/graph/remote"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/fault"
 	"understudy/internal/logctx"
 	"understudy/server"
 )
@@ -89,9 +90,9 @@ func (s *Server) addDeclared(tools []agent.Tool) error {
 func (s *Server) checks() map[string]server.Check {
 	all := map[string]server.Check{"database": s.rows.Ping}
 	if s.pool != nil {
-		all["workers"] = func(context.Context) error { return s.pool.Up() }
+		all["workers"] = func(context.Context) error { return unready("no worker has loaded the graphs; see the log", s.pool.Up()) }
 		if !s.cfg.AllowBrokenGraphs {
-			all["graphs"] = func(context.Context) error { return broken(s.pool.Problems()) }
+			all["graphs"] = func(context.Context) error { return unready("a graph does not import; see the log", broken(s.pool.Problems())) }
 		}
 	}
 	if s.gate != nil {
@@ -101,6 +102,14 @@ func (s *Server) checks() map[string]server.Check {
 		all["encryption"] = func(context.Context) error { return s.encryption.Up() }
 	}
 	return all
+}
+
+// unready is the error of a check with what anyone who asks may know of it; nil for nil.
+func unready(text string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.Wrap(fault.Unavailable, text, err)
 }
 
 // broken names graphs that do not import; nil when there are none.

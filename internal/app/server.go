@@ -269,18 +269,11 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 	}
 	upper, uctx := errgroup.WithContext(ctx)
-	if s.gate != nil && s.http == nil {
+	if s.gate != nil {
 		upper.Go(func() error { return s.awaitGate(uctx) })
 	}
 	if s.http != nil {
-		upper.Go(func() error {
-			if s.gate != nil { // until then every request would be refused; connections wait
-				if err := s.awaitGate(uctx); err != nil || uctx.Err() != nil {
-					return err
-				}
-			}
-			return s.http.Serve(uctx, s.certs.listen(s.listener))
-		})
+		upper.Go(func() error { return s.http.Serve(uctx, s.certs.listen(s.listener)) })
 		upper.Go(func() error { return s.certs.run(uctx) })
 	}
 	if s.components != nil {
