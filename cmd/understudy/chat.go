@@ -26,7 +26,8 @@ their results, and questions of interrupts, which you answer here: approve, edit
 about to do, or any text or JSON.
 
 GRAPH is the name of a graph, or the ID of an assistant; it may be left out when the server has one graph, or
-with --thread. Graphs that take no messages are given JSON. Ctrl-C cancels a run; at the prompt it ends the chat, as
+with --thread. Graphs that take no messages are given JSON. With --message, text or JSON answers the question that a
+thread waits with, if there is one; a call of a tool is answered by approve or reject. Ctrl-C cancels a run; at the prompt it ends the chat, as
 /quit does. /new begins another conversation. Text on standard input works too: one line is one message.`,
 		Example: `  understudy chat
   understudy chat agent --url https://agents.example.com --header 'Authorization: Bearer …'
@@ -43,7 +44,7 @@ with --thread. Graphs that take no messages are given JSON. Ctrl-C cancels a run
 	cmd.Flags().SortFlags = false
 	server := serverFlags(cmd)
 	cmd.Flags().StringVarP(&thread, "thread", "t", "", "`ID` of the conversation to continue (default a new one)")
-	cmd.Flags().StringVarP(&message, "message", "m", "", "send one `TEXT`, print the answer and end")
+	cmd.Flags().StringVarP(&message, "message", "m", "", "send one `TEXT`, or answer a question with it, print the answer and end")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := server()
 		if err != nil {
@@ -73,6 +74,8 @@ type chat struct {
 	column    int             // whether text was written since the last line end
 	failed    bool            // the last run did
 	hinted    bool            // how to continue was said
+	answered  bool            // a run was resumed
+	unlisted  bool            // the server lists no assistants
 }
 
 func (c *chat) run(ctx context.Context, message string) error {
@@ -82,9 +85,10 @@ func (c *chat) run(ctx context.Context, message string) error {
 	if err != nil {
 		return err
 	}
-	if len(waiting) == 0 || message == "" {
-		_, err = c.resolve(ctx, waiting)
+	if len(waiting) > 0 && message != "" {
+		return c.ended(c.reply(ctx, waiting, message), true)
 	}
+	_, err = c.resolve(ctx, waiting)
 	if message != "" && err == nil {
 		var input json.RawMessage
 		if input, err = c.input(message); err == nil {
@@ -105,6 +109,20 @@ func (c *chat) run(ctx context.Context, message string) error {
 		fmt.Fprintln(c.out, c.paint(dim, "continue with: "+c.api.command("chat --thread "+c.thread)))
 	}
 	return c.ended(err, !c.in.interactive())
+}
+
+// reply answers what a graph waits for with a message, in place of what a person would type. Of a question about calls of tools each line of the message answers one.
+func (c *chat) reply(ctx context.Context, waiting []interrupt, message string) error {
+	typed := &givenLines{lines: []string{message}, after: c.in}
+	if waiting[0].decides() {
+		typed.lines = strings.Split(message, "\n")
+	}
+	c.in = typed
+	_, err := c.resolve(ctx, waiting)
+	if errors.Is(err, io.EOF) && !c.answered {
+		return usageError{fmt.Errorf("--message %q does not answer what the run waits for; it still waits", message)}
+	}
+	return err
 }
 
 // errQuit ends the chat.
@@ -149,7 +167,8 @@ func (c *chat) begin(ctx context.Context) ([]interrupt, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.api.get(ctx, "/assistants/"+id+"/schemas", &schemas) == nil {
+	c.unlisted = id == ""
+	if !c.unlisted && c.api.get(ctx, "/assistants/"+id+"/schemas", &schemas) == nil {
 		// The keys of the state say more than nothing. Without either most graphs take messages.
 		for _, schema := range []json.RawMessage{schemas.State, schemas.Input} {
 			if gjson.ParseBytes(schema).IsObject() {
@@ -203,10 +222,16 @@ func (c *chat) state(ctx context.Context) ([]interrupt, error) {
 // threadError explains that a thread is not there.
 func (c *client) threadError(err error, thread string) error {
 	var refused *statusError
-	if errors.As(err, &refused) && !refused.page && refused.detail != noRoute && (refused.status == http.StatusNotFound || refused.status == http.StatusUnprocessableEntity) {
+	if errors.As(err, &refused) && isRefused(err) {
 		return fmt.Errorf("there is no thread %s (%s); list them: %s", thread, refused.detail, c.command("threads"))
 	}
 	return err
+}
+
+// isRefused reports whether a server that has the route does not know what a request names.
+func isRefused(err error) bool {
+	var refused *statusError
+	return errors.As(err, &refused) && !refused.page && refused.detail != noRoute && (refused.status == http.StatusNotFound || refused.status == http.StatusUnprocessableEntity)
 }
 
 // said does what a line asks for.
@@ -260,7 +285,8 @@ func (c *chat) takes() string {
 
 // turn executes one run and shows it. It returns the interrupts at which it ended. Ctrl-C cancels the run.
 func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, error) {
-	if c.thread == "" {
+	made := c.thread == ""
+	if made {
 		var created struct {
 			ID string `json:"thread_id"`
 		}
@@ -298,6 +324,10 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 	case r.cancelled.Load():
 		c.println(c.paint(yellow, "cancelled"))
 		return nil, nil
+	case err != nil && made && c.unlisted && isRefused(err):
+		_ = c.api.call(ctx, http.MethodDelete, "/threads/"+c.thread, nil, nil) // nothing is in it
+		c.thread = ""
+		return nil, noGraph(c.assistant, nil)
 	case err != nil:
 		return nil, c.api.threadError(err, c.thread)
 	}
@@ -328,6 +358,7 @@ func (c *chat) resolve(ctx context.Context, waiting []interrupt) ([]interrupt, e
 		if waiting, err = c.turn(ctx, map[string]any{"command": command}); err != nil {
 			return nil, err
 		}
+		c.answered = true
 	}
 	return nil, nil
 }
@@ -339,7 +370,7 @@ func onlyAssistant(ctx context.Context, api *client) (string, error) {
 	case err != nil:
 		return "", err
 	case len(graphs) == 0:
-		return "", errors.New("the server has no graph; see its log")
+		return "", errors.New("the server lists no graph: see its log, or, where handlers of auth hide assistants, name the graph: " + api.command("chat GRAPH"))
 	case len(graphs) > 1:
 		return "", usageError{fmt.Errorf("the server has several graphs (%s); name one: %s", strings.Join(graphs, ", "), api.command("chat "+graphs[0]))}
 	}
@@ -363,7 +394,7 @@ func graphNames(ctx context.Context, api *client) ([]string, error) {
 	return names, nil
 }
 
-// assistantID returns the ID of an assistant, or of the default assistant of a graph.
+// assistantID returns the ID of an assistant, or of the default assistant of a graph; "" if the server lists none: handlers of auth may hide those that a caller may use.
 func assistantID(ctx context.Context, api *client, name string) (string, error) {
 	var rows []struct {
 		ID    string `json:"assistant_id"`
@@ -381,6 +412,9 @@ func assistantID(ctx context.Context, api *client, name string) (string, error) 
 			graphs = append(graphs, r.Graph)
 		}
 	}
+	if len(rows) == 0 {
+		return "", nil
+	}
 	slices.Sort(graphs)
 	return "", noGraph(name, graphs)
 }
@@ -392,7 +426,7 @@ func checkGraph(ctx context.Context, api *client, name string) error {
 		return nil
 	}
 	graphs, err := graphNames(ctx, api)
-	if err != nil || slices.Contains(graphs, name) {
+	if err != nil || len(graphs) == 0 || slices.Contains(graphs, name) {
 		return nil //nolint:nilerr // assistants may be closed to the caller
 	}
 	return noGraph(name, graphs)
@@ -400,7 +434,7 @@ func checkGraph(ctx context.Context, api *client, name string) error {
 
 func noGraph(name string, graphs []string) error {
 	if len(graphs) == 0 {
-		return fmt.Errorf("the server has no graph %q, and no other; see its log", name)
+		return fmt.Errorf("the server has no graph %q that you may use, and lists no other: see its log, and what handlers of auth let you see", name)
 	}
 	return usageError{fmt.Errorf("the server has no graph %q; it has %s", name, strings.Join(graphs, ", "))}
 }

@@ -104,6 +104,20 @@ func TestChat(t *testing.T) {
 	out, err = typeInto(t, "", strings.Fields(m[1])...)
 	require.NoError(t, err)
 	require.Contains(t, out, "waits for your answer: "+m[0][:len(m[0])-1])
+	// With --message the next question is answered, and a message that answers nothing is an error and not another question.
+	out, err = typeInto(t, "", "chat", "--thread", thread, "-u", url, "-m", "neither")
+	require.ErrorContains(t, err, `--message "neither" does not answer what the run waits for`)
+	require.Contains(t, out, "write one of approve, edit, reject, respond")
+	for answer, want := range map[string]string{"approve": "← calculator 42\nThe tool said 42.\n", "reject": "rejected", "reject\nnot today": "not today", "respond\nforty": "← calculator forty\n"} {
+		asked, err := typeInto(t, "", "chat", "--url", url, "-m", "What is 6 times 7?")
+		require.NoError(t, err)
+		m := regexp.MustCompile(`chat --thread (\S+)`).FindStringSubmatch(asked)
+		require.NotNil(t, m, asked)
+		out, err = typeInto(t, "", "chat", "--thread", m[1], "-u", url, "-m", answer)
+		require.NoError(t, err, out)
+		require.Contains(t, out, want, answer)
+		require.NotContains(t, out, "You said")
+	}
 	out, err = execute(t, "state", thread, "-u", url)
 	require.NoError(t, err)
 	for _, want := range []string{"messages (2)\n  human  What is 6 times 7?\n  ai     Let me see.\n         → calculator", "waits for an answer: understudy chat --thread " + thread + " --url " + url, `"action_requests"`} {
@@ -279,6 +293,56 @@ func TestChatCleans(t *testing.T) {
 	c.message(gjson.Parse(`{"type":"ai","id":"1","content":[{"type":"text","text":"a\u001b[2Jb\nc\u0007"},{"type":"image","data":"x"}],"tool_calls":[{"id":"2","name":"n\u001b]0;x\u0007","args":{"k":"\u001b[31m"}}]}`))
 	require.NotContains(t, out.String(), "\x1b")
 	require.True(t, strings.HasPrefix(out.String(), "ab\nc[image]\n→ n "), out.String())
+}
+
+// A question in words is answered by the whole message, as text or as JSON.
+func TestReply(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{"send": `"send"`, "two\nlines": `"two\nlines"`, `{"letter": "other"}`: `{"letter":"other"}`} {
+		var sent string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			sent = string(body)
+			w.Header().Set("Content-Type", "text/event-stream")
+		}))
+		c := &chat{api: &client{base: server.URL}, thread: "t", in: &scriptedLines{}, out: io.Discard, errs: io.Discard, seen: map[string]bool{}}
+		require.NoError(t, c.reply(t.Context(), []interrupt{{"i", gjson.Parse(`{"question":"send?"}`)}}, message))
+		server.Close()
+		require.JSONEq(t, want, gjson.Get(sent, "command.resume").Raw)
+	}
+}
+
+// A server that lists no assistants may have graphs that the caller may use: handlers of auth hide the default assistants.
+func TestChatWithHiddenAssistants(t *testing.T) {
+	t.Parallel()
+	var deleted atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case r.URL.Path == "/assistants/search":
+			_, _ = io.WriteString(w, "[]")
+		case r.Method == http.MethodDelete:
+			deleted.Add(1)
+		case r.URL.Path == "/threads":
+			_, _ = io.WriteString(w, `{"thread_id":"t"}`)
+		case gjson.GetBytes(body, "assistant_id").String() == "hidden":
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "event: messages\ndata: [{\"type\":\"AIMessageChunk\",\"id\":\"1\",\"content\":\"here\"},{}]\n\n")
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"detail":"Assistant not found"}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	out, err := typeInto(t, "", "chat", "hidden", "-u", server.URL, "-m", "hello")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "here")
+	require.Zero(t, deleted.Load())
+	_, err = typeInto(t, "", "chat", "other", "-u", server.URL, "-m", "hello")
+	require.ErrorContains(t, err, `the server has no graph "other" that you may use`)
+	require.EqualValues(t, 1, deleted.Load(), "its thread does not stay")
+	_, err = typeInto(t, "", "chat", "-u", server.URL, "-m", "hello")
+	require.ErrorContains(t, err, "name the graph: understudy chat GRAPH")
 }
 
 // Without an input schema the keys of the state say what a graph takes; without these too it is tried with messages. A graph that takes JSON shows a

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -23,14 +25,20 @@ func interruptOf(v gjson.Result) interrupt {
 	return interrupt{id, v.Get("value")}
 }
 
+// decides reports whether the question is about calls of tools.
+func (i interrupt) decides() bool {
+	old := i.value.Array()
+	return i.value.Get("action_requests").IsArray() || i.value.IsArray() && len(old) > 0 && old[0].Get("action_request").Exists()
+}
+
 // answer asks the person: to decide about calls of tools, in the form of LangChain's HumanInTheLoopMiddleware or of its older agent inbox, or
 // for any text or JSON.
 func (c *chat) answer(i interrupt) (any, error) {
 	if requests := i.value.Get("action_requests"); requests.IsArray() {
 		return c.decisions(requests.Array(), i.value.Get("review_configs"))
 	}
-	if old := i.value.Array(); i.value.IsArray() && len(old) > 0 && old[0].Get("action_request").Exists() {
-		return c.oldDecisions(old)
+	if i.decides() {
+		return c.oldDecisions(i.value.Array())
 	}
 	question := i.value.String()
 	if i.value.IsObject() || i.value.IsArray() {
@@ -86,7 +94,7 @@ func (c *chat) decisions(requests []gjson.Result, configs gjson.Result) (any, er
 			decision["edited_action"] = map[string]any{"name": name, "args": edited}
 		case "reject", "respond":
 			text, err := c.in.line(map[string]string{"reject": "why (may be empty)> ", "respond": "answer in place of the tool> "}[choice])
-			if err != nil {
+			if err != nil && (choice != "reject" || !errors.Is(err, io.EOF)) { // a reason may be left out
 				return nil, err
 			}
 			if text = strings.TrimSpace(text); text != "" {

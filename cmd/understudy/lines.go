@@ -72,6 +72,23 @@ func (l *pipedLines) line(string) (string, error) {
 	return strings.TrimRight(text, "\r\n"), nil
 }
 
+// givenLines are lines that a flag has, before those of another reader.
+type givenLines struct {
+	lines []string
+	after lineReader
+}
+
+func (l *givenLines) interactive() bool { return l.after.interactive() }
+
+func (l *givenLines) line(prompt string) (string, error) {
+	if len(l.lines) == 0 {
+		return l.after.line(prompt)
+	}
+	text := l.lines[0]
+	l.lines = l.lines[1:]
+	return text, nil
+}
+
 // How long a command may be silent: on a terminal, where a sign is taken away again, and elsewhere, such as in a log.
 const (
 	patientFor = time.Second
