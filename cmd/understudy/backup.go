@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -22,6 +23,8 @@ func newBackup() *cobra.Command {
 database as it is at one moment, with everything that was acknowledged before. The copy is checked, and its checksums stand in
 backup.json, which is written last: a folder without it is no backup. understudy restore puts it back.
 
+Of a damaged database no backup is made, except with --damaged: then of what can be read, and the tables that lack rows are named.
+
 A Postgres database is backed up with pg_dump or your provider's snapshots. Configuration, .env and code are not part of a backup.`,
 		Example: `  understudy backup
   understudy backup /backups/monday --data /var/lib/understudy
@@ -35,6 +38,7 @@ A Postgres database is backed up with pg_dump or your provider's snapshots. Conf
 	}
 	cmd.Flags().SortFlags = false
 	load := dataFlags(cmd)
+	damaged := cmd.Flags().Bool("damaged", false, "copy what can be read of a damaged database")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, _, err := load()
 		if err != nil {
@@ -48,13 +52,16 @@ A Postgres database is backed up with pg_dump or your provider's snapshots. Conf
 		defer stop()
 		began := time.Now()
 		progress := newByteProgress(cmd.ErrOrStderr())
-		m, err := moving.Backup(ctx, cfg, filepath.Clean(to), version(), progress.report)
+		m, err := moving.Backup(ctx, cfg, filepath.Clean(to), moving.BackupOptions{Version: version(), Damaged: *damaged, Report: progress.report})
 		progress.end()
 		if err != nil {
 			return folderOnly(err, "pg_dump --format=custom --file understudy.dump URL")
 		}
 		out := cmd.OutOrStdout()
 		describeBackup(out, m)
+		if len(m.Lost) > 0 {
+			fmt.Fprintf(out, "some rows of these tables could not be read: %s\nafter restoring it, understudy rebuild makes the read models anew\n", strings.Join(m.Lost, ", "))
+		}
 		fmt.Fprintf(out, "backed up to %s in %s; put it back with: understudy restore %s --data DIR\n", to, humanTime(time.Since(began)), to)
 		return nil
 	}

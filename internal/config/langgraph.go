@@ -18,6 +18,8 @@ import (
 
 	"github.com/agnivade/levenshtein"
 	"github.com/goccy/go-yaml"
+
+	"understudy/internal/owner"
 )
 
 // file reads langgraph.json into a Config. The zero value of src means that the file was empty.
@@ -374,14 +376,14 @@ func (f *file) unreadable(v value, key, path string) {
 		f.wrong(v, key, "%s cannot be read: %v", path, err)
 		return
 	}
-	owner, known := OwnerOf(info)
-	if !known || owner == os.Geteuid() {
+	uid, known := owner.Of(info)
+	if !known || uid == os.Geteuid() {
 		f.wrong(v, key, "%s cannot be read (mode %04o); run chmod 600 %s", path, info.Mode().Perm(), path)
 		return
 	}
 	f.warn(key, "%s cannot be read and is left out: it belongs to user %d (mode %04o), and this process runs as user %d. Pass its variables by the environment "+
 		"(docker run --env-file, env_file in compose.yaml), run as its owner (docker run --user %d), or let others read it (chmod 644)",
-		path, owner, info.Mode().Perm(), os.Geteuid(), owner)
+		path, uid, info.Mode().Perm(), os.Geteuid(), uid)
 }
 
 var pythonVersion = regexp.MustCompile(`^3\.(\d+)$`)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"zombiezen.com/go/sqlite"
+
+	"understudy/internal/owner"
 )
 
 // A backup is a folder: the databases of a data folder, that of the server and those of a proxy's upstreams, under their paths, and a manifest
@@ -30,6 +32,8 @@ type Manifest struct {
 	Version string         `json:"version"` // of the program
 	Schema  int            `json:"schema"`  // of the newest database
 	Files   []ManifestFile `json:"files"`
+	// Lost are the tables of a damaged database of which something could not be read; nil in the backup of a whole one.
+	Lost []string `json:"lost,omitempty"`
 }
 
 // ManifestFile is one database of a backup.
@@ -45,9 +49,17 @@ type Report func(file string, done, total int64)
 // backupStep is how many pages are copied at once.
 const backupStep = 256
 
+// BackupOptions configure Backup.
+type BackupOptions struct {
+	Version string // of the program
+	// Damaged copies what can be read of damaged databases, row by row. Otherwise they are an error.
+	Damaged bool
+	Report  Report
+}
+
 // Backup copies the databases of a data folder to a new folder, also while servers write to it: each as it is at one moment. The copies are checked.
 // The log of SQLite grows while a copy is made, by what is written meanwhile.
-func Backup(ctx context.Context, dir, to, version string, report Report) (*Manifest, error) {
+func Backup(ctx context.Context, dir, to string, o BackupOptions) (*Manifest, error) {
 	files, err := databases(dir)
 	if err != nil {
 		return nil, err
@@ -62,11 +74,11 @@ func Backup(ctx context.Context, dir, to, version string, report Report) (*Manif
 	if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o700)); err != nil {
 		return nil, err
 	}
-	m := &Manifest{Created: time.Now().UTC().Truncate(time.Second), Version: version}
+	m := &Manifest{Created: time.Now().UTC().Truncate(time.Second), Version: o.Version}
 	for _, name := range files {
-		f, schema, err := backupFile(ctx, filepath.Join(dir, name), filepath.Join(partial, name), func(done, total int64) {
-			if report != nil {
-				report(filepath.ToSlash(name), done, total)
+		f, schema, err := m.backupFile(ctx, filepath.Join(dir, name), filepath.Join(partial, name), o.Damaged, func(done, total int64) {
+			if o.Report != nil {
+				o.Report(filepath.ToSlash(name), done, total)
 			}
 		})
 		if err != nil {
@@ -97,6 +109,9 @@ func notExisting(err error) error {
 
 // databases returns the paths of the databases within a data folder.
 func databases(dir string) (files []string, err error) {
+	if _, err := os.ReadDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // which Glob does not report
+		return nil, err
+	}
 	for _, pattern := range []string{fileName, filepath.Join("upstreams", "*", fileName)} {
 		found, err := filepath.Glob(filepath.Join(escapeGlob(dir), pattern))
 		if err != nil {
@@ -118,11 +133,18 @@ func escapeGlob(s string) string {
 }
 
 // backupFile copies one database, checks the copy and returns its checksum.
-func backupFile(ctx context.Context, from, to string, report func(done, total int64)) (f ManifestFile, schema int, err error) {
+func (m *Manifest) backupFile(ctx context.Context, from, to string, damaged bool, report func(done, total int64)) (f ManifestFile, schema int, err error) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return f, 0, err
 	}
-	if err := copyDatabase(ctx, from, to, report); err != nil {
+	if damaged {
+		var lost []string
+		lost, err = salvage(ctx, from, to, report)
+		m.Lost = append(m.Lost, lost...)
+	} else {
+		err = copyDatabase(ctx, from, to, report)
+	}
+	if err != nil {
 		return f, 0, err
 	}
 	if schema, err = checkDatabase(ctx, to); err != nil {
@@ -273,7 +295,7 @@ func Restore(ctx context.Context, from, dir string, o RestoreOptions) (m *Manife
 				return nil, err
 			}
 		}
-		if err := os.Rename(to+".restoring", to); err != nil {
+		if err := errors.Join(owner.Inherit(to+".restoring"), os.Rename(to+".restoring", to)); err != nil {
 			return nil, err
 		}
 		if err := syncDir(filepath.Dir(to)); err != nil {

@@ -10,7 +10,7 @@ import (
 	"understudy/internal/fault"
 )
 
-const damagedText = "the database is damaged: restore a backup, or recover readable data with sqlite3 understudy.db .recover; understudy doctor has details"
+const damagedText = "the database is damaged: restore a backup, or one that understudy backup --damaged makes of what can be read; understudy doctor has details"
 
 // errDamaged is the state of a store until it is opened again.
 var errDamaged = fault.New(fault.Unavailable, damagedText)
@@ -35,7 +35,7 @@ func (d *damage) is(err error) bool {
 	now := time.Now().Unix()
 	if last := d.told.Load(); now-last >= int64(sayDamaged/time.Second) && d.told.CompareAndSwap(last, now) {
 		d.log.Error("the database is damaged", "file", d.path, "error", err,
-			"fix", "stop the server, keep a copy of the folder, and restore a backup (understudy restore), or recover readable data: sqlite3 understudy.db .recover | sqlite3 rescued.db")
+			"fix", "stop the server, keep a copy of the folder, and restore a backup (understudy restore), or one of what can be read (understudy backup TARGET --damaged)")
 	}
 	return true
 }

@@ -16,6 +16,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"understudy/internal/fault"
+	"understudy/internal/owner"
 )
 
 const (
@@ -457,5 +458,5 @@ func change(path string, with func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(with(f), f.Close())
+	return errors.Join(owner.Inherit(path), with(f), f.Close())
 }

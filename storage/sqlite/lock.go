@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"understudy/internal/flock"
+	"understudy/internal/owner"
 )
 
 const lockName = "understudy.lock"
@@ -27,7 +28,11 @@ func makeDir(dir string) error {
 	}
 	if errors.Is(before, os.ErrNotExist) {
 		// It is often made inside of a project, where it must not be committed.
-		if err := os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o600); err != nil {
+		ignore := filepath.Join(dir, ".gitignore")
+		if err := os.WriteFile(ignore, []byte("*\n"), 0o600); err != nil {
+			return err
+		}
+		if err := owner.Inherit(dir, ignore); err != nil {
 			return err
 		}
 	}
@@ -42,7 +47,7 @@ func makeFile(path string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.Chmod(0o600), f.Close())
+	err = errors.Join(f.Chmod(0o600), f.Close(), owner.Inherit(path))
 	for _, beside := range []string{path + "-wal", path + "-shm"} {
 		if e := os.Chmod(beside, 0o600); !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, e)
@@ -71,7 +76,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the data folder %s: %w", dir, err), f.Close())
 	}
-	if err := errors.Join(f.Truncate(0), writeHolder(f)); err != nil {
+	if err := errors.Join(owner.Inherit(filepath.Join(dir, lockName)), f.Truncate(0), writeHolder(f)); err != nil {
 		return nil, errors.Join(fmt.Errorf("write the lock file in %s: %w", dir, err), f.Close())
 	}
 	return f, nil

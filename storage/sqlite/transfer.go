@@ -75,7 +75,8 @@ func openBeside(ctx context.Context, path string) (*Store, string, error) {
 	}
 	s := &Store{
 		readers: readers, now: time.Now, log: slog.New(slog.DiscardHandler), metrics: measure.New(nil),
-		scans: scan.New(1, 24*time.Hour), // no client waits behind an import
+		damage: damage{log: slog.New(slog.DiscardHandler), path: path},
+		scans:  scan.New(1, 24*time.Hour), // no client waits behind an import
 	}
 	known, at := len(migrations()), 0
 	err = s.read(ctx, func(c *sqlite.Conn) error {

@@ -12,6 +12,7 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"understudy/internal/owner"
 	storage "understudy/storage/sqlite"
 )
 
@@ -40,6 +41,9 @@ func Folder(setting, dir string, err error) *Problem {
 	case errors.Is(err, fs.ErrPermission):
 		user := strconv.Itoa(os.Getuid())
 		mend := fmt.Sprintf("make that user its owner (chown -R %s %s)", user, at)
+		if uid := uidOf(info, statErr); uid > 0 && uid != os.Getuid() { // most likely that of the service
+			mend = fmt.Sprintf("run this as user %d (sudo -u '#%[1]d' understudy …), whose data it is", uid)
+		}
 		if at != filepath.Clean(dir) { // a folder of others
 			mend = fmt.Sprintf("make the folder for that user (install -d -m 700 -o %s %s)", user, dir)
 		}
@@ -48,6 +52,15 @@ func Folder(setting, dir string, err error) *Problem {
 		return problem(another, "no folder can be made in %s (%s)", at, line(reason(err)))
 	}
 	return nil
+}
+
+// uidOf returns the owner of a file; 0 if it is not known.
+func uidOf(info fs.FileInfo, err error) int {
+	if err != nil {
+		return 0
+	}
+	uid, _ := owner.Of(info)
+	return uid
 }
 
 // Existing returns the nearest of dir and its parents that exists; a file, if one stands in the way.

@@ -25,6 +25,7 @@ import (
 	"understudy/internal/config"
 	"understudy/internal/filelimit"
 	"understudy/internal/flock"
+	"understudy/internal/owner"
 	"understudy/storage/sqlite"
 )
 
@@ -483,8 +484,8 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 	case in.Size == 0:
 		d.say("data", Fine, "no database yet; the first start creates it", "")
 	case len(in.Damage) > 0:
-		d.say("data", Problem, "the database is damaged", "copy "+cfg.Data+" away; restore a backup, or recover readable data: "+
-			"sqlite3 understudy.db .recover | sqlite3 rescued.db, and replace the database with it", in.Damage...)
+		d.say("data", Problem, "the database is damaged", "restore a backup, or one of what can be read: "+
+			"understudy backup TARGET --damaged --data "+cfg.Data+" && understudy restore TARGET --replace --data "+cfg.Data, in.Damage...)
 	case in.Schema > in.Known:
 		d.say("data", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
 			"use that version, or a backup from before")
@@ -511,8 +512,8 @@ func (d *doctor) folder(setting, dir string) bool {
 	at, err := advice.Existing(dir), error(nil)
 	if info, e := os.Stat(at); e == nil && at == dir {
 		// The server takes the access of others away, which only the owner may do.
-		if owner, ok := config.OwnerOf(info); ok && owner != os.Getuid() && os.Getuid() != 0 {
-			err = fmt.Errorf("it belongs to user %d: %w", owner, fs.ErrPermission)
+		if uid, known := owner.Of(info); known && uid != os.Getuid() && os.Getuid() != 0 {
+			err = fmt.Errorf("it belongs to user %d: %w", uid, fs.ErrPermission)
 		}
 	}
 	if err == nil {

@@ -208,7 +208,7 @@ func TestExamine(t *testing.T) {
 				}
 				require.NoError(p.t, os.WriteFile(file, b, 0o600))
 			},
-			[]string{"problem data: the database is damaged", ".recover"},
+			[]string{"problem data: the database is damaged", "backup TARGET --damaged"},
 		},
 		"no database at all": {
 			func(p *patient) { p.write("data/understudy.db", strings.Repeat("not a database ", 1000)) },

@@ -13,6 +13,9 @@ import (
 // Manifest says what a backup holds.
 type Manifest = sqlite.Manifest
 
+// BackupOptions configure Backup.
+type BackupOptions = sqlite.BackupOptions
+
 // ErrNotFolder is returned for settings whose data is in no folder on disk: in Postgres, or in memory.
 var ErrNotFolder = errors.New("no data folder on disk")
 
@@ -20,13 +23,16 @@ var ErrNotFolder = errors.New("no data folder on disk")
 var ErrOccupied = sqlite.ErrOccupied
 
 // Backup copies the data folder of cfg to a new folder, also while a server works on it.
-func Backup(ctx context.Context, cfg *config.Config, to, version string, report sqlite.Report) (*Manifest, error) {
+func Backup(ctx context.Context, cfg *config.Config, to string, o BackupOptions) (*Manifest, error) {
 	if err := onDisk(cfg); err != nil {
 		return nil, err
 	}
-	m, err := sqlite.Backup(ctx, cfg.Data, to, version, report)
+	m, err := sqlite.Backup(ctx, cfg.Data, to, o)
 	if errors.Is(err, sqlite.ErrNoFolder) {
 		return nil, fmt.Errorf("%s has no database to back up; name the data folder: understudy backup [TARGET] --data DIR", cfg.Data)
+	}
+	if err != nil && advice.Folder(cfg.Where("data"), cfg.Data, err) != nil {
+		return nil, unusable(cfg.Where("data"), cfg.Data, err)
 	}
 	return m, unusable("TARGET", to, err)
 }
