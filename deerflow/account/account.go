@@ -110,7 +110,8 @@ type Service struct {
 	Cost int
 	Log  *slog.Logger // nil: none
 
-	crowded sync.Once // a network was refused for its number of requests
+	crowded  sync.Once // a network was refused for its number of requests
+	versions versions
 }
 
 // New is a wish for an account, as a client sends it.

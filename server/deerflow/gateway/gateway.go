@@ -250,11 +250,7 @@ func (d *Installation) follow(session, internal string) func(ctx context.Context
 	if d.Open || d.isInternal(internal) {
 		return func(context.Context) bool { return false }
 	}
-	return func(ctx context.Context) bool {
-		_, err := d.Accounts.Session(ctx, session)
-		var refusal *account.Error
-		return errors.As(err, &refusal)
-	}
+	return func(ctx context.Context) bool { return d.Accounts.Ended(ctx, session) }
 }
 
 // Authenticate implements access.Authenticator for LangGraph's own routes: they take the session and the CSRF token of the Gateway, or its
