@@ -110,6 +110,18 @@ func (s *Server) follow(c *fiber.Ctx) func(ctx context.Context) bool {
 	}
 }
 
+// insider returns the actor of a request that the server itself, the application or a graph makes; nil: credentials say who makes it. That of a client whose
+// response the application passes on is followed where that response is (frontHTTP).
+func (s *Server) insider(c *fiber.Ctx) *access.Actor {
+	if i := insideOf(c); i != nil && i.actor() != nil {
+		return i.actor()
+	}
+	if credential := c.Get(access.InsideHeader); credential != "" && s.opts.Inside != nil {
+		return s.opts.Inside.Actor(credential)
+	}
+	return nil
+}
+
 // askTime is how long a stream waits to learn whether its credentials were withdrawn. It asks again later.
 const askTime = 2 * time.Second
 
@@ -118,7 +130,7 @@ func (s *Server) withdrawn(c *fiber.Ctx) func(ctx context.Context) bool {
 		return withdrawn
 	}
 	of, ok := s.opts.Authenticator.(access.Revocable)
-	if !ok || web.Of(c).Actor == nil || insideOf(c) != nil || c.Get(access.InsideHeader) != "" {
+	if !ok || web.Of(c).Actor == nil || s.insider(c) != nil {
 		return nil
 	}
 	r, used := s.credentials(c)

@@ -183,6 +183,9 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		watched := stop
 		stop = func() { unhook(); watched() }
 	}
+	if withdrawn := s.follow(c); withdrawn != nil {
+		stop = s.endWithdrawn(ctx, withdrawn, cancel, stop)
+	}
 	a := &frontAnswer{Outlet: s.Outlets.Of(c.Context().Conn()), s: s.Transport, req: req, response: response, ctx: ctx, cancel: cancel, stop: stop}
 	a.Enlist()
 	if response.ContentLength < 0 {
@@ -190,6 +193,33 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 	}
 	c.Response().SetBodyStream(a, int(response.ContentLength))
 	return nil
+}
+
+// endWithdrawn cancels an open answer when the credentials of its client are withdrawn. The returned function waits for the end of that, and calls stop.
+func (s *Server) endWithdrawn(ctx context.Context, withdrawn func(context.Context) bool, cancel context.CancelCauseFunc, stop func()) func() {
+	over := make(chan struct{})
+	watching, end := context.WithCancel(ctx)
+	go func() {
+		defer close(over)
+		tick := time.NewTicker(s.Heartbeat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-watching.Done():
+				return
+			case <-tick.C:
+				if withdrawn(watching) {
+					cancel(web.ErrWithdrawn)
+					return
+				}
+			}
+		}
+	}()
+	return func() {
+		end()
+		<-over
+		stop()
+	}
 }
 
 // ofConnection are headers about the connection to the application, or that the server writes.
@@ -309,6 +339,8 @@ func (a *frontAnswer) send() error {
 		switch {
 		case err == io.EOF:
 			return nil
+		case context.Cause(a.ctx) == web.ErrWithdrawn: //nolint:errorlint // it is the cause itself
+			return web.ErrWithdrawn
 		case err != nil:
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/access"
+	"understudy/gate"
 )
 
 // revocable accepts every request until its credentials are withdrawn.
@@ -94,4 +95,77 @@ func TestWithdrawnCannotBeFoundOut(t *testing.T) {
 	_, res := follow(t, w, "/stream")
 	_, err := io.ReadFull(res.Body, make([]byte, 20)) // more than a heartbeat
 	require.NoError(t, err)
+}
+
+// named is revocable that accepts no one without a key.
+type named struct{ revocable }
+
+func (n *named) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
+	if r.Header.Get("X-Api-Key") == "" {
+		return nil, &access.Refusal{Status: http.StatusUnauthorized}
+	}
+	return n.revocable.Authenticate(ctx, r)
+}
+
+// A stream of the application ends as those of the API do: that of a route that needs credentials, that of the API which passes its middleware, whichever of both
+// authenticates first, and that of a client who says to be a graph.
+func TestWithdrawnBehindApplication(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]bool{"credentials first": true, "middleware first": false} {
+		for _, route := range []string{"/app", runsPath + "/stream", "direct"} {
+			if route == "/app" && !first {
+				continue // its own authentication knows the credentials
+			}
+			t.Run(name+" "+route, func(t *testing.T) {
+				t.Parallel()
+				by := &named{}
+				var w *world
+				serve := func(ctx context.Context, r *gate.Request) (*http.Response, error) {
+					if r.Path == "/app" {
+						h := &hold{ctx: ctx, pieces: make(chan string, 1), closed: make(chan struct{})}
+						h.pieces <- "here"
+						return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: h, ContentLength: -1}, nil
+					}
+					again, err := http.NewRequestWithContext(ctx, r.Method, "http://x"+r.Path, r.Body)
+					if err != nil {
+						return nil, err
+					}
+					again.Header = r.Header
+					return w.s.Inside(again, gate.Passage{Outer: r.Outer})
+				}
+				wraps := []string{"wrapped"}
+				if route == "direct" {
+					wraps = nil
+				}
+				a := &playedApp{about: &gate.Application{Wraps: wraps}, serve: serve}
+				w = setup(t, quick, func(o *Options) { o.Authenticator, o.App, o.AuthFirst, o.GuardRoutes = by, a, first, true })
+				var l *line
+				path := route
+				if route == "direct" {
+					path = runsPath + "/stream"
+				}
+				if route != "/app" {
+					l = following(w)
+					t.Cleanup(func() { close(l.records) })
+				}
+				req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+w.addr+path, strings.NewReader(aRun))
+				require.NoError(t, err)
+				req.Header.Set("Content-Type", "application/json")
+				req.Header.Set("X-Api-Key", "ann")
+				req.Header.Set(access.InsideHeader, "no such graph")
+				res, err := http.DefaultClient.Do(req)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = res.Body.Close() })
+				require.Equal(t, 200, res.StatusCode)
+				_, err = io.ReadFull(res.Body, make([]byte, 4))
+				require.NoError(t, err, "it lives")
+				by.withdrawn.Store(true)
+				_, err = io.ReadAll(res.Body)
+				require.Error(t, err, "it breaks")
+				if l != nil {
+					require.True(t, <-l.closed, "as if the client had left")
+				}
+			})
+		}
+	}
 }
