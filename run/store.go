@@ -163,8 +163,6 @@ type CompletionTx interface {
 	TakeModelCalls(r id.Run) ([]graph.ModelCall, error)
 	// PutCompletion keeps it until the run is deleted, in place of what may be there.
 	PutCompletion(r id.Run, c *Completion) error
-	// PutUsage lists what a run of an identity ("": it is not known) that ended on a day used, encoded by package run/usage, for its sums.
-	PutUsage(r id.Run, identity string, day int64, sums []byte) error
 }
 
 // CronTx is the part of a Tx for crons.

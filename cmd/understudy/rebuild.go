@@ -86,7 +86,7 @@ The data folder must have no server; on Postgres servers may run. It may be inte
 		}
 		var sums *runusage.Rebuilding
 		if len(args) == 0 || slices.Contains(args, runusage.Name) {
-			sums = &runusage.Rebuilding{Check: *check, Differs: func(day int64, runs int, sums []runusage.Difference) { printUsageDifference(out, day, runs, sums) }}
+			sums = &runusage.Rebuilding{Now: time.Now, Check: *check, Differs: func(day int64, runs int, sums []runusage.Difference) { printUsageDifference(out, day, runs, sums) }}
 		}
 		ofLogs, ofUsage, err := moving.Rebuild(ctx, cfg, logs, sums, log)
 		different := 0
@@ -161,6 +161,6 @@ func printRebuiltUsage(w io.Writer, result *runusage.Rebuilt, check bool) {
 		fmt.Fprintf(w, "%d runs are deleted: what they used stays as it was\n", result.Deleted)
 	}
 	if result.Behind > 0 {
-		fmt.Fprintln(w, "runs have ended that a server has yet to add")
+		fmt.Fprintf(w, "%d runs have ended that a server has yet to add\n", result.Behind)
 	}
 }

@@ -54,6 +54,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	s.search = search.NewService(s.rows, indexed)
 	s.searches = indexed == nil
 	s.models = readmodel.NewLoop(s.rows, s.followers.add(), s.log)
+	s.counts = usage.NewLoop(s.rows, s.followers.add(), s.now, s.log)
 	s.usage = &usage.Service{Store: s.rows, Now: s.now, Log: s.log}
 	if cfg.History.JSONL != "" {
 		s.mirror = mirror.New(mirror.Options{

@@ -118,6 +118,7 @@ type Server struct {
 	followers followers // of logs: the mirror and observers
 	observers []*follow.Loop
 	models    *follow.Loop // keeps the read models of the log
+	counts    *follow.Loop // adds up what runs used
 	observing []string     // their names
 
 	assistants *assistant.Service
@@ -254,6 +255,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		lower.Go(func() error { return s.mirror.Run(below) })
 	}
 	lower.Go(func() error { return s.models.Run(below) })
+	lower.Go(func() error { return s.counts.Run(below) })
 	for _, o := range s.observers {
 		lower.Go(func() error { return o.Run(below) })
 	}

@@ -75,11 +75,6 @@ func (s *Server) truncate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("delete the answers kept for repeated requests: %w", err)
 	}
-	for n := 1; n > 0; { // what is only listed is added, so that it is deleted too
-		if n, err = s.usage.Fold(ctx); err != nil {
-			return err
-		}
-	}
 	if err := s.rows.DropUsage(ctx, usage.DayOf(tomorrow)); err != nil {
 		return fmt.Errorf("delete usage: %w", err)
 	}

@@ -14,7 +14,6 @@ import (
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/run"
-	"understudy/run/usage"
 )
 
 // maxText is how many characters of a message are kept: enough for a list of runs.
@@ -198,9 +197,6 @@ func RecordEnd(tx Tx, r *run.Run, reported *Calls, waits bool, now time.Time) er
 	if err := tx.PutCompletion(r.ID, c); err != nil {
 		return err
 	}
-	if err := putUsage(tx, r, c); err != nil {
-		return err
-	}
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -217,15 +213,6 @@ func RecordEnd(tx Tx, r *run.Run, reported *Calls, waits bool, now time.Time) er
 	metadata.SetText("error_type", failure.Text("error"))
 	metadata.Set("completion", data)
 	return appendEvent(tx, r, eventstore.TypeRunError, eventstore.CategoryError, jsonobj.Quote(failure.Text("message")), metadata, now)
-}
-
-// putUsage lists what a run that is over used for the sums of its day.
-func putUsage(tx Tx, r *run.Run, c *run.Completion) error {
-	sums, err := json.Marshal(usage.Of(r, c))
-	if err != nil {
-		return err
-	}
-	return tx.PutUsage(r.ID, usage.IdentityOf(r), usage.DayOf(r.EndedAt), sums)
 }
 
 // RecordRollback writes to the log that a run was undone: who copies the log learns it from there, for marks on rows that are copied

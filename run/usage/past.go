@@ -9,14 +9,15 @@ import (
 
 const (
 	// pastFor is how long sums of past days are kept in memory: `understudy rebuild` may change them in the database. Those of everyone are read again before.
-	pastFor = 2 * trimEvery
+	pastFor = 2 * tidyEvery
 	// pastMost is of how many identities they are kept, and pastSums how many of each: a sum is about 200 bytes.
 	pastMost = 32
 	pastSums = 50_000
 )
 
 // past keeps in memory the sums of days on which no run ends any more, because reading a year of them takes a database of one process half a second. A day is
-// past two days after it, for servers whose clocks differ, and when no run of it is listed: what is listed is added to the sums later. The zero value is ready.
+// past two days after it, for servers whose clocks differ. What is added later, after a follower was down for so long, shows when they are read again. The zero value is
+// ready.
 type past struct {
 	mu sync.Mutex
 	by map[string]*pastDays // by identity
@@ -48,7 +49,7 @@ func (p *past) of(identity string, since, until int64, now time.Time) (days map[
 }
 
 // keep keeps those of some days that are past.
-func (p *past) keep(identity string, from, until int64, read, listed map[int64][]Sum, now time.Time) {
+func (p *past) keep(identity string, from, until int64, read map[int64][]Sum, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.by[identity]
@@ -56,9 +57,6 @@ func (p *past) keep(identity string, from, until int64, read, listed map[int64][
 		known = &pastDays{days: map[int64][]Sum{}, until: now.Add(pastFor)}
 	}
 	for day := from; day <= until && day < DayOf(now)-1; day++ {
-		if len(listed[day]) > 0 {
-			continue
-		}
 		sums := together(read[day])
 		if known.sums += len(sums) - len(known.days[day]); known.sums > pastSums {
 			known.sums -= len(sums) - len(known.days[day])

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	"understudy/eventstore"
+	"understudy/id"
 	"understudy/internal/fault"
 )
 
@@ -21,6 +24,8 @@ type Kept struct {
 // RebuildStore is the storage that a rebuild needs.
 type RebuildStore interface {
 	Store
+	// Followed returns threads above one, in order of id: all that are there, and those that have an offset.
+	Followed(ctx context.Context, follower string, after id.Thread, limit int) ([]id.Thread, error)
 	// KeptRuns returns kept runs behind another one, in order of day and run.
 	KeptRuns(ctx context.Context, behind Ended, limit int) ([]Kept, error)
 	// DaysOfUsage returns the days with kept runs or their sums.
@@ -32,6 +37,7 @@ type RebuildStore interface {
 // Rebuilding makes what is kept of runs anew from their rows, and the sums from what is kept, and compares both with what is stored.
 type Rebuilding struct {
 	Store RebuildStore
+	Now   func() time.Time
 	Check bool // only compare: nothing is written
 	// Differs is called for each day with what differs; nil: no calls.
 	Differs func(day int64, runs int, sums []Difference)
@@ -49,23 +55,37 @@ type Rebuilt struct {
 	Deleted   int // kept runs whose rows are deleted
 	Rows      int // sums that are right now
 	Different int // days on which something differed
-	Behind    int // runs that are listed and not added yet; only with Check
+	Behind    int // runs that the follower has yet to add; only with Check
 }
 
 // rebuildTries is how often a part is compared that changes meanwhile.
 const rebuildTries = 20
+
+const pageThreads = 200
 
 var errChanging = errors.New("usage changed at each try; run it again")
 
 // Run compares day by day, and unless Check is set replaces what differs, until a comparison finds nothing. Servers may work on the database.
 func (r *Rebuilding) Run(ctx context.Context) (*Rebuilt, error) {
 	out := &Rebuilt{}
-	if err := r.fold(ctx, out); err != nil {
-		return out, err
-	}
-	wrong, err := r.kept(ctx, out)
+	wrong, err := r.kept(ctx, out) // how many runs differ, by day
 	if err != nil {
 		return out, err
+	}
+	for after := id.Thread(""); ; {
+		page, err := r.Store.Followed(ctx, Follower, after, pageThreads)
+		if err != nil {
+			return out, err
+		}
+		for _, t := range page {
+			if err := r.ends(ctx, t, wrong, out); err != nil {
+				return out, fmt.Errorf("thread %s: %w", t, err)
+			}
+		}
+		if len(page) == 0 {
+			break
+		}
+		after = page[len(page)-1]
 	}
 	days, err := r.Store.DaysOfUsage(ctx)
 	if err != nil {
@@ -85,18 +105,39 @@ func (r *Rebuilding) Run(ctx context.Context) (*Rebuilt, error) {
 	return out, nil
 }
 
-// fold adds what is listed, so that it is compared too.
-func (r *Rebuilding) fold(ctx context.Context, out *Rebuilt) error {
-	if r.Check {
-		list, err := r.Store.EndedRuns(ctx, foldStep)
-		out.Behind = len(list)
+// ends looks for runs of a thread that are over and not kept. Those up to the offset of the follower were lost.
+func (r *Rebuilding) ends(ctx context.Context, t id.Thread, wrong map[int64]int, out *Rebuilt) error {
+	offset, created, err := r.Store.Offset(ctx, Follower, t)
+	if err != nil || created.IsZero() {
 		return err
 	}
-	s := &Service{Store: r.Store}
+	var from, to eventstore.Seq
+	if offset != nil && offset.Created.Equal(created) {
+		from, to = eventstore.Seq(offset.Position), offset.Seq
+	}
 	for {
-		if n, err := s.Fold(ctx); err != nil || n == 0 {
+		list, last, err := r.Store.EndsOf(ctx, t, from, oldest(r.Now()), batchRuns)
+		if err != nil {
 			return err
 		}
+		var runs []id.Run
+		for _, e := range list {
+			if runs = append(runs, e.Run); e.Seq <= to {
+				wrong[e.Day]++
+			} else if r.Check {
+				out.Behind++
+			}
+		}
+		if !r.Check && len(runs) > 0 {
+			if err := r.Store.CountRuns(ctx, runs, nil); err != nil {
+				return err
+			}
+			out.Runs += len(runs)
+		}
+		if len(list) < batchRuns {
+			return nil
+		}
+		from = last
 	}
 }
 
@@ -105,7 +146,7 @@ func (r *Rebuilding) kept(ctx context.Context, out *Rebuilt) (wrong map[int64]in
 	wrong = map[int64]int{}
 	behind, tries := Ended{}, 0
 	for {
-		list, err := r.Store.KeptRuns(ctx, behind, foldStep)
+		list, err := r.Store.KeptRuns(ctx, behind, batchRuns)
 		if err != nil || len(list) == 0 {
 			return wrong, err
 		}

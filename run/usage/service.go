@@ -4,45 +4,56 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
+	"understudy/eventstore"
+	"understudy/eventstore/follow"
+	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/loop"
 )
 
 const (
-	foldEvery = 5 * time.Second
-	foldStep  = 200 // ended runs of one transaction
+	batchRuns = 200 // of one transaction
 	// keepDays is how long sums are kept; MaxDays is less, so that a report never shows a part of them.
 	keepDays  = 400
-	trimEvery = time.Hour
+	tidyEvery = time.Hour
 	MaxDays   = 366 // of a report
 )
 
-// ErrFolded is the error of ChangeUsage when another server has handled some of the runs.
-var ErrFolded = fault.New(fault.Conflict, "usage was added to the sums by another server")
+// ErrChanged is the error of ChangeUsage when another server has handled some of the runs.
+var ErrChanged = fault.New(fault.Conflict, "usage was changed by another server")
 
 // Store keeps what runs used, and sums of it.
 type Store interface {
-	// EndedRuns returns the oldest runs that are listed and not in the sums.
-	EndedRuns(ctx context.Context, limit int) ([]Ended, error)
-	// ChangeUsage makes a change in one transaction. ErrFolded when one of Listed or Drop is not there.
+	follow.ObserverStore
+	// EndsOf returns runs of a thread whose end is in its log behind a seq, in order, which ended since a time and are not kept; and the seq up to which the log
+	// was read.
+	EndsOf(ctx context.Context, t id.Thread, after eventstore.Seq, since time.Time, limit int) (ends []End, last eventstore.Seq, err error)
+	// CountRuns keeps what runs used, adds it to the sums, and stores offsets of the Follower, in one transaction. A run that is kept already or is gone adds nothing:
+	// who deletes one that is not kept adds it before.
+	CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) error
+	// ChangeUsage makes a change in one transaction. ErrChanged when one of Drop is not there.
 	ChangeUsage(ctx context.Context, c Change) error
 	// UsageOf returns the sums of an identity, "": of everyone, by day from one to another, of runs that are there and of others. A sum may come in parts.
-	// Those of listed runs, which are not in other sums yet, are apart.
-	UsageOf(ctx context.Context, identity string, since, until int64) (days, listed map[int64][]Sum, err error)
+	UsageOf(ctx context.Context, identity string, since, until int64) (map[int64][]Sum, error)
 	// DeletedRuns returns kept runs behind another one, in order, whose rows were deleted; only their keys.
 	DeletedRuns(ctx context.Context, behind Ended, limit int) ([]Ended, error)
 	// DropUsage deletes what runs used before a day, and its sums.
 	DropUsage(ctx context.Context, before int64) error
 }
 
+// End is the end of a run in the log of its thread.
+type End struct {
+	Seq eventstore.Seq
+	Run id.Run
+	Day int64
+}
+
 // Change is a change of what is stored.
 type Change struct {
-	Listed []int64 // IDs of EndedRuns: they leave the list, and are kept if their run is known
-	Put    []Ended // are kept, in place of what is there of the same run and day
-	Drop   []Ended // are no longer kept
+	Put  []Ended // are kept, in place of what is there of the same run and day
+	Drop []Ended // are no longer kept
 	// Sums is added to the sums of what is kept, and Final to those of which nothing else is.
 	Sums, Final map[Place][]Sum
 }
@@ -78,13 +89,13 @@ func (s *Service) Report(ctx context.Context, q Query) (*Report, error) {
 	since := until - int64(q.Days) + 1
 	days, from := s.past.of(q.Identity, since, until, s.Now())
 	if from <= until {
-		read, listed, err := s.Store.UsageOf(ctx, q.Identity, from, until)
+		read, err := s.Store.UsageOf(ctx, q.Identity, from, until)
 		if err != nil {
 			return nil, err
 		}
-		s.past.keep(q.Identity, from, until, read, listed, s.Now())
+		s.past.keep(q.Identity, from, until, read, s.Now())
 		for day := from; day <= until; day++ {
-			days[day] = slices.Concat(read[day], listed[day])
+			days[day] = read[day]
 		}
 	}
 	return NewReport(since, until, days), nil
@@ -97,66 +108,26 @@ func (s *Service) warm(ctx context.Context) error {
 	return err
 }
 
-// Run folds runs that have ended, and deletes old sums, until ctx ends.
+// Run deletes old sums and settles those of deleted runs, until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	var trimmed time.Time
 	return loop.Loop{Name: "usage", Log: s.Log, Now: time.Now}.Run(ctx, nil, func(ctx context.Context) (time.Time, error) {
-		for {
-			n, err := s.Fold(ctx)
-			if err != nil {
-				return time.Time{}, err
-			}
-			if n < foldStep {
-				break
-			}
+		if err := s.Store.DropUsage(ctx, DayOf(s.Now())-keepDays); err != nil {
+			return time.Time{}, err
 		}
-		if time.Since(trimmed) >= trimEvery {
-			if err := s.Store.DropUsage(ctx, DayOf(s.Now())-keepDays); err != nil {
-				return time.Time{}, err
-			}
-			if err := s.Settle(ctx); err != nil {
-				return time.Time{}, err
-			}
-			if err := s.warm(ctx); err != nil {
-				return time.Time{}, err
-			}
-			trimmed = time.Now()
+		if err := s.Settle(ctx); err != nil {
+			return time.Time{}, err
 		}
-		return time.Now().Add(foldEvery), nil
+		return time.Now().Add(tidyEvery), s.warm(ctx)
 	})
 }
 
 // Forget drops what is kept in memory, after the sums in the database were deleted.
 func (s *Service) Forget() { s.past.clear() }
 
-// Fold adds some runs that have ended to the sums, and returns how many. What another server adds at the same time counts once.
-func (s *Service) Fold(ctx context.Context) (int, error) {
-	ended, err := s.Store.EndedRuns(ctx, foldStep)
-	if err != nil || len(ended) == 0 {
-		return 0, err
-	}
-	c, sums, final := Change{}, Adder{}, Adder{}
-	for _, e := range ended {
-		c.Listed = append(c.Listed, e.ID)
-		if e.Run != "" {
-			sums.Add(e, 1)
-		} else { // listed by a server of the version before
-			final.Add(e, 1)
-		}
-	}
-	c.Sums, c.Final = sums.Sums(), final.Sums()
-	if err := s.Store.ChangeUsage(ctx, c); err != nil && !fault.Is(err, fault.Conflict) {
-		return 0, fmt.Errorf("add up usage: %w", err)
-	} else if err != nil {
-		return 0, nil //nolint:nilerr // what is left is folded the next time
-	}
-	return len(ended), nil
-}
-
 // Settle moves what deleted runs used to the final sums.
 func (s *Service) Settle(ctx context.Context) error {
 	for behind := (Ended{}); ; {
-		list, err := s.Store.DeletedRuns(ctx, behind, foldStep)
+		list, err := s.Store.DeletedRuns(ctx, behind, batchRuns)
 		if err != nil || len(list) == 0 {
 			return err
 		}

@@ -1,8 +1,8 @@
 // Package usage sums up what runs used: by day, for everyone together and for each identity. Sums outlive the runs that they count.
 //
-// The transaction that ends a run appends one row to a list; Fold adds what is listed to the sums of days, and keeps it by run. So runs that end at the same time
-// never wait for each other at a row of sums. Sums of runs that are there are a read model of what is kept, which is one of the runs (Rebuilding); when a run is
-// deleted, what it used moves to final sums, of which nothing else is left (Settle).
+// What a run used follows from its row, which is complete in the transaction that writes its end to the log. A follower of the log (NewLoop) keeps it by run, and adds
+// it to the sums of its day. So runs that end at the same time never wait for each other at a row of sums. Sums of runs that are there are a read model of what is
+// kept, which is one of the runs (Rebuilding); when a run is deleted, what it used moves to final sums, of which nothing else is left (Settle).
 package usage
 
 import (
@@ -57,8 +57,7 @@ func (s *Sum) times(n int64) Sum {
 
 // Ended is a run that has ended. Day and Run are its key where it is kept.
 type Ended struct {
-	ID       int64  // in the list
-	Run      id.Run // "": that is not known
+	Run      id.Run
 	Identity string // a digest of whose run it was; "": that is not known
 	Day      int64  // since 1970, UTC
 	Sums     []Sum
@@ -98,12 +97,13 @@ func Of(r *run.Run, c *run.Completion) []Sum {
 
 func compare(a, b Sum) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) }
 
-// nameOf makes of a name that a graph chose one that each storage keeps as it is. A name that Postgres refused would stop all sums.
+// nameOf makes of a name that a graph chose one that each storage keeps as it is, and JSON too. A name that Postgres refused would stop all sums.
 func nameOf(name string) string {
+	name = strings.ReplaceAll(string([]rune(name)), "\x00", "\uFFFD")
 	if len(name) > maxName {
-		name = name[:maxName]
+		name = strings.ToValidUTF8(name[:maxName], "")
 	}
-	return strings.ReplaceAll(strings.ToValidUTF8(name, "\uFFFD"), "\x00", "\uFFFD")
+	return name
 }
 
 func value(n *int64) int64 {

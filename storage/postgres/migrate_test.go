@@ -26,6 +26,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/postgrestest"
 	"understudy/run"
+	"understudy/storage/storagetest"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -400,4 +401,26 @@ func TestIndexesAreMadeBesideOthers(t *testing.T) {
 	execAll(t, admin, "UPDATE threads SET status = 'error' WHERE thread_id = 'b'")
 	require.NoError(t, m.run(ctx))
 	require.True(t, usable("threads_twins"))
+}
+
+// What runs used counts once, whatever the version before the follower had done with it, and while servers of it are there.
+func TestUsageOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	b := backend(t, Options{URL: address})
+	conn := connect(t, address)
+	storagetest.UsageUpgrade(t, b, func(listed map[id.Run]string) {
+		execAll(t, conn, "DELETE FROM log_offsets")
+		for r, sums := range listed {
+			execAll(t, conn, fmt.Sprintf("INSERT INTO usage_ended (identity, day, sums, run_id) SELECT '', ended_at / 86400000000, convert_to('%s', 'UTF8'), run_id FROM runs WHERE run_id = '%s'", sums, r))
+		}
+		for _, m := range migrations() {
+			if strings.Contains(m.name, "usage_follower") {
+				execAll(t, conn, m.script)
+			}
+		}
+	})
+	var left int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM usage_ended").Scan(&left))
+	require.Zero(t, left, "servers of the version before add what is listed")
 }

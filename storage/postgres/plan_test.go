@@ -121,7 +121,7 @@ func TestPlans(t *testing.T) {
 		relational.RunsOfThread.Postgres, relational.NextDue.Postgres, relational.NextDelivery.Postgres, relational.NextCron.Postgres, relational.SelectOccurrences.Postgres,
 		relational.SeqsOfThread[0].Postgres, relational.SeqsOfThread[1].Postgres, relational.SeqsOfType[0].Postgres, relational.SeqsOfType[1].Postgres,
 		relational.SeqsOfRun[0].Postgres, relational.SeqsOfRun[1].Postgres,
-		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentWindow.Postgres, relational.RecentChosen.Postgres, relational.RecentRuns.Postgres, relational.EndedUsage.Postgres, relational.KeptUsage.Postgres, relational.DeletedUsage.Postgres, relational.UsageOfDays.Postgres, relational.SweepSpans.Postgres,
+		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres, relational.NewestSteps.Postgres, relational.StepsBefore.Postgres, relational.RecentWindow.Postgres, relational.RecentChosen.Postgres, relational.RecentRuns.Postgres, relational.UsageEnds.Postgres, relational.KeptUsage.Postgres, relational.DeletedUsage.Postgres, relational.UsageOfDays.Postgres, relational.SweepSpans.Postgres,
 		relational.BranchesOf.Postgres, relational.RecentHeads.Postgres, relational.RecentTimeline.Postgres, relational.ModelOf.Postgres, relational.EventsOfMessage.Postgres, relational.Marks.Postgres,
 		relational.MessageBodies.Postgres, relational.NewestBodies.Postgres,
 	}

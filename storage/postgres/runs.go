@@ -152,6 +152,9 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	if was == nil || was.run.Thread != t {
 		return relational.ErrNoRun
 	}
+	if err := tx.CountEnds(t, r); err != nil {
+		return err
+	}
 	for _, text := range []string{
 		"DELETE FROM runs WHERE run_id = $1", "DELETE FROM run_kwargs WHERE run_id = $1", "DELETE FROM run_completions WHERE run_id = $1",
 		relational.DropCalls.Postgres,

@@ -177,6 +177,9 @@ func (tx *Tx) deleteRows(t id.Thread, texts []string) error {
 	if err != nil {
 		return err
 	}
+	if err := tx.CountEnds(t, ""); err != nil {
+		return err
+	}
 	if err := tx.unindex(t, contain.Terms(was.Metadata), was.UpdatedAt.UnixMicro()); err != nil {
 		return err
 	}

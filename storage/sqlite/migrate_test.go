@@ -12,9 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"understudy/checkpointer"
+	"understudy/id"
 	"understudy/run"
+	"understudy/storage/storagetest"
 	"understudy/thread"
 )
 
@@ -114,4 +117,26 @@ func TestMigrationFromEverySchema(t *testing.T) {
 			require.NoError(t, s.write(ctx, func(tx *Tx) error { return tx.DeleteThread("t") }))
 		})
 	}
+}
+
+// What runs used counts once, whatever the version before the follower had done with it.
+func TestUsageOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := backend(t, Options{Dir: dir})
+	storagetest.UsageUpgrade(t, b, func(listed map[id.Run]string) {
+		conn, err := connect(filepath.Join(dir, fileName), true, "normal")
+		require.NoError(t, err)
+		run := func(script string) { require.NoError(t, sqlitex.ExecuteScript(conn, script, nil), script) }
+		run(`DELETE FROM log_offsets; CREATE TABLE usage_ended (id INTEGER PRIMARY KEY AUTOINCREMENT, identity TEXT NOT NULL, day INTEGER NOT NULL, sums BLOB NOT NULL, run_id TEXT NOT NULL DEFAULT '') STRICT`)
+		for r, sums := range listed {
+			run(fmt.Sprintf("INSERT INTO usage_ended (identity, day, sums, run_id) SELECT '', ended_at / 86400000000, CAST('%s' AS BLOB), run_id FROM runs WHERE run_id = '%s'", sums, r))
+		}
+		for _, m := range migrations() {
+			if strings.Contains(m.name, "usage_follower") {
+				run(m.script)
+			}
+		}
+		require.NoError(t, conn.Close())
+	})
 }

@@ -151,6 +151,9 @@ func (tx *Tx) deleteRow(t id.Thread) error {
 	if err != nil {
 		return err
 	}
+	if err := tx.CountEnds(t, ""); err != nil {
+		return err
+	}
 	if err := tx.unindex(t, contain.Terms(was.Metadata), was.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("delete thread %s: %w", t, err)
 	}

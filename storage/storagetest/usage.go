@@ -1,9 +1,13 @@
 package storagetest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,211 +15,331 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/seedtest"
 	"understudy/run"
 	"understudy/run/usage"
 	"understudy/thread"
 )
 
+// ledger ends runs on threads, deletes both, and knows what the sums have to be.
+type ledger struct {
+	Backend
+	random  *rand.Rand
+	threads map[id.Thread][]id.Run // with their runs that are there
+	created int                    // threads
+	ended   int                    // runs
+	days    map[string]map[int64][]usage.Sum
+}
+
+var usageUsers = []string{"", "ada", "ben 😀\x01"}
+
+// now is in the week of all runs, so that no day is past and nothing is kept in memory.
+func (l *ledger) now() time.Time { return base.Add(24 * time.Hour) }
+
+func (l *ledger) thread(t *testing.T) id.Thread {
+	t.Helper()
+	if len(l.threads) < 5 && l.random.IntN(4) == 0 || len(l.threads) == 0 {
+		l.created++
+		row := newThread(l.created)
+		row.ID = threadID(1 + l.created%7) // again, after the one before is deleted
+		if _, there := l.threads[row.ID]; !there {
+			insertThreads(t, l.Backend, row)
+			l.threads[row.ID] = nil
+		}
+	}
+	all := slices.Sorted(maps.Keys(l.threads))
+	return all[l.random.IntN(len(all))]
+}
+
+// end ends a run, and copies its end into the log of another thread as a fork does.
+func (l *ledger) end(t *testing.T) {
+	t.Helper()
+	th := l.thread(t)
+	l.ended++
+	n := int64(l.random.IntN(1000))
+	row := newRun(l.ended, 1)
+	row.Thread, row.Graph, row.Assistant = th, fmt.Sprint("g", l.random.IntN(2)), id.Assistant(fmt.Sprint("a", l.random.IntN(3)))
+	row.Status = []run.Status{run.Success, run.Error, run.Timeout, run.Interrupted}[l.random.IntN(4)]
+	row.CreatedAt = base
+	row.EndedAt = base.Add(time.Duration(l.random.IntN(4 * 24 * 3600_000_000_000))).Add(time.Duration(l.random.IntN(1000)))
+	who := usageUsers[l.random.IntN(len(usageUsers))]
+	if who != "" {
+		config, err := json.Marshal(map[string]any{"configurable": map[string]any{"langgraph_auth_user_id": who}})
+		require.NoError(t, err)
+		row.Kwargs.Config = config
+	}
+	hostile := "m\xff" + strings.Repeat("é", 200)
+	c := &run.Completion{
+		TotalTokens: &n, LLMCalls: &n, ByModel: map[string]run.Usage{"m é": {Calls: n, Total: &n}, "": {Calls: 1}, hostile: {Calls: 2}}, ByCaller: map[string]run.Usage{"lead": {Calls: n, Input: &n}},
+	}
+	kind := eventstore.TypeRunEnd
+	if row.Status == run.Error {
+		kind = eventstore.TypeRunError
+	}
+	event := func() []*eventstore.Event {
+		return []*eventstore.Event{{Run: row.ID, Type: kind, Category: eventstore.CategoryOutputs, Content: raw(`{}`), CreatedAt: base}}
+	}
+	other := l.thread(t)
+	write(t, l.Backend, func(tx run.Tx) error {
+		if err := tx.InsertRun(row); err != nil {
+			return err
+		}
+		if err := tx.PutCompletion(row.ID, c); err != nil {
+			return err
+		}
+		if err := tx.AppendEvents(th, event()); err != nil || other == th {
+			return err
+		}
+		return tx.AppendEvents(other, event())
+	})
+	l.threads[th] = append(l.threads[th], row.ID)
+	for _, of := range []string{"", who} {
+		if l.days[of] == nil {
+			l.days[of] = map[int64][]usage.Sum{}
+		}
+		day := usage.DayOf(row.EndedAt)
+		l.days[of][day] = append(l.days[of][day], usage.Of(row, c)...)
+		if who == "" {
+			break
+		}
+	}
+}
+
+func (l *ledger) deleteRun(t *testing.T) {
+	t.Helper()
+	th := l.thread(t)
+	if runs := l.threads[th]; len(runs) > 0 {
+		n := l.random.IntN(len(runs))
+		write(t, l.Backend, func(tx run.Tx) error { return tx.DeleteRun(th, runs[n]) })
+		l.threads[th] = slices.Delete(runs, n, n+1)
+	}
+}
+
+func (l *ledger) deleteThread(t *testing.T) {
+	t.Helper()
+	th := l.thread(t)
+	delete(l.threads, th)
+	if l.random.IntN(2) == 0 {
+		write(t, l.Backend, func(tx run.Tx) error { return tx.DeleteThread(th) })
+		return
+	}
+	require.NoError(t, l.Threads.Write(ctx, func(tx thread.Tx) error { return tx.RemoveThread(th) }))
+	l.rebuild(t, true) // while its rows are still there
+	for more := true; more; {
+		require.NoError(t, l.Threads.Write(ctx, func(tx thread.Tx) (err error) {
+			more, err = tx.DeleteRemains(th, 3)
+			return err
+		}))
+	}
+}
+
+// follow adds what has ended on some threads, as several servers do at the same time.
+func (l *ledger) follow(t *testing.T, threads ...id.Thread) {
+	t.Helper()
+	var all sync.WaitGroup
+	for range 1 + l.random.IntN(2) {
+		all.Go(func() {
+			changes := eventstore.NewChanges()
+			changes.Add(threads)
+			ended, stop := context.WithCancel(ctx)
+			stop()
+			loop := usage.NewLoop(l.Usage, changes, l.now, slog.New(slog.DiscardHandler))
+			loop.Last = true // what is known to have changed is synchronized at the end
+			if err := loop.Run(ended); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (l *ledger) followAll(t *testing.T) {
+	t.Helper()
+	var all []id.Thread
+	for n := range 8 {
+		all = append(all, threadID(n))
+	}
+	l.follow(t, all...)
+}
+
+func (l *ledger) rebuild(t *testing.T, check bool) *usage.Rebuilt {
+	t.Helper()
+	got, err := (&usage.Rebuilding{Store: l.Usage, Now: l.now, Check: check}).Run(ctx)
+	require.NoError(t, err)
+	return got
+}
+
+func (l *ledger) service() *usage.Service { return &usage.Service{Store: l.Usage, Now: l.now} }
+
+func (l *ledger) check(t *testing.T, what string) {
+	t.Helper()
+	first, last := usage.DayOf(base), usage.DayOf(base)+4
+	for _, identity := range append([]string{"none"}, usageUsers...) {
+		got, err := l.service().Report(ctx, usage.Query{Identity: identity, Days: 5, Until: usage.Date(last)})
+		require.NoError(t, err)
+		require.Equal(t, usage.NewReport(first, last, l.days[identity]), got, "%s: %s", what, identity)
+	}
+}
+
+// random does one thing, and returns what.
+func (l *ledger) step(t *testing.T) string {
+	t.Helper()
+	switch l.random.IntN(12) {
+	case 0:
+		l.deleteRun(t)
+		return "a run is deleted"
+	case 1:
+		l.deleteThread(t)
+		return "a thread is deleted"
+	case 2:
+		require.NoError(t, l.service().Settle(ctx))
+		return "settled"
+	case 3, 4:
+		l.follow(t, l.thread(t), threadID(l.random.IntN(8)))
+		return "followed"
+	default:
+		l.end(t)
+		return "ended"
+	}
+}
+
+// usageDamage changes what is stored, except for the runs themselves.
+var usageDamage = map[string]func(r *rand.Rand, kept []usage.Kept) usage.Change{
+	"a sum": func(*rand.Rand, []usage.Kept) usage.Change {
+		return usage.Change{Sums: map[usage.Place][]usage.Sum{{Day: usage.DayOf(base)}: {{Kind: usage.All, Runs: 3, Total: -7}, {Kind: usage.Model, Name: "invented", Runs: 1}}}}
+	},
+	"what is kept of a run": func(r *rand.Rand, kept []usage.Kept) usage.Change {
+		e := kept[r.IntN(len(kept))].Ended
+		e.Sums = []usage.Sum{{Kind: usage.All, Runs: 9}}
+		return usage.Change{Put: []usage.Ended{e}}
+	},
+	"the day of a run": func(r *rand.Rand, kept []usage.Kept) usage.Change {
+		was := kept[r.IntN(len(kept))].Ended
+		e := was
+		e.Day += 2
+		return usage.Change{Drop: []usage.Ended{was}, Put: []usage.Ended{e}}
+	},
+	"a run is lost": func(r *rand.Rand, kept []usage.Kept) usage.Change {
+		return usage.Change{Drop: []usage.Ended{kept[r.IntN(len(kept))].Ended}}
+	},
+}
+
 var usageCases = map[string]func(*testing.T, Backend){
-	// Whatever is folded when, by how many servers, and whether runs still exist: each counts once, for everyone and for its identity.
+	// Whatever is followed when, by how many servers, and whether runs and threads still exist: each run counts once, for everyone and for its identity. What is kept
+	// of runs follows from their rows, and the sums from what is kept, also after some of it was changed or lost; what deleted runs used stays.
 	"sums are those of all runs": func(t *testing.T, b Backend) {
 		t.Helper()
-		r := rand.New(rand.NewPCG(1, 2))
-		now := func() time.Time { return usage.Date(20_000) } // no day is past, so that nothing is kept in memory
-		services := []*usage.Service{{Store: b.Usage, Now: now}, {Store: b.Usage, Now: now}}
-		hostile := "m\x00\xff" + strings.Repeat("é", 200)
-		days := map[string]map[int64][]usage.Sum{}
-		known := 0
-		put := func(identity string) {
-			day := 20_000 + int64(r.IntN(4))
-			n := int64(r.IntN(1000))
-			row := &run.Run{Graph: fmt.Sprint("g", r.IntN(2)), Assistant: id.Assistant(fmt.Sprint("a", r.IntN(3))), Status: []run.Status{run.Success, run.Error, run.Timeout}[r.IntN(3)], CreatedAt: base}
-			row.EndedAt = base.Add(time.Duration(r.IntN(100_000)) * time.Millisecond)
-			sums := usage.Of(row, &run.Completion{
-				TotalTokens: &n, LLMCalls: &n, ByModel: map[string]run.Usage{"m é": {Calls: n, Total: &n}, "": {Calls: 1}, hostile: {Calls: 2}}, ByCaller: map[string]run.Usage{"lead": {Calls: n, Input: &n}},
-			})
-			body, err := json.Marshal(sums)
-			require.NoError(t, err)
-			known++
-			of := id.Run(fmt.Sprintf("r%04d", known))
-			if r.IntN(4) == 0 { // as servers of the version before list it
-				of = ""
-			}
-			write(t, b, func(tx run.Tx) error { return tx.PutUsage(of, identity, day, body) })
-			for _, of := range []string{"", identity} {
-				if days[of] == nil {
-					days[of] = map[int64][]usage.Sum{}
+		for seed := range seedtest.Seeds(3) {
+			l := &ledger{Backend: b, random: rand.New(rand.NewPCG(seed, 2)), threads: map[id.Thread][]id.Run{}, days: map[string]map[int64][]usage.Sum{}}
+			for range 8 {
+				var did []string
+				for range 25 {
+					did = append(did, l.step(t))
 				}
-				days[of][day] = append(days[of][day], sums...)
-				if identity == "" {
-					break
+				if l.random.IntN(2) == 0 {
+					l.rebuild(t, false) // adds what the follower would, which finds it again
 				}
+				l.followAll(t)
+				l.check(t, strings.Join(did, ", "))
+				got := l.rebuild(t, true)
+				require.Zero(t, got.Different, did)
+				require.Zero(t, got.Behind, did)
 			}
-		}
-		check := func() {
-			t.Helper()
-			for _, identity := range []string{"", "ada", "ben 😀\x01", "none"} {
-				got, err := services[0].Report(ctx, usage.Query{Identity: identity, Days: 3, Until: usage.Date(20_003)})
+			runs := 0
+			for _, list := range l.threads {
+				runs += len(list)
+			}
+			require.NoError(t, l.service().Settle(ctx))
+			require.Equal(t, runs, l.rebuild(t, false).Runs)
+			for name, damage := range usageDamage {
+				kept, err := b.Usage.KeptRuns(ctx, usage.Ended{}, 1000)
 				require.NoError(t, err)
-				require.Equal(t, usage.NewReport(20_001, 20_003, days[identity]), got, identity)
+				require.Len(t, kept, runs, name)
+				require.NoError(t, b.Usage.ChangeUsage(ctx, damage(l.random, kept)), name)
+				for range 2 { // a check changes nothing
+					require.Positive(t, l.rebuild(t, true).Different, name)
+				}
+				require.Positive(t, l.rebuild(t, false).Different, name)
+				require.Zero(t, l.rebuild(t, true).Different, name)
+				l.check(t, name)
 			}
-		}
-		check()
-		for range 6 {
-			for range 60 {
-				put([]string{"", "ada", "ben 😀\x01"}[r.IntN(3)])
+			b = b.reopen(t)
+			l.Backend = b
+			l.check(t, "opened again")
+			for len(l.threads) > 0 {
+				l.deleteThread(t)
 			}
-			check()
-			var all sync.WaitGroup
-			for _, s := range services {
-				all.Go(func() {
-					_, err := s.Fold(ctx)
-					require.NoError(t, err)
-				})
-			}
-			all.Wait()
-			check()
-		}
-		for {
-			n, err := services[1].Fold(ctx)
+			l.followAll(t)
+			require.NoError(t, l.service().Settle(ctx))
+			l.check(t, "all deleted")
+			require.Equal(t, &usage.Rebuilt{}, l.rebuild(t, true))
+			require.NoError(t, b.Usage.DropUsage(ctx, usage.DayOf(base)+100))
+			got, err := l.service().Report(ctx, usage.Query{Days: 5, Until: base.Add(4 * 24 * time.Hour)})
 			require.NoError(t, err)
-			if n == 0 {
-				break
-			}
+			require.Zero(t, got.Whole.Runs)
 		}
-		left, err := b.Usage.EndedRuns(ctx, 10)
-		require.NoError(t, err)
-		require.Empty(t, left)
-		b = b.reopen(t)
-		services[0].Store = b.Usage
-		check()
-		require.NoError(t, b.Usage.DropUsage(ctx, 20_002))
-		for _, list := range days {
-			delete(list, 20_001)
-		}
-		got, err := services[0].Report(ctx, usage.Query{Days: 3, Until: usage.Date(20_003)})
-		require.NoError(t, err)
-		require.Equal(t, usage.NewReport(20_001, 20_003, days[""]).Days, got.Days)
 	},
-	// What is kept of runs follows from their rows, and the sums from what is kept, also after one of them was changed or lost; what deleted runs used stays.
-	"usage is made anew": func(t *testing.T, b Backend) {
+	"what another server has settled is not settled again": func(t *testing.T, b Backend) {
 		t.Helper()
-		r := rand.New(rand.NewPCG(5, 6))
-		service := &usage.Service{Store: b.Usage, Now: func() time.Time { return base }}
-		const threads, each = 4, 12
-		for n := range threads {
-			insertThreads(t, b, newThread(n+1))
-			for i := range each {
-				row := &run.Run{
-					ID: id.Run(fmt.Sprintf("r%d-%02d", n, i)), Thread: threadID(n + 1), Graph: fmt.Sprint("g", r.IntN(2)), Assistant: "a", Status: []run.Status{run.Success, run.Error}[r.IntN(2)], Metadata: []byte(`{}`),
-					CreatedAt: base, EndedAt: base.Add(time.Duration(r.IntN(4 * 24 * 3600_000_000_000))).Add(time.Duration(i) * time.Nanosecond), UpdatedAt: base,
-				}
-				if i%3 > 0 {
-					row.Kwargs.Config = json.RawMessage(fmt.Sprintf(`{"configurable":{"langgraph_auth_user_id":"user %d"}}`, i%3))
-				}
-				total := int64(r.IntN(1000))
-				c := &run.Completion{TotalTokens: &total, LLMCalls: &total, ByModel: map[string]run.Usage{"m": {Calls: 1, Total: &total}, "other": {Calls: 2}}, ByCaller: map[string]run.Usage{"lead": {Calls: 3, Total: &total}}}
-				body, err := json.Marshal(usage.Of(row, c))
-				require.NoError(t, err)
-				write(t, b, func(tx run.Tx) error {
-					if err := tx.InsertRun(row); err != nil {
-						return err
-					}
-					if err := tx.PutCompletion(row.ID, c); err != nil {
-						return err
-					}
-					return tx.PutUsage(row.ID, usage.IdentityOf(row), usage.DayOf(row.EndedAt), body)
-				})
-			}
-		}
-		// One that ended when servers did not list which run it was.
-		write(t, b, func(tx run.Tx) error {
-			return tx.PutUsage("", "", usage.DayOf(base), []byte(`[{"k":"all","r":1,"t":5}]`))
-		})
-		report := func() []*usage.Report {
-			var out []*usage.Report
-			for _, who := range []string{"", "user 1", "user 2"} {
-				got, err := service.Report(ctx, usage.Query{Identity: who, Days: 10, Until: base.Add(6 * 24 * time.Hour)})
-				require.NoError(t, err)
-				out = append(out, got)
-			}
-			return out
-		}
-		rebuild := func(check bool) *usage.Rebuilt {
-			got, err := (&usage.Rebuilding{Store: b.Usage, Check: check}).Run(ctx)
-			require.NoError(t, err)
-			return got
-		}
-		want := report()
-		require.Equal(t, int64(threads*each+1), want[0].Whole.Runs)
-		require.Positive(t, rebuild(true).Behind)
-		first := rebuild(false)
-		require.Equal(t, []int{threads * each, 0, 0}, []int{first.Runs, first.Deleted, first.Different})
-		require.Equal(t, want, report())
-		require.Equal(t, first.Rows, rebuild(true).Rows)
-
-		damage := map[string]func(kept []usage.Kept) usage.Change{
-			"a sum": func([]usage.Kept) usage.Change {
-				return usage.Change{Sums: map[usage.Place][]usage.Sum{{Day: usage.DayOf(base)}: {{Kind: usage.All, Runs: 3, Total: -7}, {Kind: usage.Model, Name: "invented", Runs: 1}}}}
-			},
-			"what is kept of a run": func(kept []usage.Kept) usage.Change {
-				e := kept[2].Ended
-				e.Sums = []usage.Sum{{Kind: usage.All, Runs: 9}}
-				return usage.Change{Put: []usage.Ended{e}}
-			},
-			"the day of a run": func(kept []usage.Kept) usage.Change {
-				e := kept[4].Ended
-				e.Day += 2
-				return usage.Change{Drop: []usage.Ended{kept[4].Ended}, Put: []usage.Ended{e}}
-			},
-		}
-		for name, change := range damage {
-			kept, err := b.Usage.KeptRuns(ctx, usage.Ended{}, 100)
-			require.NoError(t, err)
-			require.Len(t, kept, threads*each, name)
-			require.NoError(t, b.Usage.ChangeUsage(ctx, change(kept)), name)
-			for range 2 { // a check changes nothing
-				require.Positive(t, rebuild(true).Different, name)
-			}
-			require.Positive(t, rebuild(false).Different, name)
-			require.Zero(t, rebuild(true).Different, name)
-			require.Equal(t, want, report(), name)
-		}
-
-		// Runs of a deleted thread stay in the sums, before and after they are settled, and a rebuild leaves them.
-		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.DeleteThread(threadID(1)) }))
-		require.Zero(t, rebuild(true).Different) // while its rows are still there
-		for more := true; more; {
-			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
-				more, err = tx.DeleteRemains(threadID(1), 3)
-				return err
-			}))
-			require.Zero(t, rebuild(true).Different)
-		}
-		require.Equal(t, want, report())
-		got := rebuild(false)
-		require.Equal(t, []int{(threads - 1) * each, each, 0}, []int{got.Runs, got.Deleted, got.Different})
-		for range 2 {
-			require.NoError(t, service.Settle(ctx))
-			require.Equal(t, want, report())
-		}
-		got = rebuild(false)
-		require.Equal(t, []int{(threads - 1) * each, 0, 0}, []int{got.Runs, got.Deleted, got.Different})
-		require.Equal(t, want, report())
-		require.NoError(t, b.Usage.DropUsage(ctx, usage.DayOf(base)+100))
-		require.Equal(t, &usage.Rebuilt{}, rebuild(true))
-	},
-	"what another server has folded is not folded again": func(t *testing.T, b Backend) {
-		t.Helper()
-		write(t, b, func(tx run.Tx) error { return tx.PutUsage("", "", 1, []byte(`[{"k":"all","r":1}]`)) })
-		list, err := b.Usage.EndedRuns(ctx, 10)
-		require.NoError(t, err)
-		change := usage.Change{Listed: []int64{list[0].ID}, Sums: map[usage.Place][]usage.Sum{{Day: 1}: {{Kind: usage.All, Runs: 1}}}}
+		e := usage.Ended{Run: runID(1), Day: 1, Sums: []usage.Sum{{Kind: usage.All, Runs: 1}}}
+		require.NoError(t, b.Usage.ChangeUsage(ctx, usage.Change{Put: []usage.Ended{e}}))
+		change := usage.Change{Drop: []usage.Ended{e}, Final: map[usage.Place][]usage.Sum{{Day: 1}: e.Sums}}
 		require.NoError(t, b.Usage.ChangeUsage(ctx, change))
-		require.ErrorIs(t, b.Usage.ChangeUsage(ctx, change), usage.ErrFolded)
-		days, _, err := b.Usage.UsageOf(ctx, "", 1, 1)
+		require.ErrorIs(t, b.Usage.ChangeUsage(ctx, change), usage.ErrChanged)
+		days, err := b.Usage.UsageOf(ctx, "", 1, 1)
 		require.NoError(t, err)
 		require.Equal(t, map[int64][]usage.Sum{1: {{Kind: usage.All, Runs: 1}}}, days)
 	},
+}
+
+// UsageUpgrade checks that each run counts once whose database is of the version that listed what runs used, whatever that version had done with it. before replaces
+// the offsets of the follower by a list of runs, with the sums of each, and makes the step to the version with the follower.
+func UsageUpgrade(t *testing.T, b Backend, before func(listed map[id.Run]string)) {
+	t.Helper()
+	l := &ledger{Backend: b, random: rand.New(rand.NewPCG(3, 4)), threads: map[id.Thread][]id.Run{}, days: map[string]map[int64][]usage.Sum{}}
+	for len(l.threads) < 4 {
+		l.thread(t)
+	}
+	for range 40 {
+		l.end(t)
+	}
+	kept, err := b.Usage.KeptRuns(ctx, usage.Ended{}, 1000)
+	require.NoError(t, err)
+	require.Empty(t, kept)
+	l.followAll(t)
+	kept, err = b.Usage.KeptRuns(ctx, usage.Ended{}, 1000)
+	require.NoError(t, err)
+	listed, sums, final, c := map[id.Run]string{}, usage.Adder{}, usage.Adder{}, usage.Change{}
+	slices.SortFunc(kept, func(a, b usage.Kept) int { return strings.Compare(string(a.Run), string(b.Run)) })
+	for n, k := range kept {
+		switch e := k.Ended; {
+		case n < 10: // it ended before runs were kept
+			c.Drop = append(c.Drop, e)
+			sums.Add(e, -1)
+			final.Add(e, 1)
+		case n >= 30: // it is listed
+			c.Drop = append(c.Drop, e)
+			sums.Add(e, -1)
+			body, err := json.Marshal(e.Sums)
+			require.NoError(t, err)
+			listed[e.Run] = string(body)
+		}
+	}
+	c.Sums, c.Final = sums.Sums(), final.Sums()
+	require.NoError(t, b.Usage.ChangeUsage(ctx, c))
+	before(listed)
+	for range 10 {
+		l.end(t)
+	}
+	for th, runs := range l.threads { // one that is gone before the first sweep
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRun(th, runs[len(runs)-1]) })
+		break
+	}
+	l.followAll(t)
+	l.check(t, "after the upgrade")
+	require.Zero(t, l.rebuild(t, true).Different)
+	require.Zero(t, l.rebuild(t, false).Different)
+	l.check(t, "after a rebuild")
 }

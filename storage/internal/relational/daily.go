@@ -8,7 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"understudy/eventstore"
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/usage"
@@ -18,32 +20,43 @@ const sumColumns = "kind, name, runs, errors, calls, input, output, total"
 
 // What runs used whose rows are there is in usage_runs and usage_sums, of others in usage_days.
 var (
-	putEnded   = same(insertInto("usage_ended", "run_id, identity, day, sums"))
-	EndedUsage = same("SELECT id, identity, day, sums, run_id FROM usage_ended ORDER BY id LIMIT $1")
-	// endedOf reads all that is listed, which is folded every few seconds.
-	endedOf   = same("SELECT id, identity, day, sums, run_id FROM usage_ended WHERE ($1 = '' OR identity = $1) AND day BETWEEN $2 AND $3")
-	keepEnded = differing("INSERT INTO usage_runs (day, run_id, identity, sums) SELECT day, run_id, identity, sums FROM usage_ended WHERE id = ANY($1) AND run_id <> ''",
-		"INSERT INTO usage_runs (day, run_id, identity, sums) SELECT day, run_id, identity, sums FROM usage_ended WHERE id IN (SELECT value FROM json_each($1)) AND run_id <> ''")
-	foldEnded   = differing("DELETE FROM usage_ended WHERE id = ANY($1)", "DELETE FROM usage_ended WHERE id IN (SELECT value FROM json_each($1))")
-	putKept     = same(upsert("usage_runs", "day, run_id", "identity, sums"))
-	dropKept    = same("DELETE FROM usage_runs WHERE day = $1 AND run_id = $2")
-	addFinal    = same(addUsage("usage_days"))
-	addSums     = same(addUsage("usage_sums"))
-	dropNothing = same("DELETE FROM usage_sums WHERE identity = $1 AND day = $2 AND kind = $3 AND name = $4 AND runs = 0 AND errors = 0 AND calls = 0 AND input = 0 AND output = 0 AND total = 0")
+	// usageEnds are the ends of runs in the log of a thread, behind a seq, which are not in usage_runs: of runs of the thread itself, for the log of a fork begins
+	// with that of its source, and of those with completion data, which imported runs do not have.
+	usageEnds = "SELECT e.seq, r.ended_at / 86400000000, e.run_id FROM events e JOIN runs r ON r.run_id = e.run_id AND r.thread_id = e.thread_id " +
+		"WHERE e.thread_id = $1 AND e.type IN ('run.end', 'run.error') AND e.seq > $2 AND EXISTS (SELECT 1 FROM run_completions c WHERE c.run_id = e.run_id) " +
+		"AND NOT EXISTS (SELECT 1 FROM usage_runs u WHERE u.day = r.ended_at / 86400000000 AND u.run_id = e.run_id)"
+	UsageEnds = same(usageEnds + " AND r.ended_at >= $3 ORDER BY e.seq LIMIT $4")
+	// endsOfThread and endsOfRun are behind the offset of the follower.
+	endsOfThread = same(strings.Replace(usageEnds, "$2", usageOffset, 1))
+	endsOfRun    = same(strings.Replace(usageEnds, "$2", usageOffset, 1) + " AND e.run_id = $2")
+	keepUsage    = same(insertInto("usage_runs", "day, run_id, identity, sums") + " ON CONFLICT DO NOTHING")
+	putKept      = same(upsert("usage_runs", "day, run_id", "identity, sums"))
+	dropKept     = same("DELETE FROM usage_runs WHERE day = $1 AND run_id = $2")
+	addFinal     = same(addUsage("usage_days"))
+	addSums      = same(addUsage("usage_sums"))
+	dropNothing  = same("DELETE FROM usage_sums WHERE identity = $1 AND day = $2 AND kind = $3 AND name = $4 AND runs = 0 AND errors = 0 AND calls = 0 AND input = 0 AND output = 0 AND total = 0")
 	// UsageOfDays reads the rows of one identity.
 	UsageOfDays = same(usageOfDays("usage_days") + " UNION ALL " + usageOfDays("usage_sums"))
-	dropUsage   = []Statement{same("DELETE FROM usage_days WHERE day < $1"), same("DELETE FROM usage_sums WHERE day < $1"), same("DELETE FROM usage_runs WHERE day < $1")}
+	dropUsage   = []Statement{
+		same("DELETE FROM usage_days WHERE day < $1"), same("DELETE FROM usage_sums WHERE day < $1"), same("DELETE FROM usage_runs WHERE day < $1"),
+		differing("DELETE FROM usage_ended WHERE day < $1", ""),
+	}
+	// unlist deletes what servers of the version before list and would add, too.
+	unlist = differing("DELETE FROM usage_ended WHERE run_id = ANY($1)", "")
 
-	KeptUsage    = same("SELECT 0, identity, day, sums, run_id FROM usage_runs WHERE (day, run_id) > ($1, $2) ORDER BY day, run_id LIMIT $3")
-	DeletedUsage = same("SELECT 0, identity, day, sums, run_id FROM usage_runs WHERE (day, run_id) > ($1, $2) AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = usage_runs.run_id) " +
+	KeptUsage    = same("SELECT identity, day, sums, run_id FROM usage_runs WHERE (day, run_id) > ($1, $2) ORDER BY day, run_id LIMIT $3")
+	DeletedUsage = same("SELECT identity, day, sums, run_id FROM usage_runs WHERE (day, run_id) > ($1, $2) AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = usage_runs.run_id) " +
 		"ORDER BY day, run_id LIMIT $3")
-	keptOfDay = same("SELECT 0, identity, day, sums, run_id FROM usage_runs WHERE day = $1")
+	keptOfDay = same("SELECT identity, day, sums, run_id FROM usage_runs WHERE day = $1")
 	sumsOfDay = same("SELECT " + sumColumns + ", identity FROM usage_sums WHERE day = $1")
 	usageDays = same("SELECT day FROM usage_sums UNION SELECT day FROM usage_runs ORDER BY day")
 	// endedRuns has NULL in place of arguments except for the configuration, which says whose a run is.
 	endedRuns = differing("SELECT "+RunColumns+", NULL, NULL, config, NULL, NULL FROM runs JOIN run_kwargs USING (run_id) WHERE run_id = ANY($1)",
 		"SELECT "+RunColumns+", NULL, NULL, config, NULL, NULL FROM runs JOIN run_kwargs USING (run_id) WHERE run_id IN (SELECT value FROM json_each($1))")
 )
+
+const usageOffset = "COALESCE((SELECT o.seq FROM log_offsets o JOIN threads t ON t.thread_id = o.thread_id AND t.created_at = o.created_at " +
+	"WHERE o.follower = '" + usage.Follower + "' AND o.thread_id = $1), 0)"
 
 func addUsage(table string) string {
 	text := insertInto(table, "identity, day, "+sumColumns) + " ON CONFLICT (identity, day, kind, name) DO UPDATE SET "
@@ -65,32 +78,107 @@ func scanSum(r Row) usage.Sum {
 }
 
 func scanEnded(r Row) (usage.Ended, error) {
-	e := usage.Ended{ID: r.Int(0), Run: id.Run(r.Text(4)), Identity: r.Text(1), Day: r.Int(2)}
-	err := json.Unmarshal(r.Bytes(3), &e.Sums)
+	e := usage.Ended{Run: id.Run(r.Text(3)), Identity: r.Text(0), Day: r.Int(1)}
+	err := json.Unmarshal(r.Bytes(2), &e.Sums)
 	return e, err
 }
 
-// PutUsage implements run.Tx.
-func (tx *Tx) PutUsage(r id.Run, identity string, day int64, sums []byte) error {
-	if identity != "" {
-		identity = identityKey(identity)
+// EndsOf implements usage.Store.
+func (s usageStore) EndsOf(ctx context.Context, t id.Thread, after eventstore.Seq, since time.Time, limit int) (ends []usage.End, last eventstore.Seq, err error) {
+	err = s.db.Snapshot(ctx, func(q Querier) (err error) {
+		if last, _, err = first(q, LastSeq, number[eventstore.Seq], t); err != nil {
+			return err
+		}
+		ends, err = all(q, UsageEnds, func(r Row) usage.End {
+			return usage.End{Seq: eventstore.Seq(r.Int(0)), Day: r.Int(1), Run: id.Run(r.Text(2))}
+		}, t, after, since, limit)
+		if len(ends) == limit {
+			last = ends[limit-1].Seq
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("ends of runs of thread %s: %w", t, err)
 	}
-	if err := tx.Exec(putEnded, r, identity, day, sums); err != nil {
-		return fmt.Errorf("usage of run %s: %w", r, err)
+	return ends, last, nil
+}
+
+// CountRuns implements usage.Store.
+func (s usageStore) CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) error {
+	return s.db.Write(ctx, func(tx *Tx) error {
+		if err := tx.countRuns(runs); err != nil {
+			return err
+		}
+		return tx.putOffsets(usage.Follower, offsets)
+	})
+}
+
+// CountEnds adds what the runs of a thread used which the follower has not added yet, before they are deleted: one of them, or with "" all.
+func (tx *Tx) CountEnds(t id.Thread, r id.Run) error {
+	statement, args := endsOfThread, []any{t}
+	if r != "" {
+		statement, args = endsOfRun, []any{t, r}
+	}
+	runs, err := all(tx, statement, func(r Row) id.Run { return id.Run(r.Text(2)) }, args...)
+	if err == nil && len(runs) > 0 {
+		err = tx.countRuns(runs)
+	}
+	if err != nil {
+		return fmt.Errorf("usage of thread %s: %w", t, err)
 	}
 	return nil
 }
 
-// EndedRuns implements usage.Store.
-func (s usageStore) EndedRuns(ctx context.Context, limit int) (list []usage.Ended, err error) {
-	err = s.db.Read(ctx, func(q Querier) error {
-		list, err = ended(q, EndedUsage, limit)
-		return err
-	})
+// countRuns keeps what runs used and adds it to the sums, of each run once.
+func (tx *Tx) countRuns(runs []id.Run) error {
+	known, err := usageOf(tx, runs)
 	if err != nil {
-		return nil, fmt.Errorf("usage of ended runs: %w", err)
+		return err
 	}
-	return list, nil
+	if len(known) > 0 {
+		if _, err := tx.Affected(unlist, runs); err != nil {
+			return err
+		}
+	}
+	sums := usage.Adder{}
+	for _, r := range slices.Sorted(maps.Keys(known)) { // in one order, as in addAll
+		e := known[r]
+		body, err := json.Marshal(e.Sums)
+		if err != nil {
+			return err
+		}
+		added, err := tx.Affected(keepUsage, e.Day, e.Run, e.Identity, body)
+		if err != nil {
+			return fmt.Errorf("usage of run %s: %w", r, err)
+		}
+		if added == 1 {
+			sums.Add(*e, 1)
+		}
+	}
+	return addAll(tx, addSums, sums.Sums())
+}
+
+// usageOf returns what runs used that are over, from their rows and completion data. Those without are left out: their thread is being deleted.
+func usageOf(q Querier, ids []id.Run) (map[id.Run]*usage.Ended, error) {
+	runs, err := loadRuns(q, &run.Query{}, endedRuns, ids)
+	if err != nil {
+		return nil, err
+	}
+	completions, err := loadCompletions(q, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := map[id.Run]*usage.Ended{}
+	for _, r := range runs {
+		if c := completions[r.ID]; c != nil {
+			of := usage.IdentityOf(r)
+			if of != "" {
+				of = identityKey(of)
+			}
+			out[r.ID] = &usage.Ended{Run: r.ID, Identity: of, Day: usage.DayOf(r.EndedAt), Sums: usage.Of(r, c)}
+		}
+	}
+	return out, nil
 }
 
 func ended(q Querier, s Statement, args ...any) (list []usage.Ended, err error) {
@@ -105,17 +193,9 @@ func ended(q Querier, s Statement, args ...any) (list []usage.Ended, err error) 
 // ChangeUsage implements usage.Store.
 func (s usageStore) ChangeUsage(ctx context.Context, c usage.Change) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
-		if len(c.Listed) > 0 {
-			if err := tx.Exec(keepEnded, c.Listed); err != nil {
-				return err
-			}
-			if n, err := tx.Affected(foldEnded, c.Listed); err != nil || int(n) != len(c.Listed) {
-				return cmp.Or(err, error(usage.ErrFolded))
-			}
-		}
 		for _, e := range c.Drop {
 			if n, err := tx.Affected(dropKept, e.Day, e.Run); err != nil || n != 1 {
-				return cmp.Or(err, error(usage.ErrFolded))
+				return cmp.Or(err, error(usage.ErrChanged))
 			}
 		}
 		for _, e := range c.Put {
@@ -156,36 +236,29 @@ func addAll(tx *Tx, add Statement, sums map[usage.Place][]usage.Sum) error {
 }
 
 // UsageOf implements usage.Store.
-func (s usageStore) UsageOf(ctx context.Context, identity string, since, until int64) (days, listed map[int64][]usage.Sum, err error) {
+func (s usageStore) UsageOf(ctx context.Context, identity string, since, until int64) (days map[int64][]usage.Sum, err error) {
 	if identity != "" {
 		identity = identityKey(identity)
 	}
-	err = s.db.Snapshot(ctx, func(q Querier) error {
-		days, listed = map[int64][]usage.Sum{}, map[int64][]usage.Sum{}
-		if err := q.Query(UsageOfDays, func(r Row) error {
+	err = s.db.Read(ctx, func(q Querier) error {
+		days = map[int64][]usage.Sum{}
+		return q.Query(UsageOfDays, func(r Row) error {
 			day := r.Int(8)
 			days[day] = append(days[day], scanSum(r))
 			return nil
-		}, identity, since, until); err != nil {
-			return err
-		}
-		list, err := ended(q, endedOf, identity, since, until)
-		for _, e := range list {
-			listed[e.Day] = append(listed[e.Day], e.Sums...)
-		}
-		return err
+		}, identity, since, until)
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("usage: %w", err)
+		return nil, fmt.Errorf("usage: %w", err)
 	}
-	return days, listed, nil
+	return days, nil
 }
 
 // DropUsage implements usage.Store.
 func (s usageStore) DropUsage(ctx context.Context, before int64) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		for _, drop := range dropUsage {
-			if err := tx.Exec(drop, before); err != nil {
+			if _, err := tx.Affected(drop, before); err != nil {
 				return err
 			}
 		}
@@ -215,23 +288,9 @@ func (s usageStore) KeptRuns(ctx context.Context, behind usage.Ended, limit int)
 		for i, e := range kept {
 			ids[i] = e.Run
 		}
-		runs, err := loadRuns(q, &run.Query{}, endedRuns, ids)
+		want, err := usageOf(q, ids)
 		if err != nil {
 			return nil, err
-		}
-		completions, err := loadCompletions(q, ids)
-		if err != nil {
-			return nil, err
-		}
-		want := map[id.Run]*usage.Ended{}
-		for _, r := range runs {
-			if c := completions[r.ID]; c != nil { // else its thread is being deleted
-				of := usage.IdentityOf(r)
-				if of != "" {
-					of = identityKey(of)
-				}
-				want[r.ID] = &usage.Ended{Run: r.ID, Identity: of, Day: usage.DayOf(r.EndedAt), Sums: usage.Of(r, c)}
-			}
 		}
 		list := make([]usage.Kept, len(kept))
 		for i, e := range kept {

@@ -84,18 +84,20 @@ func (s eventStore) Offset(ctx context.Context, follower string, t id.Thread) (o
 
 // PutOffsets implements follow.Store.
 func (s eventStore) PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error {
-	return s.db.Write(ctx, func(tx *Tx) error {
-		for _, o := range offsets {
-			var err error
-			if o.Created.IsZero() {
-				err = tx.Exec(deleteOffset, follower, o.Thread)
-			} else {
-				err = tx.Exec(putOffset, follower, o.Thread, o.Created, o.Seq, o.Position)
-			}
-			if err != nil {
-				return fmt.Errorf("offset of %s in thread %s: %w", follower, o.Thread, err)
-			}
+	return s.db.Write(ctx, func(tx *Tx) error { return tx.putOffsets(follower, offsets) })
+}
+
+func (tx *Tx) putOffsets(follower string, offsets []eventstore.Offset) error {
+	for _, o := range offsets {
+		var err error
+		if o.Created.IsZero() {
+			err = tx.Exec(deleteOffset, follower, o.Thread)
+		} else {
+			err = tx.Exec(putOffset, follower, o.Thread, o.Created, o.Seq, o.Position)
 		}
-		return nil
-	})
+		if err != nil {
+			return fmt.Errorf("offset of %s in thread %s: %w", follower, o.Thread, err)
+		}
+	}
+	return nil
 }

@@ -1,0 +1,75 @@
+package usage
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"understudy/eventstore"
+	"understudy/eventstore/follow"
+	"understudy/id"
+)
+
+// Follower is the name of the offsets. Their Position is the event behind which usage is a read model of the log: the follower began there.
+const Follower = "usage"
+
+// gather is how long ends of runs wait for others, so that many are added in one transaction.
+const gather = time.Second
+
+// NewLoop returns the loop that adds what runs used when the log says that they are over. Run it on every server of a database.
+func NewLoop(store Store, changes *eventstore.Changes, now func() time.Time, log *slog.Logger) *follow.Loop {
+	c := &counter{Store: store, now: now}
+	l := &follow.Loop{Name: Follower, Store: c, Changes: changes, Log: log, Sync: c.sync, Gather: gather}
+	l.SweepBehind(store)
+	return l
+}
+
+// counter stages the runs that are over of the threads that its loop synchronizes, and counts them when the loop stores their offsets. Offsets of two servers may
+// overtake each other: a run counts once, however often it is found.
+type counter struct {
+	Store
+	now    func() time.Time
+	staged []id.Run
+}
+
+func (c *counter) sync(ctx context.Context, t id.Thread, was *eventstore.Offset, created time.Time, _ bool) (changed *eventstore.Offset, more bool, err error) {
+	at := eventstore.Offset{Thread: t, Created: created}
+	switch {
+	case created.IsZero() && was == nil:
+		return nil, false, nil
+	case created.IsZero():
+		return &at, false, nil // which deletes the offset
+	case was != nil && was.Created.Equal(created):
+		at = *was
+	}
+	ends, last, err := c.EndsOf(ctx, t, at.Seq, oldest(c.now()), batchRuns)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, e := range ends {
+		c.staged = append(c.staged, e.Run)
+	}
+	if at.Seq = last; was != nil && *was == at {
+		return nil, false, nil
+	}
+	return &at, len(ends) == batchRuns, nil
+}
+
+// PutOffsets implements follow.Store.
+func (c *counter) PutOffsets(ctx context.Context, _ string, offsets []eventstore.Offset) error {
+	runs := c.staged
+	c.staged = nil
+	for len(runs) > batchRuns {
+		if err := c.CountRuns(ctx, runs[:batchRuns], nil); err != nil {
+			return err
+		}
+		runs = runs[batchRuns:]
+	}
+	slices.SortFunc(offsets, func(a, b eventstore.Offset) int { return cmp.Compare(a.Thread, b.Thread) }) // in the same order on all servers
+	return c.CountRuns(ctx, runs, offsets)
+}
+
+// oldest is when the oldest runs ended whose usage is kept.
+func oldest(now time.Time) time.Time { return Date(DayOf(now) - keepDays) }
