@@ -65,14 +65,14 @@ func (s *Service) deleteRemains(ctx context.Context, t id.Thread) error {
 }
 
 // clear deletes the rows of removed threads, even if the client has left. A sweep retries failures.
-func (s *Service) clear(ctx context.Context, gone []id.Thread) {
+func (s *Service) clear(ctx context.Context, gone []*Thread) {
 	ctx = context.WithoutCancel(ctx)
 	for _, t := range gone {
 		s.Deleted(t)
 	}
 	for _, t := range gone {
-		if err := s.deleteRemains(ctx, t); err != nil {
-			s.Log.WarnContext(ctx, "rows of a deleted thread remain until the next sweep", "thread_id", t, "error", err)
+		if err := s.deleteRemains(ctx, t.ID); err != nil {
+			s.Log.WarnContext(ctx, "rows of a deleted thread remain until the next sweep", "thread_id", t.ID, "error", err)
 			return
 		}
 	}
@@ -83,12 +83,12 @@ func (s *Service) Remove(ctx context.Context, ids []id.Thread) (gone []id.Thread
 	ids = slices.Clone(ids)
 	slices.Sort(ids) // a storage that locks thread by thread needs the same order everywhere
 	for ids = slices.Compact(ids); len(ids) > 0; {
-		var removed []id.Thread
+		var removed []*Thread
 		tried := 0
 		if err := s.alternately(ctx, func(tx Tx) error {
 			removed, tried = nil, 0
 			for began := time.Now(); tried < min(len(ids), removeThreads) && time.Since(began) < biteTime; tried++ {
-				_, err := tx.Thread(ids[tried])
+				row, err := tx.Thread(ids[tried])
 				if err == nil {
 					err = tx.DeleteThread(ids[tried])
 				}
@@ -98,7 +98,7 @@ func (s *Service) Remove(ctx context.Context, ids []id.Thread) (gone []id.Thread
 				if err != nil {
 					return err
 				}
-				removed = append(removed, ids[tried])
+				removed = append(removed, row)
 			}
 			return nil
 		}); err != nil {
@@ -106,7 +106,9 @@ func (s *Service) Remove(ctx context.Context, ids []id.Thread) (gone []id.Thread
 		}
 		ids = ids[tried:]
 		s.clear(ctx, removed)
-		gone = append(gone, removed...)
+		for _, t := range removed {
+			gone = append(gone, t.ID)
+		}
 	}
 	return gone, nil
 }

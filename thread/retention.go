@@ -120,8 +120,12 @@ func (s *Service) expire(ctx context.Context, t id.Thread, done *swept) error {
 
 func (s *Service) deleteExpired(ctx context.Context, t id.Thread, done *swept) error {
 	var verdict verdict
+	var row *Thread
 	err := s.Store.Write(ctx, func(tx Tx) (err error) {
 		if verdict, err = s.judge(tx, t, Delete); err != nil || verdict != due {
+			return err
+		}
+		if row, err = tx.Thread(t); err != nil {
 			return err
 		}
 		return tx.RemoveThread(t)
@@ -132,7 +136,7 @@ func (s *Service) deleteExpired(ctx context.Context, t id.Thread, done *swept) e
 	switch verdict {
 	case due:
 		done.deleted++
-		s.Deleted(t)
+		s.Deleted(row)
 		return s.deleteRemains(ctx, t)
 	case busy:
 		done.deferred++

@@ -71,7 +71,7 @@ func setup(t *testing.T, r thread.Retention) *world {
 	t.Cleanup(func() { require.NoError(t, w.rows.Close()) })
 	w.Service = thread.NewService(thread.Options{
 		Store: w.rows.Threads(), Retention: r, Now: func() time.Time { return w.now }, Log: slog.New(slog.NewTextHandler(&w.log, nil)),
-		Deleted: func(t id.Thread) { w.deleted = append(w.deleted, t) },
+		Deleted: func(t *thread.Thread) { w.deleted = append(w.deleted, t.ID) },
 	})
 	return w
 }
@@ -350,7 +350,7 @@ func TestSweepChild(t *testing.T) {
 	}
 	s := thread.NewService(thread.Options{
 		Store: open(t, where).Threads(), Now: func() time.Time { return base.Add(time.Hour) },
-		Deleted: func(t id.Thread) { fmt.Println("gone", t) },
+		Deleted: func(t *thread.Thread) { fmt.Println("gone", t.ID) },
 	})
 	require.NoError(t, s.SweepOnce(t.Context(), base.Add(2*time.Hour)))
 }

@@ -49,8 +49,8 @@ type Options struct {
 	Backfill  Backfill    // nil: every thread was recorded from its beginning
 	// Overlay shows transcripts in place of messages. nil: states show the graph's messages.
 	Overlay *overlay.Overlay
-	// Deleted is called with threads after their deletion, so that their runs stop. It must not block.
-	Deleted func(id.Thread)
+	// Deleted is called with threads as they were, after their deletion, so that their runs stop, and what is kept elsewhere goes. It may take a moment.
+	Deleted func(*Thread)
 	// Changed is called with the new state of a thread that a client has updated. It must not block.
 	Changed   func(*checkpointer.Snapshot)
 	Retention Retention
@@ -75,8 +75,8 @@ func NewService(o Options) *Service {
 	}
 	o.Retention = o.Retention.orDefaults()
 	deleted := o.Deleted
-	o.Deleted = func(t id.Thread) {
-		o.Overlay.Forget(t)
+	o.Deleted = func(t *Thread) {
+		o.Overlay.Forget(t.ID)
 		if deleted != nil {
 			deleted(t)
 		}

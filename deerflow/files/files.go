@@ -138,6 +138,15 @@ func copyFile(from, to *os.Root, name string) error {
 	return errors.Join(err, w.Close())
 }
 
+// Has reports whether a thread has a folder.
+func (h Home) Has(user, thread string) bool {
+	if !IsThread(thread) {
+		return false
+	}
+	_, err := os.Lstat(h.ThreadDir(user, thread))
+	return err == nil
+}
+
 // Remove deletes all files of a thread. It reports whether there were any.
 func (h Home) Remove(user, thread string) (bool, error) {
 	if !IsThread(thread) {

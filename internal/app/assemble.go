@@ -119,7 +119,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 		Spans: spans.Policy{Level: cfg.Traces, Bytes: int(cfg.TraceBytes), Keep: cfg.TraceAge},
 	})
 	s.threads = thread.NewService(thread.Options{
-		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.runs.ThreadDeleted,
+		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.threadDeleted,
 		Changed:   func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, state.ID, stateUpdate(state)) },
 		Retention: retention, Log: s.log, Now: s.now,
 	})

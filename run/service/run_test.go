@@ -297,7 +297,7 @@ func TestDeletingTheThreadEndsItsRunsAndReaders(t *testing.T) {
 	<-started
 	_, queued, err := w.runs.Start(t.Context(), th, request("echo"))
 	require.NoError(t, err)
-	threads := thread.NewService(thread.Options{Store: w.rows.Threads(), Graphs: w.graphs, Snapshots: checkpointer.NewSnapshots(w.rows.Threads(), nil), Deleted: w.runs.ThreadDeleted})
+	threads := thread.NewService(thread.Options{Store: w.rows.Threads(), Graphs: w.graphs, Snapshots: checkpointer.NewSnapshots(w.rows.Threads(), nil), Deleted: func(t *thread.Thread) { w.runs.ThreadDeleted(t.ID) }})
 	require.NoError(t, threads.Delete(t.Context(), th))
 	w.events(running)
 	require.Empty(t, w.events(queued))

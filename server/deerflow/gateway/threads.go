@@ -161,12 +161,11 @@ func (s *threadHandlers) deleteThread(c *fiber.Ctx, who *caller) error {
 	} else if busy {
 		return fault.New(fault.Conflict, "Thread has work in flight. Delete it after the work finishes.")
 	}
-	if err := s.Threads.Delete(c.UserContext(), v.ID); err != nil {
+	had := s.DeerFlow.Home.Has(who.id, t)
+	if err := s.Threads.Delete(c.UserContext(), v.ID); err != nil { // with its files
 		return err
 	}
-	// The files go last: without their thread they cannot be reached, and another attempt is a 404.
-	had, err := s.DeerFlow.Home.Remove(who.id, t)
-	if err != nil {
+	if _, err := s.DeerFlow.Home.Remove(who.id, t); err != nil { // if they are still there, the caller learns why
 		return err
 	}
 	text := "Deleted local thread data for " + t
