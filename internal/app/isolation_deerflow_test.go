@@ -181,3 +181,103 @@ func TestDeerFlowIsolationOfAnyRequest(t *testing.T) {
 	require.Greater(t, sent, 20)
 	t.Logf("%d requests", sent)
 }
+
+// namedElsewhere are requests with ids in their body or query, of routes in both dialects. {own} is a thread of the caller.
+var namedElsewhere = []string{
+	`POST /api/commands/fork-thread {"source_thread_id":"{thread_id}","event_number":1}`,
+	`POST /api/commands/send-message {"thread_id":"{thread_id}","message":"x","assistant_id":"g"}`,
+	`POST /api/threads/{own}/runs {"assistant_id":"g","input":{},"checkpoint":{"checkpoint_id":"{checkpoint_id}"}}`,
+	`POST /api/threads/{own}/runs/wait {"assistant_id":"g","input":{},"checkpoint_id":"{checkpoint_id}"}`,
+	`POST /api/threads/{own}/state {"values":{"title":"x"},"checkpoint_id":"{checkpoint_id}"}`,
+	`POST /api/threads/{own}/history {"before":"{checkpoint_id}"}`,
+	`POST /api/threads/{own}/branches {"message_id":"{message_id}"}`,
+	`POST /api/threads/{own}/runs/regenerate/prepare {"message_id":"{message_id}"}`,
+	`POST /api/threads/{own}/runs/edit-regenerate/prepare {"human_message_id":"{message_id}","replacement_text":"x"}`,
+	`POST /api/scheduled-tasks {"title":"t","prompt":"p","schedule_type":"cron","schedule_spec":{"cron":"0 9 * * *"},"timezone":"UTC","context_mode":"reuse_thread","thread_id":"{thread_id}"}`,
+	`PATCH /api/scheduled-tasks/{task} {"context_mode":"reuse_thread","thread_id":"{thread_id}"}`,
+	`POST /api/input-polish {"text":"x","thread_id":"{thread_id}"}`,
+	`POST /api/skills/install {"thread_id":"{thread_id}","path":"mnt/user-data/outputs/x.skill"}`,
+	`POST /api/threads/search {"metadata":{"parent_thread_id":"{thread_id}"}}`,
+	`POST /api/threads/search {"metadata":{"user_id":"{user}"}}`,
+	`PATCH /api/memory/facts/{fact} {"content":"x"}`,
+	`DELETE /api/memory/facts/{fact} `,
+	`GET /api/runs/{run_id}/messages `,
+	`GET /api/runs/{run_id}/feedback `,
+	`POST /commands/fork-thread {"source_thread_id":"{thread_id}","event_number":1}`,
+	`POST /commands/send-message {"thread_id":"{thread_id}","message":"x","assistant_id":"g"}`,
+	`POST /threads/{own}/runs/wait {"assistant_id":"{assistant}","input":{}}`,
+	`POST /threads/{own}/runs/wait {"assistant_id":"g","input":{},"checkpoint":{"thread_id":"{own}","checkpoint_ns":"","checkpoint_id":"{checkpoint_id}"}}`,
+	`POST /threads/{own}/runs/crons {"assistant_id":"{assistant}","schedule":"0 9 * * *","input":{}}`,
+	`POST /runs/wait {"assistant_id":"{assistant}","input":{}}`,
+	`POST /runs/batch [{"assistant_id":"{assistant}","input":{}}]`,
+	`POST /runs/cancel {"thread_id":"{thread_id}","run_ids":["{run_id}"]}`,
+	`POST /runs/cancel {"thread_id":"{own}","run_ids":["{run_id}"]}`,
+	`POST /threads/prune {"thread_ids":["{thread_id}"]}`,
+	`POST /threads/search {"ids":["{thread_id}"]}`,
+	`POST /assistants/search {"metadata":{"user_id":"{user}"}}`,
+	`GET /understudy/threads/search?q=SECRET&thread_id={thread_id} `,
+	`GET /understudy/runs?thread_id={thread_id} `,
+	`GET /understudy/timeline?thread_id={thread_id} `,
+}
+
+// An id of another user in a body or a query is answered as one that does not exist, and nothing of the other changes.
+func TestForeignIDsAreUnknown(t *testing.T) {
+	t.Parallel()
+	user, routes := serveDeerFlow(t)
+	ann, ben := user("ann@example.com"), user("ben@example.com")
+	own := ben.must("POST", "/api/threads", `{}`, "thread_id")
+	ben.must("POST", "/threads/"+own+"/runs/wait", `{"assistant_id":"g","input":{}}`, "")
+	task := `{"title":"SECRET","prompt":"p","schedule_type":"cron","schedule_spec":{"cron":"0 9 * * *"},"timezone":"UTC"}`
+	has := map[string]string{"thread_id": ann.must("POST", "/api/threads", `{"metadata":{"about":"SECRET"}}`, "thread_id")}
+	ann.must("POST", "/threads/"+has["thread_id"]+"/runs/wait", `{"assistant_id":"g","input":{"messages":[{"type":"human","id":"aa5ffbba-21a9-4a4e-8f2c-d1a3a3b2a2f1","content":"SECRET"}]}}`, "")
+	ann.must("PATCH", "/threads/"+has["thread_id"], `{"metadata":{"parent_thread_id":"`+has["thread_id"]+`"}}`, "thread_id")
+	_, state := ann.ask("GET", "/threads/"+has["thread_id"]+"/state", "")
+	_, runs := ann.ask("GET", "/threads/"+has["thread_id"]+"/runs", "")
+	_, facts := ann.ask("POST", "/api/memory/facts", `{"content":"SECRET"}`)
+	_, me := ann.ask("GET", "/api/v1/auth/me", "")
+	has["checkpoint_id"], has["run_id"] = gjson.Get(state, "checkpoint.checkpoint_id").String(), gjson.Get(runs, "0.run_id").String()
+	has["fact"], has["user"], has["message_id"] = gjson.Get(facts, "facts.0.id").String(), gjson.Get(me, "id").String(), "aa5ffbba-21a9-4a4e-8f2c-d1a3a3b2a2f1"
+	has["assistant"] = ann.must("POST", "/assistants", `{"graph_id":"g","name":"SECRET"}`, "assistant_id")
+	nowhere := map[string]string{}
+	for key, value := range has {
+		require.NotEmpty(t, value, key)
+		nowhere[key] = uuid.NewString()
+	}
+	own2 := ben.must("POST", "/api/scheduled-tasks", task, "id")
+	view := func() (all []string) {
+		for _, path := range []string{"/threads/{thread_id}", "/threads/{thread_id}/history", "/threads/{thread_id}/runs", "/api/memory", "/assistants/{assistant}", "/api/scheduled-tasks", "/understudy/threads/{thread_id}/branches"} {
+			status, answer := ann.ask("GET", fill(path, has), "")
+			require.Equal(t, http.StatusOK, status, "%s: %s", path, answer)
+			all = append(all, answer)
+		}
+		return all
+	}
+	before := view()
+	masked := func(text string, ids map[string]string) string {
+		for _, value := range ids {
+			text = strings.ReplaceAll(text, value, "ID")
+		}
+		return text
+	}
+	for _, request := range namedElsewhere {
+		method, rest, _ := strings.Cut(request, " ")
+		path, body, _ := strings.Cut(rest, " ")
+		bare, _, _ := strings.Cut(path, "?")
+		pattern := regexp.MustCompile(`^` + method + " " + parameter.ReplaceAllString(bare, `(\{[a-z_]+\})`) + `$`)
+		require.True(t, slices.ContainsFunc(routes, pattern.MatchString), "there is no route of %s", request)
+		send := func(ids map[string]string) (int, string) {
+			ids = maps.Clone(ids)
+			ids["own"], ids["task"] = own, own2
+			status, answer := ben.ask(method, fill(path, ids), fill(body, ids))
+			require.NotContains(t, answer, "SECRET", request)
+			return status, answer
+		}
+		wantStatus, want := send(nowhere)
+		status, answer := send(has)
+		require.Equal(t, wantStatus, status, "%s: %s, not %s", request, answer, want)
+		if status >= 400 {
+			require.Equal(t, masked(want, nowhere), masked(answer, has), request)
+		}
+	}
+	require.Equal(t, before, view())
+}
