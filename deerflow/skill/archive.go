@@ -63,7 +63,13 @@ func open(r io.ReaderAt, size int64) (*archive, error) {
 	}
 	a := &archive{}
 	top := topFolder(files)
+	names := map[string]string{} // by what they are on disks that do not tell letters apart by case
 	for _, f := range files {
+		folded := strings.ToLower(f.Name)
+		if other, taken := names[folded]; taken {
+			return nil, fmt.Errorf("skill archive has two files of one name: %s, %s", bounded(other), bounded(f.Name))
+		}
+		names[folded] = f.Name
 		m := member{strings.TrimPrefix(f.Name, top), f}
 		base := path.Base(m.path)
 		if strings.EqualFold(base, File) && m.path != File {

@@ -110,6 +110,7 @@ func TestRefusedArchives(t *testing.T) {
 		"two skills":        zipped(t, good, file{name: "demo/inner/SKILL.md", text: front}),
 		"skill by its case": zipped(t, good, file{name: "demo/skill.md", text: front}),
 		"the same twice":    zipped(t, good, file{name: "demo/a.txt", text: "x"}, file{name: "demo/a.txt", text: "y"}),
+		"the same by case":  zipped(t, good, file{name: "demo/a.txt", text: "x"}, file{name: "demo/A.txt", text: "y"}),
 		"file and folder":   zipped(t, good, file{name: "demo/a", text: "x"}, file{name: "demo/a/b.txt", text: "y"}),
 		"no UTF-8":          zipped(t, good, file{name: "demo/a.md", text: "\xff\xfe"}),
 		"evil":              zipped(t, file{name: "demo/SKILL.md", text: front + "EVIL"}),
