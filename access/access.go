@@ -145,6 +145,13 @@ type Policy interface {
 	Decide(ctx context.Context, actor *Actor, questions ...Question) ([]Decision, error)
 }
 
+// Selector is a Policy that needs nothing of most operations on one resource but who acts.
+type Selector interface {
+	Policy
+	// Select returns the filter that Decide returns for an operation whose value it does not change, or whose changed value is not needed; false: Decide has to be asked.
+	Select(actor *Actor, resource, action string) (f *Filter, ok bool)
+}
+
 // MetadataOnly is a Policy that reads and changes nothing of a run but its metadata, so that inputs, which may be large, need not be copied for it.
 type MetadataOnly interface {
 	Policy

@@ -218,11 +218,11 @@ func (f *Filter) Match(metadata []byte) bool {
 	}
 	if f.size <= maxScans && len(metadata) <= maxScanned {
 		if o, ok := scan(metadata); ok {
-			return f.match(o)
+			return matches(f, o)
 		}
 	}
 	var fields decoded
-	return json.Unmarshal(metadata, &fields) == nil && fields != nil && f.match(fields)
+	return json.Unmarshal(metadata, &fields) == nil && fields != nil && matches(f, fields)
 }
 
 // document is an object that a filter looks into.
@@ -259,27 +259,28 @@ func (s scanned) get(key string) (value json.RawMessage) {
 	return value
 }
 
-func (f *Filter) match(fields document) bool {
+// matches has a type parameter because an interface around each document would be allocated.
+func matches[D document](f *Filter, fields D) bool {
 	for i := range f.fields {
-		if !f.fields[i].match(fields) {
+		if c := &f.fields[i]; !c.match(fields.get(c.key)) {
 			return false
 		}
 	}
 	for _, g := range f.and {
-		if !g.match(fields) {
+		if !matches(g, fields) {
 			return false
 		}
 	}
 	for _, g := range f.or {
-		if g.match(fields) {
+		if matches(g, fields) {
 			return true
 		}
 	}
 	return f.or == nil
 }
 
-func (c *field) match(fields document) bool {
-	value := fields.get(c.key)
+// match reports whether a value fulfils the condition; nil: it is absent.
+func (c *field) match(value json.RawMessage) bool {
 	if value == nil || c.equal != nil && !c.equal.Equals(value) {
 		return false
 	}

@@ -197,7 +197,7 @@ func TestScannedMetadataIsReadLikeDecoded(t *testing.T) {
 		if text == "" {
 			text = "{}"
 		}
-		want := json.Unmarshal([]byte(text), &o) == nil && o != nil && f.match(o)
+		want := json.Unmarshal([]byte(text), &o) == nil && o != nil && matches(f, o)
 		require.Equal(t, want, f.Match([]byte(metadata)), "%s", metadata)
 		if want {
 			selected++

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"understudy/internal/cache"
 	"understudy/internal/jsonobj"
 )
 
@@ -16,7 +17,10 @@ type Owner struct {
 	Key string
 }
 
-var _ MetadataOnly = Owner{}
+var (
+	_ MetadataOnly = Owner{}
+	_ Selector     = Owner{}
+)
 
 // MetadataOnly implements access.MetadataOnly.
 func (Owner) MetadataOnly() {}
@@ -44,11 +48,46 @@ func (o Owner) Decide(_ context.Context, actor *Actor, questions ...Question) ([
 // writes are the actions whose value has metadata that is stored.
 var writes = []string{"create", "update", "create_run"}
 
-func (o Owner) owned(actor *Actor, q Question) (d Decision, err error) {
-	d.Filter = jsonobj.Single(o.Key, actor.Identity)
-	if q.Resource == Assistants && (q.Action == "read" || q.Action == "search") {
-		d.Filter = json.RawMessage(`{"$or":[` + string(d.Filter) + `,{"created_by":"system"}]}`)
+// selection says which filter an actor has.
+type selection struct {
+	key, identity string
+	shared        bool // assistants of the system are too
+}
+
+// selections has filters, because each request of an actor needs one: making it is most of what the policy costs.
+var selections = cache.New[selection, *Filter](4096)
+
+func (s selection) filter() json.RawMessage {
+	own := jsonobj.Single(s.key, s.identity)
+	if s.shared {
+		return json.RawMessage(`{"$or":[` + string(own) + `,{"created_by":"system"}]}`)
 	}
+	return own
+}
+
+func (o Owner) selection(actor *Actor, resource, action string) selection {
+	return selection{o.Key, actor.Identity, resource == Assistants && (action == "read" || action == "search")}
+}
+
+// Select implements Selector.
+func (o Owner) Select(actor *Actor, resource, action string) (*Filter, bool) {
+	if resource == Store {
+		return nil, false
+	}
+	of := o.selection(actor, resource, action)
+	if f, ok := selections.Get(of); ok {
+		return f, true
+	}
+	f, err := ParseFilter(of.filter())
+	if err != nil {
+		return nil, false
+	}
+	selections.Put(of, f, 1)
+	return f, true
+}
+
+func (o Owner) owned(actor *Actor, q Question) (d Decision, err error) {
+	d.Filter = o.selection(actor, q.Resource, q.Action).filter()
 	if !slices.Contains(writes, q.Action) {
 		return d, nil
 	}

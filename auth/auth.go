@@ -181,7 +181,10 @@ type Policy struct {
 	Owner *access.Owner
 }
 
-var _ access.MetadataOnly = Policy{}
+var (
+	_ access.MetadataOnly = Policy{}
+	_ access.Selector     = Policy{}
+)
 
 // MetadataOnly implements access.MetadataOnly.
 func (Policy) MetadataOnly() {}
@@ -189,10 +192,27 @@ func (Policy) MetadataOnly() {}
 // reading are the actions for which the scope Read is enough.
 var reading = []string{"read", "search", "get", "list_namespaces"}
 
+// scopes returns what an actor may do. Without a scope, as tokens have none, it may write.
+func scopes(who *access.Actor) (admin, write bool) {
+	admin = slices.Contains(who.Permissions, Admin)
+	return admin, admin || slices.Contains(who.Permissions, Write) || !slices.Contains(who.Permissions, Read)
+}
+
+// Select implements access.Selector. Who lacks a scope is left to Decide.
+func (p Policy) Select(who *access.Actor, resource, action string) (*access.Filter, bool) {
+	admin, write := scopes(who)
+	switch {
+	case !write && !slices.Contains(reading, action):
+		return nil, false
+	case p.Owner == nil || admin:
+		return nil, true
+	}
+	return p.Owner.Select(who, resource, action)
+}
+
 // Decide implements access.Policy.
 func (p Policy) Decide(ctx context.Context, who *access.Actor, questions ...access.Question) ([]access.Decision, error) {
-	admin := slices.Contains(who.Permissions, Admin)
-	write := admin || slices.Contains(who.Permissions, Write) || !slices.Contains(who.Permissions, Read)
+	admin, write := scopes(who)
 	for _, q := range questions {
 		if !write && !slices.Contains(reading, q.Action) {
 			return nil, &access.Refusal{Status: http.StatusForbidden, Detail: jsonobj.Quote("Forbidden: " + q.Resource + "." + q.Action + " needs the scope write")}

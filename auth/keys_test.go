@@ -353,6 +353,21 @@ func TestPolicy(t *testing.T) {
 					require.Equal(t, http.StatusForbidden, status(t, err), "%s.%s", resource, action)
 				}
 			}
+			for _, as := range []*access.Actor{who(auth.Read), who(auth.Write), who("email", "profile"), who(), who(auth.Admin)} { // Select says the same
+				for _, p := range []auth.Policy{owned, shared} {
+					selected, ok := p.Select(as, resource, action)
+					if !ok {
+						continue
+					}
+					d, err := p.Decide(t.Context(), as, q)
+					require.NoError(t, err, "%s.%s", resource, action)
+					want, err := access.ParseFilter(d[0].Filter)
+					require.NoError(t, err)
+					for _, metadata := range []string{`{}`, `{"owner":"ada"}`, `{"owner":"bob"}`, `{"owner":"bob","created_by":"system"}`} {
+						require.Equal(t, want.Match([]byte(metadata)), selected.Match([]byte(metadata)), "%s.%s %s", resource, action, metadata)
+					}
+				}
+			}
 			for _, as := range []*access.Actor{who(auth.Write), who("email", "profile"), who()} {
 				d, err := owned.Decide(t.Context(), as, q)
 				require.NoError(t, err)

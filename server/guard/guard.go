@@ -129,6 +129,13 @@ func (g *Guard) denied(ctx context.Context, actor *access.Actor, resource, actio
 
 // on asks about one resource, named by its id. Most requests ask nothing else.
 func (g *Guard) on(ctx context.Context, resource, action, key, id string) (context.Context, error) {
+	if p, ok := g.policy(ctx).(access.Selector); ok {
+		if actor := access.From(ctx); actor != nil && actor != access.System {
+			if f, ok := p.Select(actor, resource, action); ok {
+				return access.Narrow(ctx, resource, f), nil
+			}
+		}
+	}
 	ctx, _, err := g.decide(ctx, resource, action, jsonobj.Single(key, id))
 	return ctx, err
 }
