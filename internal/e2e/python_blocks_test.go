@@ -31,7 +31,7 @@ func TestEveryPythonBlockIsTested(t *testing.T) {
 	have, want := map[string]int{}, map[string]int{
 		"README.md": 1, "docs/event-streaming.md": 1, // conformance/test_readme.py
 		"docs/python.md": 2,                                                                                                         // TestPythonPage
-		"docs/a2a.md":    1, "docs/auth.md": 3, "docs/encryption.md": 1, "docs/mcp.md": 1, "docs/openai.md": 2, "docs/search.md": 1, // TestPythonBlocks
+		"docs/a2a.md":    1, "docs/auth.md": 4, "docs/encryption.md": 1, "docs/mcp.md": 1, "docs/openai.md": 2, "docs/search.md": 1, // TestPythonBlocks
 		"docs/moving.md": 1, // not as printed: conformance/test_moving.py continues an exported thread with PostgresSaver; nor the last of docs/auth.md, which is for graphs
 	}
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -98,7 +98,7 @@ func TestPythonBlocks(t *testing.T) {
 		auth := blocks(t, "docs/auth.md")
 		kms := "class kms:\n    async def encrypt(blob, context): return b'k' + bytes(b ^ 7 for b in blob)\n    async def decrypt(blob, context): return bytes(b ^ 7 for b in blob[1:])\n\n"
 		p, _ := serve(t, `, "auth": {"path": "./auth.py:auth"}, "encryption": {"path": "./encryption.py:encryption"}`, map[string]string{
-			"auth.py": auth[1], "encryption.py": kms + blocks(t, "docs/encryption.md")[0],
+			"auth.py": strings.Replace(auth[1], `"ada"}`, `"ada", "token-of-bob": "bob"}`, 1) + auth[2], "encryption.py": kms + blocks(t, "docs/encryption.md")[0],
 		})
 		p.call("POST", "/threads", map[string]any{}, http.StatusUnauthorized)
 		out := run(t, p, `import asyncio
@@ -113,6 +113,25 @@ async def main():
 asyncio.run(main())
 `)
 		require.Equal(t, "You said: hello\nada\n", out)
+		out = run(t, p, `import asyncio
+from langgraph_sdk import get_client
+
+async def main():
+    ada, bob = (get_client(url="http://127.0.0.1:2024", headers={"authorization": f"Bearer token-of-{name}"}).store for name in ("ada", "bob"))
+    await ada.put_item(["ada", "memories"], "food", {"likes": "pasta"})
+    print((await ada.get_item(["ada", "memories"], "food"))["value"], len((await ada.search_items(["ada"]))["items"]))
+    for refused in (
+        bob.get_item(["ada", "memories"], "food"), bob.put_item(["ada", "memories"], "food", {}), bob.delete_item(["ada", "memories"], "food"),
+        bob.search_items(["ada"]), bob.search_items([]), bob.list_namespaces(), bob.list_namespaces(prefix=["ada"]),
+    ):
+        try:
+            print("not refused", await refused)
+        except Exception as e:
+            print(e.response.status_code, end=" ")
+
+asyncio.run(main())
+`)
+		require.Equal(t, "{'likes': 'pasta'} 1\n"+strings.Repeat("403 ", 7), out)
 	})
 
 	t.Run("keys", func(t *testing.T) {
