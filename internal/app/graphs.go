@@ -90,9 +90,13 @@ func (s *Server) addDeclared(tools []agent.Tool) error {
 func (s *Server) checks() map[string]server.Check {
 	all := map[string]server.Check{"database": s.rows.Ping}
 	if s.pool != nil {
-		all["workers"] = func(context.Context) error { return unready("no worker has loaded the graphs; see the log", s.pool.Up()) }
+		all["workers"] = func(context.Context) error {
+			return unready("no worker has loaded the graphs; see the log", s.pool.Up())
+		}
 		if !s.cfg.AllowBrokenGraphs {
-			all["graphs"] = func(context.Context) error { return unready("a graph does not import; see the log", broken(s.pool.Problems())) }
+			all["graphs"] = func(context.Context) error {
+				return unready("a graph does not import; see the log", broken(s.pool.Problems()))
+			}
 		}
 	}
 	if s.gate != nil {

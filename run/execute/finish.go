@@ -225,7 +225,7 @@ func logRaised(ctx context.Context, log *slog.Logger, row *run.Run, f *graph.Fai
 
 // logDeath logs that the worker of a run died, and whether the run is tried again.
 func logDeath(ctx context.Context, log *slog.Logger, row *run.Run, d *graph.Death) {
-	attrs := []any{"run_id", row.ID, "thread_id", row.Thread, "deaths", row.Failures, "of", maxFailures}
+	attrs := []any{"run_id", row.ID, "thread_id", row.Thread, "deaths_since_checkpoint", row.Failures, "of", maxFailures}
 	if d != nil {
 		attrs = append(attrs, "cause", d.Text())
 		if d.Fix != "" {
@@ -241,7 +241,7 @@ func logDeath(ctx context.Context, log *slog.Logger, row *run.Run, d *graph.Deat
 
 // workerDied is the error of a run whose worker died too often.
 func workerDied(d *graph.Death) json.RawMessage {
-	text := fmt.Sprintf("The process running the graph died %d times in a row.", maxFailures)
+	text := fmt.Sprintf("The process running the graph died %d times without a checkpoint in between.", maxFailures)
 	if d != nil {
 		text += " The last time: " + d.Text() + "."
 		if d.Fix != "" {

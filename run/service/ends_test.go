@@ -70,8 +70,8 @@ func TestDeathsHaveACause(t *testing.T) {
 	require.Equal(t, []string{"run.start trace", "run.retry trace", "run.retry trace", "run.error error"}, w.life(th, r.ID))
 	require.Equal(t, []string{why + "1}", why + "2}"}, w.retries(th, r.ID))
 	w.stop() // what is logged after the end is there then
-	require.JSONEq(t, `{"error":"WorkerDied","message":"The process running the graph died 3 times in a row. The last time: it left with exit code 4, in or after node act. Next step: look for os._exit."}`, string(row.Error))
-	for _, line := range []string{"level=WARN .*deaths=1 of=3 cause=\"it left with exit code 4, in or after node act\" fix=", "level=WARN .*deaths=2", "level=ERROR .*the run ends.*deaths=3"} {
+	require.JSONEq(t, `{"error":"WorkerDied","message":"The process running the graph died 3 times without a checkpoint in between. The last time: it left with exit code 4, in or after node act. Next step: look for os._exit."}`, string(row.Error))
+	for _, line := range []string{"level=WARN .*deaths_since_checkpoint=1 of=3 cause=\"it left with exit code 4, in or after node act\" fix=", "level=WARN .*deaths_since_checkpoint=2", "level=ERROR .*the run ends.*deaths_since_checkpoint=3"} {
 		require.Regexp(t, line, log.String())
 	}
 }

@@ -196,7 +196,7 @@ func TestARunThatFailedIsTriedAgain(t *testing.T) {
 		row, err := w.b.runs.Get(t.Context(), th, r.ID)
 		require.NoError(t, err)
 		require.Equal(t, run.Error, row.Status)
-		require.JSONEq(t, `{"error":"WorkerDied","message":"The process running the graph died 3 times in a row."}`, string(row.Error))
+		require.JSONEq(t, `{"error":"WorkerDied","message":"The process running the graph died 3 times without a checkpoint in between."}`, string(row.Error))
 		mu.Lock()
 		require.Equal(t, 3, died[r.ID])
 		mu.Unlock()
