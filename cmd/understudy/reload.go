@@ -236,7 +236,9 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	if keys := r.cfg.NeedRestart(cfg); len(keys) > 0 {
 		log.Warn("these settings take effect when understudy dev is started again", "keys", strings.Join(keys, ", "))
 	}
+	quiet := r.stillReloading(log, took)
 	err = r.reload(ctx, cfg)
+	quiet()
 	var refused *python.ReloadError
 	switch {
 	case err == nil:
@@ -258,6 +260,27 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	}
 }
 
+// slowReload is the time after which a reload is reported to take long, at most each time.
+const slowReload = 3 * time.Second
+
+// stillReloading reports that a reload takes its time, until the function that it returns is called.
+func (r *reloader) stillReloading(log *slog.Logger, took func() slog.Attr) (done func()) {
+	end, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for tick := time.NewTicker(slowReload); ; {
+			select {
+			case <-end:
+				tick.Stop()
+				return
+			case <-tick.C:
+				log.Info("still reloading; the version before stays in service", took())
+			}
+		}
+	}()
+	return func() { close(end); <-over }
+}
+
 // logFailures logs the import errors of graphs, with the place in their files. Graphs of one module fail for one reason, which is logged once.
 func (r *reloader) logFailures(log *slog.Logger, problems map[string]error) {
 	type failure struct{ at, text string }
@@ -271,7 +294,12 @@ func (r *reloader) logFailures(log *slog.Logger, problems map[string]error) {
 		graphs[f] = append(graphs[f], name)
 	}
 	for _, f := range failures {
-		log.Error("a graph does not import", "graph", strings.Join(graphs[f], ", "), "at", f.at, "error", problems[graphs[f][0]])
+		err := problems[graphs[f][0]]
+		attrs := []any{"graph", strings.Join(graphs[f], ", "), "at", f.at, "error", err}
+		if fix := fixOf(err); fix != "" {
+			attrs = append(attrs, "fix", fix)
+		}
+		log.Error("a graph does not import", attrs...)
 	}
 }
 

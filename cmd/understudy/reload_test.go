@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/graph"
 	"understudy/internal/config"
 	"understudy/internal/logtest"
 )
@@ -103,4 +105,16 @@ func TestReloadOfNamedFiles(t *testing.T) {
 		until("langgraph.json", settings(place), prompt("here"))
 		until(place, fmt.Sprint(i), prompt(fmt.Sprint(i)))
 	}
+}
+
+// A failed import has its fix in the log of a reload as at the start, and graphs of one module are one line.
+func TestReloadSaysTheFix(t *testing.T) {
+	t.Parallel()
+	var log logtest.Buffer
+	r := &reloader{cfg: &config.Config{Dir: "/app"}}
+	missing := &graph.Failure{Type: "ModuleNotFoundError", Message: "No module named 'x'", Detail: "  File \"/app/a.py\", line 6, in <module>\n", Fix: "pip install x"}
+	r.logFailures(slog.New(slog.NewTextHandler(&log, nil)), map[string]error{"a": missing, "b": missing, "c": errors.New("other")})
+	require.Equal(t, 1, strings.Count(log.String(), `graph="a, b" at=a.py:6`), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), `fix="pip install x"`), log.String())
+	require.Equal(t, 2, strings.Count(log.String(), "a graph does not import"))
 }

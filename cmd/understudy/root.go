@@ -76,6 +76,7 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 		}
 		return usageError{fmt.Errorf("%s%s; see %s --help", ofStrconv.ReplaceAllString(err.Error(), ""), meantFlag(cmd, err.Error()), cmd.CommandPath())}
 	})
+	defer refuseSingleDash(root)
 	root.AddCommand(
 		newServer(config.Dev, &cobra.Command{
 			Use:        "dev",
@@ -83,7 +84,8 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 			Short:      "Serve on this machine while you write graphs",
 			Long: `Serves the graphs of langgraph.json on this machine, with readable logs and a short stop.
 
-When it is ready it prints one line, "understudy listening on URL", and what to try next.
+When it listens it prints one line, "understudy listening on URL", then each graph that is loaded, and
+what to try next.
 When a file of a graph changes, the graphs are loaded again; running runs finish on the old code.
 --reload=false turns that off.
 Ctrl-C stops it: running runs get --grace to reach a checkpoint, and resume from there at the
@@ -187,15 +189,26 @@ var elsewhere = map[string]string{
 	"watch":             "leave it out: dev reloads when files change",
 }
 
+// oneDash is what pflag says of -data, whose letters it takes for flags.
+var oneDash = regexp.MustCompile(`^unknown shorthand flag: '.' in -([\w-]{3,})`)
+
 var unknownFlag = regexp.MustCompile(`^unknown flag: --([\w-]+)`)
 
 // meantFlag says which flag may be meant by one that a command does not have, as the error of pflag names it; "" for none.
 func meantFlag(cmd *cobra.Command, message string) string {
+	best, least := "", 3
+	if m := oneDash.FindStringSubmatch(message); m != nil { // without the letters that are flags
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.HasSuffix(f.Name, m[1]) {
+				best = ", perhaps --" + f.Name + " is meant"
+			}
+		})
+		return best
+	}
 	m := unknownFlag.FindStringSubmatch(message)
 	if m == nil {
 		return ""
 	}
-	best, least := "", 3
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		d := levenshtein.ComputeDistance(m[1], f.Name)
 		if len(m[1]) > 2 && (strings.HasPrefix(f.Name, m[1]) || len(f.Name) > 3 && strings.HasPrefix(m[1], f.Name)) {
@@ -283,6 +296,26 @@ type textValue struct{ text, kind string }
 func (v *textValue) String() string     { return v.text }
 func (v *textValue) Set(s string) error { v.text = s; return nil }
 func (v *textValue) Type() string       { return v.kind }
+
+// refuseSingleDash has commands refuse -port, which is the flag -p with the value ort, where --port exists.
+func refuseSingleDash(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		refuseSingleDash(sub)
+	}
+	inner := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) (err error) {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			name, _, _ := strings.Cut(f.Shorthand+strings.Trim(f.Value.String(), "[]"), "=")
+			if f.Shorthand != "" && cmd.Flags().Lookup(name) != nil {
+				err = usageError{fmt.Errorf("-%s: perhaps --%s is meant: one dash is for flags of one letter; see %s --help", name, name, cmd.CommandPath())}
+			}
+		})
+		if err != nil || inner == nil {
+			return err
+		}
+		return inner(cmd, args)
+	}
+}
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

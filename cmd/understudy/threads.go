@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/tidwall/gjson"
 )
+
+var threadStatuses = []string{"idle", "busy", "interrupted", "error"}
 
 func newThreads() *cobra.Command {
 	var limit int
@@ -26,6 +30,9 @@ func newThreads() *cobra.Command {
 	}, func(ctx context.Context, api *client, _ []string) (answer json.RawMessage, err error) {
 		if err := checkLimit(limit); err != nil {
 			return nil, err
+		}
+		if status != "" && !slices.Contains(threadStatuses, status) {
+			return nil, usageError{fmt.Errorf("--status %q is none of %s", status, strings.Join(threadStatuses, ", "))}
 		}
 		body := map[string]any{
 			"limit": limit, "sort_by": "updated_at", "sort_order": "desc", "select": []string{"thread_id", "status", "metadata", "created_at", "updated_at", "interrupts"},

@@ -97,6 +97,12 @@ func TestReflow(t *testing.T) {
 func TestMistakesOfFlags(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
+		`-port: perhaps --port is meant`:                                                                             {"dev", "-port", "3"},
+		`-config: perhaps --config is meant`:                                                                         {"serve", "-config=x.json"},
+		`-url: perhaps --url is meant`:                                                                               {"threads", "-url", "http://127.0.0.1:1"},
+		`in -eader, perhaps --header is meant`:                                                                       {"chat", "-header", "a: b"},
+		`in -data, perhaps --data is meant`:                                                                          {"dev", "-data", "x"},
+		`--status "idel" is none of idle, busy, interrupted, error`:                                                  {"threads", "--status", "idel"},
 		`understudy completion takes no argument, but got "tcsh"`:                                                    {"completion", "tcsh"},
 		`invalid argument "x" for "-n, --limit" flag: invalid syntax; see understudy threads --help`:                 {"threads", "--limit", "x"},
 		`invalid argument "99999999999999999999" for "-n, --limit" flag: value out of range; see understudy threads`: {"threads", "-n", "99999999999999999999"},

@@ -229,8 +229,8 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 		return nil, err
 	}
 	if dir, is := ofLanggraphDev(o.From); is {
-		return nil, fmt.Errorf("%s is what langgraph dev keeps, and only that reads it: run `langgraph dev` in %s, and import from its URL: "+
-			"understudy import --from http://127.0.0.1:2024", o.From, dir)
+		return nil, fmt.Errorf("%s is what langgraph dev keeps, and only that reads it: run `langgraph dev` in %s, and import from the address that it prints: "+
+			"understudy import --from http://127.0.0.1:PORT", o.From, dir)
 	}
 	file := cmp.Or(deerflow.Find(o.From), o.From)
 	checkpoints, err := langgraph.OpenSQLite(ctx, file)
