@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/joho/godotenv"
 )
@@ -12,34 +13,67 @@ import (
 // unterminated begins the parser's error for a quote without an end; the value follows.
 const unterminated = "unterminated quoted value "
 
-// parseEnv reads the lines of a dotenv file. Its mistake has the line, and nothing of what stands there: that may be a key.
-func parseEnv(text []byte) (map[string]string, *Mistake) {
+// maxEnvMistakes is how many mistakes of a dotenv file are reported.
+const maxEnvMistakes = 20
+
+// parseEnv reads the lines of a dotenv file. Its mistakes have the lines, and nothing of what stands there: that may be a key.
+func parseEnv(text []byte) (map[string]string, Mistakes) {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	if zero := bytes.IndexByte(text, 0); zero >= 0 {
+		return nil, Mistakes{{Text: "is UTF-16, as > of PowerShell writes it; save the file as UTF-8"}}
+	}
+	if !utf8.Valid(text) {
+		return nil, Mistakes{*at(text, firstInvalid(text), "is not UTF-8 here; save the file as UTF-8")}
+	}
 	text = append(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), '\n')
-	parse := func(text []byte) (map[string]string, error) {
-		vars, err := godotenv.UnmarshalBytes(text)
-		if _, nameless := vars[""]; nameless && err == nil {
-			err = errors.New("no name")
+	var mistakes Mistakes
+	for {
+		vars, err := parseDotenv(text)
+		if err == nil {
+			if mistakes != nil {
+				vars = nil
+			}
+			return vars, mistakes
 		}
-		return vars, err
+		m, at := envMistake(text, err)
+		mistakes = append(mistakes, m)
+		end := at + bytes.IndexByte(text[at:], '\n')
+		if m.Text == openQuote || end < at || len(mistakes) == maxEnvMistakes { // what follows an open quote is part of the value
+			return nil, mistakes
+		}
+		text = append(append([]byte{}, text[:at]...), text[end:]...) // without the line, whose end stays
 	}
-	vars, err := parse(text)
-	if err == nil {
-		return vars, nil
+}
+
+func parseDotenv(text []byte) (map[string]string, error) {
+	vars, err := godotenv.UnmarshalBytes(text)
+	if _, nameless := vars[""]; nameless && err == nil {
+		err = errors.New("no name")
 	}
-	line, at := stuck(text, parse)
-	why := "write NAME=value"
+	return vars, err
+}
+
+const openQuote = "the quote of its value has no end"
+
+// envMistake is the first mistake of a text, and where its line begins.
+func envMistake(text []byte, err error) (Mistake, int) {
+	line, at := stuck(text, parseDotenv)
 	rest := bytes.TrimLeft(text[at:], "\n")
 	line += len(text[at:]) - len(rest)
+	if _, own := parseDotenv(rest[:bytes.IndexByte(rest, '\n')+1]); own != nil { // what follows may have another mistake
+		err = own
+	}
+	why := "write NAME=value"
 	switch message := err.Error(); {
 	case strings.HasPrefix(message, unterminated):
-		why = "the quote of its value has no end"
+		why = openQuote
 	case strings.HasPrefix(message, "unexpected character"):
 		var char string
 		if _, err := fmt.Sscanf(message, "unexpected character %q", &char); err == nil && char != "\n" {
 			why = fmt.Sprintf("%q cannot be part of a name; %s", char, why)
 		}
 	}
-	return nil, &Mistake{Line: line, Text: why}
+	return Mistake{Line: line, Text: why}, len(text) - len(rest)
 }
 
 // stuck returns where that begins which the parser cannot read, and its line. The parser does not say where it is, so it gets the text statement by

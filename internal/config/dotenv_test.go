@@ -11,6 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// manyLines are the mistakes of so many lines.
+func manyLines(n int) (text string) {
+	for i := range n {
+		text += fmt.Sprintf(".env:%d: write NAME=value\n", i+1)
+	}
+	return text
+}
+
 func TestParseEnv(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -20,11 +28,19 @@ func TestParseEnv(t *testing.T) {
 		"A=\"x\ny\"\nB-C=s3cret\nD=1":        `.env:3: "-" cannot be part of a name; write NAME=value`,
 		"s3cret":                             ".env:1: write NAME=value",
 		"A=1\r\n\r\n=s3cret\r\n":             ".env:3: write NAME=value",
+		"nonsense\nA=1\n\n=s3cret\nN-M=1\n":  ".env:1: write NAME=value\n.env:4: write NAME=value\n.env:5: \"-\" cannot be part of a name; write NAME=value",
+		"nonsense\nB='s3cret\nN-M=1":         ".env:1: write NAME=value\n.env:2: the quote of its value has no end",
+		"\xff\xfeA\x00=\x001\x00":            ".env: is UTF-16, as > of PowerShell writes it; save the file as UTF-8",
+		"A=1\nB=\xe4":                        ".env:2:3: is not UTF-8 here; save the file as UTF-8",
+		strings.Repeat("nonsense\n", 100):    strings.TrimSpace(manyLines(20)),
 	} {
-		_, m := parseEnv([]byte(text))
-		require.NotNil(t, m, text)
-		m.File = ".env"
-		require.Equal(t, want, m.String(), text)
+		_, all := parseEnv([]byte(text))
+		var got []string
+		for _, m := range all {
+			m.File = ".env"
+			got = append(got, m.String())
+		}
+		require.Equal(t, want, strings.Join(got, "\n"), text)
 	}
 }
 
@@ -47,7 +63,7 @@ func TestParseEnvFindsTheLine(t *testing.T) {
 		want, err := godotenv.Unmarshal(before)
 		require.NoError(t, err, before)
 		got, m := parseEnv([]byte(before))
-		require.Nil(t, m)
+		require.Empty(t, m)
 		require.Equal(t, want, got)
 		text := before + bad[random.IntN(len(bad))] + "\n" + strings.Join(lines, "\n")
 		if strings.Count(text, `"`)%2 == 0 && strings.Contains(text, `"s3cret`) {
@@ -57,9 +73,9 @@ func TestParseEnvFindsTheLine(t *testing.T) {
 		if m == nil && strings.Contains(text, `"s3cret`) {
 			continue
 		}
-		require.NotNil(t, m, text)
-		require.Equal(t, strings.Count(before, "\n")+1, m.Line, text)
-		require.NotContains(t, m.Text, "s3cret")
+		require.NotEmpty(t, m, text)
+		require.Equal(t, strings.Count(before, "\n")+1, m[0].Line, text)
+		require.NotContains(t, fmt.Sprint(m), "s3cret")
 	}
 }
 
@@ -81,7 +97,7 @@ func TestParseEnvIsLinear(t *testing.T) {
 			least = min(least, time.Since(began))
 			require.Equal(t, last != "", m != nil)
 			if m != nil {
-				require.Equal(t, 3*lines+1, m.Line)
+				require.Equal(t, 3*lines+1, m[0].Line)
 			}
 		}
 		return least

@@ -298,7 +298,11 @@ func likelyFile(path string) string {
 // read reads a file that this one names.
 func (f *file) read(path string) ([]byte, error) {
 	f.c.Files = append(f.c.Files, path)
-	return os.ReadFile(path)
+	text, err := os.ReadFile(path)
+	if info, e := os.Stat(path); err != nil && e == nil && info.IsDir() {
+		err = errors.New("it is a folder; name a file")
+	}
+	return text, err
 }
 
 func (f *file) abs(path string) string {
@@ -341,10 +345,11 @@ func (f *file) env(v value, key string) {
 		case err != nil:
 			f.wrong(v, key, "%s cannot be read: %v", data, err)
 		default:
-			var m *Mistake
-			if f.c.Env, m = parseEnv(text); m != nil {
+			var mistakes Mistakes
+			f.c.Env, mistakes = parseEnv(text)
+			for _, m := range mistakes {
 				m.File = data
-				f.mistakes = append(f.mistakes, *m)
+				f.mistakes = append(f.mistakes, m)
 			}
 		}
 	case []member:
