@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"understudy/graph/python"
 	"understudy/internal/child"
 )
 
@@ -316,6 +317,9 @@ func (p *process) conclude(waitErr error) {
 		p.startErr = fatal.explain(&p.program)
 	default:
 		e := &StartError{Reason: p.cause, Interpreter: p.program.Python, Trace: p.tail.String()}
+		if why == "" && p.hello == nil {
+			e.Fix = python.FixStart(p.cause)
+		}
 		if why != "" { // it was killed because it took too long
 			e.Part, e.Spec, e.Place, e.Fix = p.within.name, p.within.spec, p.within.place, fixLoading
 		}

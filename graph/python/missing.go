@@ -23,7 +23,7 @@ var (
 	lastError   = regexp.MustCompile(`(?m)^(?:[\w.]+\.)?(ModuleNotFoundError|ImportError): .*`)
 )
 
-// mistakes are errors that LangGraph raises for a graph in which no frame is the graph's own, by how the last exception begins.
+// mistakes are errors that LangGraph or the worker raises for a graph in which no frame is the graph's own, by how the last exception begins.
 var mistakes = []struct {
 	text *regexp.Regexp
 	fix  string
@@ -34,6 +34,10 @@ var mistakes = []struct {
 	{regexp.MustCompile(`GraphRecursionError`), "end the loop of the graph, or raise recursion_limit in the configuration of the run or assistant"},
 	{regexp.MustCompile(`Found AIMessages with tool_calls that do not have a corresponding ToolMessage`), "answer each tool call with a ToolMessage before the model is called again"},
 	{regexp.MustCompile(`Message dict must contain 'role' and 'content' keys`), `give messages role and content: {"role": "user", "content": "…"}`},
+	{regexp.MustCompile(`ValueError: Could not find graph '`), "fix the name after the colon in graphs of langgraph.json, or define it in the file"},
+	{regexp.MustCompile(`ValueError: Graph path '.*' is not of the form`), "write the path, a colon and the name in graphs of langgraph.json"},
+	{regexp.MustCompile(`FileNotFoundError: No such file: `), "fix the path before the colon in graphs of langgraph.json, or create the file"},
+	{regexp.MustCompile(`TypeError: \w+ is neither a graph nor a function that makes one`), "name the graph after the colon in graphs of langgraph.json: the result of compile(), or a function that returns it"},
 	{regexp.MustCompile(`MultipleSubgraphsError`), "call one subgraph with a checkpointer for each node, or compile the others with checkpointer=False"},
 }
 

@@ -44,6 +44,9 @@ func TestFixFailure(t *testing.T) {
 		"  File \"/x/graphs.py\", line 1, in load\n    f()\nPermissionError: [Errno 13] Permission denied: '/app/agent.py'":                                                                                                                                           "let the user of the server use /app/agent.py, or start the server as its owner",
 		"  File \"/app/agent.py\", line 1, in <module>\n    open('prompt.md')\nFileNotFoundError: [Errno 2] No such file or directory: 'prompt.md'":                                                                                                                   "create prompt.md, or correct the path: it begins in the folder of langgraph.json",
 		"  File \"/app/agent.py\", line 1, in <module>\n    open('/a/b')\nFileNotFoundError: [Errno 2] No such file or directory: '/a/b'\nDuring task with name 'n'":                                                                                                  "create /a/b, or correct the path",
+		"  File \"<understudy>/understudy_worker/graphs.py\", line 52, in _find\nValueError: Could not find graph 'g' in './a.py'. Graphs there: []":                                                                                                                  "fix the name after the colon in graphs of langgraph.json, or define it in the file",
+		"  File \"<understudy>/understudy_worker/loading.py\", line 38, in f\nFileNotFoundError: No such file: /app/a.py":                                                                                                                                             "fix the path before the colon in graphs of langgraph.json, or create the file",
+		"  File \"<understudy>/understudy_worker/graphs.py\", line 70, in f\nTypeError: int is neither a graph nor a function that makes one: name":                                                                                                                   "name the graph after the colon in graphs of langgraph.json: the result of compile(), or a function that returns it",
 		"ValueError: No module named 'x'":   "",
 		"KeyError: 'ModuleNotFoundError: '": "",
 		"":                                  "",
@@ -89,7 +92,7 @@ func TestFixOfWhatHidesAPackage(t *testing.T) {
 		require.Equal(t, want, python.FixFailure(py, frame+text, dir, other), text)
 	}
 	require.Equal(t, "rename the folder "+filepath.Join(dir, "langgraph")+": it hides the package langgraph", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", dir, other))
-	require.Equal(t, py+" -m pip install langgraph", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", other))
+	require.Equal(t, "next to langgraph.json: "+py+" -m venv .venv && .venv/bin/python -m pip install langgraph", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", other))
 }
 
 // A worker that finds a folder of the project in place of langgraph says so when it ends.

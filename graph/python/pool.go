@@ -322,7 +322,7 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 		p.failures = max(p.failures, startFailures)
 	}
 	p.failure = w.startErr
-	p.cause = &StartError{Reason: lastLine(w.startErr.Error()), Interpreter: w.gen.opts.Python, Graph: name, Hopeless: hopeless != nil}
+	p.cause = &StartError{Reason: lastLine(w.startErr.Error()), Interpreter: w.gen.opts.Python, Graph: name, Hopeless: hopeless != nil || strings.Contains(text, tooOld)}
 	switch {
 	case short:
 		p.cause.Fix = remedy
@@ -335,6 +335,14 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	}
 	p.tellFailure(p.cause)
 	p.begun()
+}
+
+// FixStart returns what to do about a process that ended before it loaded anything; "" unknown. It is for processes that need no langgraph.
+func FixStart(why string) string {
+	if strings.Contains(why, tooOld) {
+		return NewerPython
+	}
+	return ""
 }
 
 // isHopeless reports that the interpreter cannot run a worker.

@@ -42,6 +42,12 @@ func (e *StartError) Error() string {
 	return text
 }
 
+// NewerPython is the advice for an interpreter that is too old.
+const NewerPython = "create a virtual environment with Python 3.10 or later, or name one with --python"
+
+// tooOld is how boot.py begins to say that an interpreter is too old.
+const tooOld = "langgraph needs Python 3.10 or later"
+
 // otherPython is the advice for an interpreter that is none.
 const otherPython = "name the interpreter that has the packages of the graphs with --python, such as .venv/bin/python"
 
@@ -78,6 +84,9 @@ func (p *Pool) slowToStart(w *worker, took time.Duration) {
 // graph, with the folders that it looks into first.
 func Fix(python, why string, dirs ...string) string {
 	install := "install "
+	if strings.Contains(why, tooOld) {
+		return NewerPython
+	}
 	if hidden := hides(python, why, dirs); hidden != "" {
 		return hidden
 	}
@@ -91,6 +100,9 @@ func Fix(python, why string, dirs ...string) string {
 	fix := pip(python) + " " + install + "langgraph"
 	venv := filepath.Dir(filepath.Dir(python))
 	if inside, _ := filepath.Glob(filepath.Join(venv, "pyvenv.cfg")); len(inside) == 0 {
+		if conda, _ := filepath.Glob(filepath.Join(venv, "conda-meta")); len(conda) == 0 && strings.Contains(why, "No module named 'langgraph") {
+			return inVenv(python) + " install langgraph" // it is nobody's environment for graphs yet
+		}
 		return fix
 	}
 	if pip, _ := filepath.Glob(filepath.Join(venv, "lib*", "python*", "site-packages", "pip")); len(pip) == 0 {
@@ -115,9 +127,14 @@ func importAlone(o *Options, name string) string {
 // creates a virtual environment first.
 func pip(python string) string {
 	if managed, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib", "python3*", "EXTERNALLY-MANAGED")); len(managed) > 0 {
-		return "next to langgraph.json: " + quoted(python) + " -m venv .venv && .venv/bin/python -m pip"
+		return inVenv(python)
 	}
 	return quoted(python) + " -m pip"
+}
+
+// inVenv returns the command that creates a virtual environment, and the one of pip in it.
+func inVenv(python string) string {
+	return "next to langgraph.json: " + quoted(python) + " -m venv .venv && .venv/bin/python -m pip"
 }
 
 // quoted is a path as a shell reads it.

@@ -253,7 +253,7 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 	ok := true
 	var major, minor int
 	if _, err := fmt.Sscanf(v.Python, "%d.%d", &major, &minor); err != nil || major != 3 || minor < 10 {
-		d.say("python", Problem, fmt.Sprintf("%s is Python %s", cfg.Python, v.Python), "langgraph needs Python 3.10 or later: create a virtual environment with one, or name it with --python")
+		d.say("python", Problem, fmt.Sprintf("%s is Python %s, and langgraph needs 3.10 or later", cfg.Python, v.Python), python.NewerPython)
 		ok = false
 	} else if want := cfg.PythonVersion; want != "" && !strings.HasPrefix(v.Python, want+".") {
 		d.say("python", Warning, fmt.Sprintf("%s is Python %s, and python_version asks for %s", cfg.Python, v.Python, want), "use that version here too, or change python_version")
@@ -330,7 +330,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 			}
 			reasons[reason] = name
 			if mend == "" {
-				mend = mendImport(text, cfg)
+				mend = mendImport(text)
 				if cfg.MissingEnv != "" {
 					mend += "; if it misses a variable, create " + cfg.MissingEnv
 				}
@@ -384,13 +384,8 @@ func (d *doctor) agent(cfg *config.Config, g config.Graph, log *slog.Logger) {
 }
 
 // mendImport says what mostly helps.
-func mendImport(text string, cfg *config.Config) string {
-	switch {
-	case strings.Contains(text, "FileNotFoundError"):
-		return "fix the path in " + filepath.Base(cfg.File)
-	case strings.Contains(text, "Could not find graph"):
-		return "fix the name after the colon in " + filepath.Base(cfg.File)
-	case strings.Contains(text, "took longer than"):
+func mendImport(text string) string {
+	if strings.Contains(text, "took longer than") {
 		return "let the module only define things, and do what takes time inside nodes or a factory"
 	}
 	return "the traceback shows where; until it imports serve is not ready, unless --allow-broken-graphs is set"

@@ -128,7 +128,7 @@ func TestExamine(t *testing.T) {
 		},
 		"Python that is too old": {
 			func(p *patient) { p.python(`{"python": "3.8.1", "packages": {}, "errors": {}}`) },
-			[]string{"is Python 3.8.1 → langgraph needs Python 3.10"},
+			[]string{"is Python 3.8.1, and langgraph needs 3.10 or later → create a virtual environment"},
 		},
 		"another Python than asked for": {
 			func(p *patient) {
