@@ -30,8 +30,8 @@ func TestEveryPythonBlockIsTested(t *testing.T) {
 	t.Parallel()
 	have, want := map[string]int{}, map[string]int{
 		"README.md": 1, "docs/event-streaming.md": 1, // conformance/test_readme.py
-		"docs/python.md": 2,                                                                                                         // TestPythonPage
-		"docs/a2a.md":    1, "docs/auth.md": 4, "docs/encryption.md": 1, "docs/mcp.md": 1, "docs/openai.md": 2, "docs/search.md": 1, // TestPythonBlocks
+		"docs/python.md": 2,                                                                                                                                     // TestPythonPage
+		"docs/a2a.md":    1, "docs/auth.md": 4, "docs/configuration.md": 1, "docs/encryption.md": 1, "docs/mcp.md": 1, "docs/openai.md": 2, "docs/search.md": 1, // TestPythonBlocks
 		"docs/moving.md": 1, // not as printed: conformance/test_moving.py continues an exported thread with PostgresSaver; nor the last of docs/auth.md, which is for graphs
 	}
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -97,10 +97,11 @@ func TestPythonBlocks(t *testing.T) {
 		t.Parallel()
 		auth := blocks(t, "docs/auth.md")
 		kms := "class kms:\n    async def encrypt(blob, context): return b'k' + bytes(b ^ 7 for b in blob)\n    async def decrypt(blob, context): return bytes(b ^ 7 for b in blob[1:])\n\n"
-		p, _ := serve(t, `, "auth": {"path": "./auth.py:auth"}, "encryption": {"path": "./encryption.py:encryption"}`, map[string]string{
-			"auth.py": strings.Replace(auth[1], `"ada"}`, `"ada", "token-of-bob": "bob"}`, 1) + auth[2], "encryption.py": kms + blocks(t, "docs/encryption.md")[0],
+		p, _ := serve(t, `, "auth": {"path": "./auth.py:auth"}, "http": {"app": "./webapp.py:app"}, "encryption": {"path": "./encryption.py:encryption"}`, map[string]string{
+			"auth.py": strings.Replace(auth[1], `"ada"}`, `"ada", "token-of-bob": "bob"}`, 1) + auth[2], "webapp.py": blocks(t, "docs/configuration.md")[0], "encryption.py": kms + blocks(t, "docs/encryption.md")[0],
 		})
 		p.call("POST", "/threads", map[string]any{}, http.StatusUnauthorized)
+		require.Equal(t, map[string]any{"hello": "you"}, p.call("GET", "/hello/you", nil, http.StatusOK))
 		out := run(t, p, `import asyncio
 from langgraph_sdk import get_client
 
