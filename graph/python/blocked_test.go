@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -109,3 +110,31 @@ blocks = compile(work)
 threads = compile(lambda state: time.sleep(1.6))
 waits = compile(wait)
 `
+
+// A reload gives runs their grace, also those of a worker whose loop does not answer: their node would run twice.
+func TestReloadWaitsForBlockedRuns(t *testing.T) {
+	t.Parallel()
+	o := harmful(t)
+	o.Dir = t.TempDir()
+	release := filepath.Join(o.Dir, "release")
+	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), fmt.Appendf(nil, blocker, release), 0o600))
+	o.Graphs = map[string]python.Spec{"blocks": {Path: "./mine.py:blocks"}, "waits": {Path: "./mine.py:waits"}}
+	o.LogBlocking = true
+	log := &logtest.Buffer{}
+	o.Logger = slog.New(slog.NewJSONHandler(log, nil))
+	p := start(t, o, func(p *python.Pool) {
+		p.SetTimes(10*time.Millisecond, 20*time.Millisecond, time.Minute, time.Minute, time.Minute)
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := collect(t, p.Graph("blocks"), invocation(newMemory(), `{}`, "updates"))
+		ended <- err
+	}()
+	await(t, "a report while the loop is blocked", func() bool { return strings.Contains(log.String(), "event loop blocked") })
+	require.NoError(t, p.Reload(t.Context(), o, time.Minute))
+	_, err := collect(t, p.Graph("waits"), invocation(newMemory(), `{}`, "updates"))
+	require.NoError(t, err, "the new workers execute runs meanwhile")
+	require.Empty(t, ended)
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
+	require.NoError(t, <-ended)
+}

@@ -22,7 +22,7 @@ const (
 type exit struct {
 	reason    string    // why this server ends it, for runs and the log; "": in order
 	blameless bool      // it is replaced or surplus: if it was not ready yet, that is no failed start
-	deadline  time.Time // when it is killed even if it has runs; at once, if its loop does not answer. Zero: never
+	deadline  time.Time // when it is killed even if it has runs; at once, if its loop does not answer, unless it is blameless. Zero: never
 	err       error     // of runs that are left at the deadline; nil: a graph.Death
 }
 
@@ -54,7 +54,7 @@ func (w *worker) tick(now time.Time) bool {
 		reason = fmt.Sprintf("it had %d MiB of memory and may have %d (--worker-memory)", memory>>20, limit>>20)
 	}
 	has := !w.exit.deadline.IsZero()
-	overdue := has && (now.After(w.exit.deadline) || w.state == leaving && quiet > w.pool.answerWithin)
+	overdue := has && (now.After(w.exit.deadline) || w.state == leaving && quiet > w.pool.answerWithin && !w.exit.blameless)
 	forced := late || overdue || memory > 2*limit
 	kill := forced || w.state == leaving && len(w.calls) == 0
 	served := w.state < leaving
