@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 
-# What the packages say on older ones, that their code does not parse, helps nobody.
+# The error of the packages on older ones, a SyntaxError, does not name the cause.
 if sys.version_info < (3, 10):
     sys.exit("langgraph needs Python 3.10 or later, and this is %d.%d.%d" % sys.version_info[:3])
 FD = 3
