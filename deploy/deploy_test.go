@@ -91,13 +91,13 @@ func TestChart(t *testing.T) {
 		{"on a volume that is there", []string{`persistence.existingClaim="mine"`}, []string{"Deployment r-understudy", "Service r-understudy"}},
 		{
 			"several, and workers",
-			[]string{several, `redis={"secret":"redis"}`, `replicas=3`, `workers.replicas=2`, `settings={"UNDERSTUDY_CONCURRENCY":"0"}`, `workers.settings={"UNDERSTUDY_CONCURRENCY":"40"}`},
+			[]string{several, `redis={"secret":"redis"}`, `replicas=3`, `workers.replicas=2`, `settings={"UNDERSTUDY_CONCURRENCY":0}`, `workers.settings={"UNDERSTUDY_CONCURRENCY":"40"}`},
 			[]string{"Deployment r-understudy", "Deployment r-understudy-worker", "PodDisruptionBudget r-understudy", "Service r-understudy"},
 		},
 		{
 			"everything",
 			[]string{
-				several, `ingress={"host":"a.example","tlsSecret":"tls","className":"nginx","annotations":{"a":"b"}}`, `podMonitor.enabled=true`, `langgraph={"graphs":{}}`,
+				several, `ingress={"host":"a.example","tlsSecret":"tls","className":"nginx","annotations":{"a":"b","nginx.ingress.kubernetes.io/proxy-read-timeout":"60"}}`, `podMonitor.enabled=true`, `langgraph={"graphs":{}}`,
 				`envFrom=[{"secretRef":{"name":"keys"}}]`, `graceSeconds=600`, `drainSeconds=30`, `podAnnotations={"a":"b"}`, `nodeSelector={"a":"b"}`, `tolerations=[{"key":"a"}]`,
 				`affinity={"podAntiAffinity":{}}`, `imagePullSecrets=[{"name":"a"}]`, `image={"repository":"mine","tag":"1"}`, `resources={"limits":{"memory":"4Gi"}}`,
 			},
@@ -116,13 +116,18 @@ func TestChart(t *testing.T) {
 			}
 			slices.Sort(kinds)
 			require.Equal(t, c.kinds, kinds)
+			if o, ok := all["Ingress r-understudy"]; ok {
+				annotations := at[object](t, o, "metadata", "annotations")
+				require.Equal(t, "60", annotations["nginx.ingress.kubernetes.io/proxy-read-timeout"], "as the user wants")
+				require.Equal(t, "3600", annotations["nginx.ingress.kubernetes.io/proxy-send-timeout"])
+			}
 			server := at[object](t, all["Deployment r-understudy"], "spec", "template", "metadata", "labels")
 			for name, value := range at[object](t, all["Service r-understudy"], "spec", "selector") {
 				require.Equal(t, value, server[name])
 			}
 		})
 	}
-	for _, set := range []string{`replicas=2`, `workers.replicas=1`, `settings={"UNDERSTUDY_CONCURRENCY":1}`, `replica=1`} {
+	for _, set := range []string{`replicas=2`, `workers.replicas=1`, `settings={"UNDERSTUDY_CONCURRENCY":[1]}`, `settings={"UNDERSTUDY_GRACE":"9s"}`, `replica=1`} {
 		_, err := exec.Command(tool(t, "helm", "UNDERSTUDY_TEST_HELM"), "template", "r", "helm", "--set-json", set).Output()
 		require.Error(t, err, set)
 	}

@@ -142,6 +142,8 @@ func askAt(ctx context.Context, client *http.Client, at *url.URL, out io.Writer)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%s: %w; see that the address is right (--url), or wait longer (--timeout)", at.Redacted(), context.Cause(ctx))
+	case err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return fmt.Errorf("%s does not speak TLS; write http:// in --url, or start the server with --tls-cert", at.Redacted())
 	case err != nil:
 		return fmt.Errorf("%w; see that the address is right (--url)", err)
 	case res.StatusCode == http.StatusServiceUnavailable:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -171,10 +172,10 @@ func newKeysList() *cobra.Command {
 			fmt.Fprintln(out, "no keys; create one: understudy keys create --name NAME")
 			return nil
 		}
-		rows := [][]string{{"KEY", "NAME", "IDENTITY", "SCOPE", "STATUS", "CREATED", "USED"}}
+		rows := [][]string{{"KEY", "NAME", "IDENTITY", "SCOPE", "STATUS", "CREATED", "USED", "EXPIRES"}}
 		for _, k := range describeKeys(list, now) {
 			rows = append(rows, []string{
-				k.ID, plain.printable(k.Name), plain.printable(k.Identity), strings.Join(k.Scopes, ","), k.Status, ago(k.CreatedAt, now), ago(orNone(k.UsedAt), now),
+				k.ID, plain.printable(k.Name), plain.printable(k.Identity), strings.Join(k.Scopes, ","), k.Status, ago(k.CreatedAt, now), ago(orNone(k.UsedAt), now), cmp.Or(k.ExpiresAt, "never"),
 			})
 		}
 		table(out, rows)

@@ -93,10 +93,11 @@ func (l *givenLines) line(prompt string) (string, error) {
 const (
 	patientFor = time.Second
 	quietFor   = 2 * time.Second
+	stillEvery = 10 * time.Second
 )
 
 // waitSign shows that something is still running: on a terminal a sign after patientFor, which the function that it returns takes away; elsewhere a line after
-// quietFor. The function may be called again. out is standard error, where what is printed may be read by a program.
+// quietFor, and then every few seconds. The function may be called again. out is standard error, where what is printed may be read by a program.
 func waitSign(out io.Writer, what string) (done func()) {
 	patience := patientFor
 	if !isTerminal(out) {
@@ -112,7 +113,16 @@ func waitSign(out io.Writer, what string) (done func()) {
 		}
 		if !isTerminal(out) {
 			fmt.Fprintln(out, what+" …")
-			return
+			began := time.Now().Add(-patience)
+			for tick := time.NewTicker(stillEvery); ; {
+				select {
+				case <-end:
+					tick.Stop()
+					return
+				case <-tick.C:
+					fmt.Fprintf(out, "still %s, for %s\n", what, time.Since(began).Round(time.Second))
+				}
+			}
 		}
 		bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
 			progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14))

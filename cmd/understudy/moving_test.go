@@ -116,3 +116,22 @@ func TestCommandsNeedData(t *testing.T) {
 		require.NoDirExists(t, dir, args)
 	}
 }
+
+// An import between two storages of ours says what stays behind: what it verifies is not everything that clients need.
+func TestImportSaysWhatStaysBehind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := func(args ...string) string {
+		var out bytes.Buffer
+		root := newRoot(&out, io.Discard)
+		root.SetArgs(args)
+		require.NoError(t, root.ExecuteContext(t.Context()))
+		return out.String()
+	}
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	run("keys", "create", "--name", "a", "--data", from)
+	run("keys", "create", "--name", "b", "--data", from)
+	out := run("import", "--from", from, "--data", to)
+	require.Contains(t, out, "note: 2 API keys are left out: clients get 401 until each has a new one (understudy keys create)")
+	require.NotContains(t, out, "crons", "there are none")
+}

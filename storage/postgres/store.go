@@ -208,16 +208,26 @@ func (s *Store) closePools() {
 
 // patienceFor returns the patience for a statement_timeout as Postgres prints it.
 func patienceFor(timeout string) time.Duration {
-	const ever = math.MaxInt64 / 2
+	if d, limited := timeoutOf(timeout); limited {
+		return d + grace
+	}
+	return ever
+}
+
+// ever is the patience without a limit; adding to it does not overflow.
+const ever = math.MaxInt64 / 2
+
+// timeoutOf reads a statement_timeout; limited is false if it does not end statements, or is no time.
+func timeoutOf(timeout string) (d time.Duration, limited bool) {
 	number := strings.TrimRight(timeout, " abcdefghijklmnopqrstuvwxyz")
 	unit, known := map[string]time.Duration{
 		"us": time.Microsecond, "": time.Millisecond, "ms": time.Millisecond, "s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
 	}[strings.TrimSpace(timeout[len(number):])]
 	n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if err != nil || !known || n <= 0 || n*float64(unit) >= ever { // 0 means no timeout
-		return ever
+		return 0, false
 	}
-	return time.Duration(n*float64(unit)) + grace
+	return time.Duration(n * float64(unit)), true
 }
 
 // newPool returns a pool that tests idle connections before use. If one is dead, the others are
@@ -298,6 +308,10 @@ func configure(opts *Options) (*pgxpool.Config, error) {
 		config.MaxConns = int32(opts.Connections)
 	}
 	params := config.ConnConfig.RuntimeParams
+	if d, limited := timeoutOf(params["statement_timeout"]); limited && d < time.Second {
+		opts.Logger.Warn("statements of the database end very soon", "statement_timeout", params["statement_timeout"], "is", d,
+			"fix", "a number without a unit is milliseconds: write statement_timeout=30s in the address")
+	}
 	set := func(name, value string) {
 		if params[name] == "" {
 			params[name] = value

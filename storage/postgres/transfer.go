@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/seal"
 	"understudy/transfer"
 )
@@ -65,6 +66,7 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 	known, at := len(migrations()), 0
 	d := &Database{store: s}
 	var unknown int
+	var notes []string
 	if err := s.read(ctx, func(q *reader) error {
 		found := false
 		if _, err := one(q, hasTable, func(r *row) error {
@@ -88,6 +90,12 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 		}); err != nil {
 			return err
 		}
+		if _, err := one(q, relational.CountUnmoved, func(r *row) error {
+			notes = relational.UnmovedNotes(int(r.Int(0)), int(r.Int(1)), int(r.Int(2)))
+			return nil
+		}); err != nil {
+			return err
+		}
 		_, err := one(q, "SELECT count(*) FROM (SELECT DISTINCT thread_id FROM checkpoints c WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.thread_id = c.thread_id)) AS unknown",
 			func(r *row) error {
 				unknown = int(r.Int(0))
@@ -103,7 +111,6 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 	case at < known:
 		return nil, fmt.Errorf("%s was written by an older version of this program (schema %d; this version has %d): start this version on it once, then try again", name, at, known)
 	}
-	var notes []string
 	if unknown > 0 {
 		notes = append(notes, fmt.Sprintf("%d threads in %s are of Python programs alone and were left out: import them there first, with the same address after --from and --database-url",
 			unknown, name))

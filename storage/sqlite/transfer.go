@@ -55,7 +55,17 @@ func OpenFolder(ctx context.Context, path string, keys ...[]byte) (*Folder, erro
 		return nil, err
 	}
 	s.Store = relational.NewStore(database{s}, s.now)
-	return &Folder{Storage: transfer.NewStorage("the data folder "+filepath.Dir(path), s.Transfer(), s.Assistants()), store: s, path: path}, nil
+	var notes []string
+	if err := s.read(ctx, func(c *sqlite.Conn) error {
+		_, err := one(c, relational.CountUnmoved, func(st *sqlite.Stmt) error {
+			notes = relational.UnmovedNotes(st.ColumnInt(0), st.ColumnInt(1), st.ColumnInt(2))
+			return nil
+		})
+		return err
+	}); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), s.readers.close())
+	}
+	return &Folder{Storage: transfer.NewStorage("the data folder "+filepath.Dir(path), s.Transfer(), s.Assistants(), notes...), store: s, path: path}, nil
 }
 
 // openBeside opens the database of a data folder for reading, also while a server runs on it, and returns its file. The schema is that of this program.

@@ -64,8 +64,10 @@ spec:
         {{- if $v.redis.secret }}
         - {name: UNDERSTUDY_REDIS_URL, valueFrom: {secretKeyRef: {name: {{ $v.redis.secret | quote }}, key: {{ $v.redis.key | quote }}}}}
         {{- end }}
+        {{- $fixed := dict "HOST" "the chart sets it" "PORT" "the chart sets it" "HEALTH_PORT" "the chart sets it" "GRACE" "set graceSeconds" "DRAIN" "set drainSeconds" "NO_AUTH" "set noAuth" "DATA" "set persistence" "CONFIG" "set langgraph, or use an image with one" "DATABASE_URL" "set database.secret" "REDIS_URL" "set redis.secret" "TLS_CERT" "the probes speak HTTP; set ingress.tlsSecret" "TLS_KEY" "the probes speak HTTP; set ingress.tlsSecret" "TLS_CLIENT_CA" "the probes speak HTTP; check clients at the ingress" }}
         {{- range $name, $value := ternary (merge (dict) $v.workers.settings $v.settings) $v.settings $worker }}
-        - {name: {{ $name }}, value: {{ $value | quote }}}
+        {{- with get $fixed (trimPrefix "UNDERSTUDY_" $name) }}{{ fail (printf "settings.%s has no effect: %s" $name .) }}{{ end }}
+        - {name: {{ $name }}, value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}}
         {{- end }}
       {{- with $v.envFrom }}
       envFrom: {{- toYaml . | nindent 8 }}

@@ -80,16 +80,18 @@ func TestDatabase(t *testing.T) {
 		err       error
 		text, fix string
 	}{
-		"rights":        {&pgconn.PgError{Code: "42501", Message: "permission denied for schema public"}, "permission denied for schema public", `let its owner run GRANT USAGE, CREATE ON SCHEMA public TO "me", or correct the user in --database-url`},
-		"parameter":     {&pgconn.PgError{Code: "42704", Message: `unrecognized configuration parameter "poolsize"`}, `unrecognized configuration parameter "poolsize"`, "remove it from --database-url"},
-		"password":      {&pgconn.PgError{Code: "28P01", Message: `password authentication failed for user "me"`}, "the password of user me is wrong, or there is no such user", "correct the password in --database-url"},
-		"database":      {&pgconn.PgError{Code: "3D000"}, "this database does not exist", "createdb -h db.example -p 5432 -U me app"},
-		"without TLS":   {&pgconn.PgError{Code: "28000", Message: `no pg_hba.conf entry for host "::1", user "me", database "app", no encryption`}, "it refuses user me: no pg_hba.conf entry", "sslmode=require"},
-		"user":          {&pgconn.PgError{Code: "28000", Message: `role "me" does not exist`}, `role "me" does not exist`, "correct the user"},
-		"starting":      {&pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}, "starting up", "again"},
-		"connections":   {&pgconn.PgError{Code: "53300"}, "no more connections", "max_connections"},
-		"replica":       {&pgconn.PgError{Code: "25006"}, "it is read-only", "primary"},
-		"anything else": {&pgconn.PgError{Code: "XX000", Message: "first\n\tsecond\n\tsecond"}, "app on db.example:5432: first; second", "--database-url"},
+		"rights":            {&pgconn.PgError{Code: "42501", Message: "permission denied for schema public"}, "permission denied for schema public", `let its owner run GRANT USAGE, CREATE ON SCHEMA public TO "me", or correct the user in --database-url`},
+		"rights on a table": {&pgconn.PgError{Code: "42501", Message: "permission denied for table threads"}, "permission denied for table threads", `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "me"; GRANT USAGE ON ALL SEQUENCES`},
+		"owner":             {&pgconn.PgError{Code: "42501", Message: "must be owner of table threads"}, "must be owner of table threads", `REASSIGN OWNED BY CURRENT_USER TO "me"`},
+		"parameter":         {&pgconn.PgError{Code: "42704", Message: `unrecognized configuration parameter "poolsize"`}, `unrecognized configuration parameter "poolsize"`, "remove it from --database-url"},
+		"password":          {&pgconn.PgError{Code: "28P01", Message: `password authentication failed for user "me"`}, "the password of user me is wrong, or there is no such user", "correct the password in --database-url"},
+		"database":          {&pgconn.PgError{Code: "3D000"}, "this database does not exist", "createdb -h db.example -p 5432 -U me app"},
+		"without TLS":       {&pgconn.PgError{Code: "28000", Message: `no pg_hba.conf entry for host "::1", user "me", database "app", no encryption`}, "it refuses user me: no pg_hba.conf entry", "sslmode=require"},
+		"user":              {&pgconn.PgError{Code: "28000", Message: `role "me" does not exist`}, `role "me" does not exist`, "correct the user"},
+		"starting":          {&pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}, "starting up", "again"},
+		"connections":       {&pgconn.PgError{Code: "53300"}, "no more connections", "max_connections"},
+		"replica":           {&pgconn.PgError{Code: "25006"}, "it is read-only", "primary"},
+		"anything else":     {&pgconn.PgError{Code: "XX000", Message: "first\n\tsecond\n\tsecond"}, "app on db.example:5432: first; second", "--database-url"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"understudy/internal/fault"
@@ -32,6 +33,7 @@ func Database(setting, url string, err error) *Problem {
 	problem := func(fix, format string, args ...any) *Problem {
 		return &Problem{Text: fmt.Sprintf("database %s on %s: ", name, server) + fmt.Sprintf(format, args...), Fix: fix, Err: err}
 	}
+	user := pgx.Identifier{to.User}.Sanitize()
 	correct := func(what string) string { return "correct the " + what + " in " + setting }
 
 	var pg *pgconn.PgError
@@ -51,7 +53,14 @@ func Database(setting, url string, err error) *Problem {
 		case "3D000":
 			return problem(fmt.Sprintf("create it (createdb -h %s -p %d -U %s %s), or %s", to.Host, to.Port, to.User, name, correct("name")), "this database does not exist")
 		case "42501":
-			return problem(fmt.Sprintf("let its owner run GRANT USAGE, CREATE ON SCHEMA public TO \"%s\", or %s", to.User, correct("user")), "%s", sentence(err, pg.Message))
+			grant := fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA public TO %s", user)
+			switch {
+			case strings.Contains(pg.Message, "must be owner"): // a new version changes tables
+				grant = fmt.Sprintf("REASSIGN OWNED BY CURRENT_USER TO %s", user)
+			case !strings.Contains(pg.Message, "schema"): // the tables are there
+				grant = fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO %[1]s; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO %[1]s", user)
+			}
+			return problem("let its owner run "+grant+", or "+correct("user"), "%s", sentence(err, pg.Message))
 		case "42704":
 			return problem("remove it from "+setting, "%s", line(pg.Message))
 		case "57P03":
@@ -81,7 +90,7 @@ func Database(setting, url string, err error) *Problem {
 	case errors.As(err, &hostname):
 		return problem("write the host for which the certificate is in "+setting+", or sslmode=verify-ca", "its certificate is for another host")
 	case strings.Contains(err.Error(), "server refused TLS connection"):
-		return problem("turn TLS on there, or write sslmode=disable in "+setting, "it does not offer TLS, which sslmode=%s requires", sslmode(url))
+		return problem("turn TLS on there, write sslmode=disable in "+setting+", or, if it is not Postgres that listens there, correct the address", "it does not offer TLS, which sslmode=%s requires", sslmode(url))
 	case errors.As(err, &plain):
 		return problem(correct("port"), "what listens there does not speak TLS")
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
