@@ -44,7 +44,7 @@ type Store interface {
 	Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error)
 	// NextDue is when the earliest pending run that is not blocked by a running one on its thread becomes due, excluding runs of the named
 	// graphs; zero when there is none. Excluded runs cost nothing, however many of them wait.
-	NextDue(ctx context.Context, beside ...string) (time.Time, error)
+	NextDue(ctx context.Context, exclude ...string) (time.Time, error)
 	// Queue returns the state of the queue at a time, counting up to a bound. However many runs have ended, it costs the same.
 	Queue(ctx context.Context, now time.Time, bound int) (Queue, error)
 
@@ -141,7 +141,7 @@ type QueueTx interface {
 	HasActiveRuns(t id.Thread) (bool, error)
 	// DueRun returns the oldest pending run that is due by now and whose thread has no running one, excluding runs of the named graphs.
 	// fault.NotFound when there is none.
-	DueRun(now time.Time, beside ...string) (*Run, error)
+	DueRun(now time.Time, exclude ...string) (*Run, error)
 	// RunsOf returns the pending and running runs that AddRunOf has added for an identity. Other transactions that count them wait for this one.
 	RunsOf(identity string) ([]id.Run, error)
 	AddRunOf(identity string, r id.Run) error
@@ -236,9 +236,9 @@ type Shared interface {
 	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
 	// Tell sends signals to all servers, this one included. They may be lost.
 	Tell(ctx context.Context, s ...Signal) error
-	// Listen calls heard for each signal until ctx ends, whose cause it returns. After a time in which signals may have been lost, and at the
-	// beginning, heard is called with the zero Signal. heard must not block.
-	Listen(ctx context.Context, heard func(Signal)) error
+	// Listen calls notify for each signal until ctx ends, whose cause it returns. After a time in which signals may have been lost, and at the
+	// beginning, notify is called with the zero Signal. notify must not block.
+	Listen(ctx context.Context, notify func(Signal)) error
 }
 
 // Queue is the state of the queue of all servers. Each number is counted up to the requested bound.

@@ -25,10 +25,10 @@ type Clock struct {
 	most    time.Duration                            // a correction above it is a jump
 	log     *slog.Logger
 
-	mu     sync.RWMutex // guards what follows
-	asked  time.Time    // by the machine's clock; zero: never
-	answer time.Time    // the database's
-	told   time.Duration
+	mu       sync.RWMutex // guards what follows
+	asked    time.Time    // by the machine's clock; zero: never
+	answer   time.Time    // the database's
+	reported time.Duration
 
 	measured time.Time // by the machine's clock, when it was last compared; zero: never
 	doubted  bool      // the last comparison found a jump, or may have missed one
@@ -117,9 +117,9 @@ func (c *Clock) set(before, after, answer time.Time) (ahead time.Duration, news,
 	}
 	c.measured = after
 	ahead = middle.Round(0).Sub(answer)
-	news = (ahead - c.told).Abs() > skewWorthSaying
+	news = (ahead - c.reported).Abs() > skewWorthSaying
 	if news {
-		c.told = ahead
+		c.reported = ahead
 	}
 	return ahead, news, jumped
 }

@@ -92,8 +92,8 @@ func (c *Calls) take(tx run.CompletionTx, r id.Run) ([]graph.ModelCall, error) {
 }
 
 // count adds up the model calls of a run: those that were reported, and answers among its messages whose calls were not.
-func count(c *run.Completion, calls []graph.ModelCall, said []*answer) {
-	for _, m := range append(calls, unreported(calls, said)...) {
+func count(c *run.Completion, calls []graph.ModelCall, messages []*answer) {
+	for _, m := range append(calls, unreported(calls, messages)...) {
 		addCall(c, &m)
 	}
 }
@@ -101,15 +101,15 @@ func count(c *run.Completion, calls []graph.ModelCall, said []*answer) {
 // unreported returns the model calls that only messages show: a graph need not call models by way of LangChain, and a message may come from
 // a graph that reports nothing. An answer belongs to a reported call by the id of its message. Where a node made a message of its own of an
 // answer, the numbers of tokens identify the call, and an answer without them is not counted, for it has been already.
-func unreported(calls []graph.ModelCall, said []*answer) (out []graph.ModelCall) {
+func unreported(calls []graph.ModelCall, messages []*answer) (out []graph.ModelCall) {
 	byMessage := make(map[string]bool, len(calls))
 	for i := range calls {
 		if calls[i].Message != "" {
 			byMessage[calls[i].Message] = true
 		}
 	}
-	shown := make(map[string]bool, len(said))
-	for _, a := range said {
+	shown := make(map[string]bool, len(messages))
+	for _, a := range messages {
 		if a.id != "" {
 			shown[a.id] = true
 		}
@@ -120,7 +120,7 @@ func unreported(calls []graph.ModelCall, said []*answer) (out []graph.ModelCall)
 			copied[*u]++
 		}
 	}
-	for _, a := range said {
+	for _, a := range messages {
 		switch u := a.call.Usage; {
 		case byMessage[a.id]:
 		case len(calls) > 0 && u == nil:

@@ -62,13 +62,13 @@ func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said []*answer
+	var messages []*answer
 	for _, seq := range order {
 		if text, ok := humans[seq]; ok && c.FirstHuman == nil {
 			c.FirstHuman = cut(text)
 		}
 		if a := answers[seq]; a != nil {
-			said = append(said, a)
+			messages = append(messages, a)
 			if a.text != "" {
 				c.LastAI = cut(a.text)
 			}
@@ -78,7 +78,7 @@ func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 	if err != nil {
 		return nil, err
 	}
-	count(c, calls, said)
+	count(c, calls, messages)
 	if n := int64(len(order)); n > 0 {
 		c.Messages = &n
 	}
@@ -92,18 +92,18 @@ func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 	if r.Error != nil {
 		c.Error = cut(gjson.GetBytes(r.Error, "message").String())
 	}
-	c.StopReason = stopReason(r, said)
+	c.StopReason = stopReason(r, messages)
 	return c, nil
 }
 
 // stopReason returns the limit that ended a run early; nil: none. A run that was cancelled has none.
-func stopReason(r *run.Run, said []*answer) *graph.StopReason {
+func stopReason(r *run.Run, messages []*answer) *graph.StopReason {
 	var reason graph.StopReason
 	switch kind := gjson.GetBytes(r.Error, "error").String(); {
 	case kind == run.ServerDied || kind == run.WorkerDied:
 		reason = graph.OrphanRecovered
 	case r.Status == run.Success || r.Status == run.Error:
-		for _, a := range said {
+		for _, a := range messages {
 			if a.stop != "" {
 				reason = a.stop.After(reason)
 			}

@@ -92,10 +92,10 @@ func New(o Options) *Executor {
 
 // outcome is how an execution ended.
 type outcome struct {
-	kind    outcomeKind
-	failure *graph.Failure  // of failed
-	death   *graph.Death    // of died; nil: nothing is known
-	said    *partial.Tokens // what the execution streamed of answers; nil: not kept, or not known
+	kind     outcomeKind
+	failure  *graph.Failure  // of failed
+	death    *graph.Death    // of died; nil: nothing is known
+	streamed *partial.Tokens // what the execution streamed of answers; nil: not kept, or not known
 }
 
 type outcomeKind int
@@ -129,7 +129,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	} else {
 		out = x.stream(ctx, ex)
 	}
-	out.said = ex.said
+	out.streamed = ex.streamed
 	ex.yield()
 	ex.ending.Store(true)
 	defer func() {
@@ -201,7 +201,7 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 			return x.outcomeOf(ctx, err)
 		}
 	}
-	at := position{said: ex.said, passed: ex.yield}
+	at := position{streamed: ex.streamed, passed: ex.yield}
 	if x.Shared {
 		at.storage = &patient{Store: x.Store, end: 3 * x.Lease, quit: x.Quit, done: ctx.Done(), outage: &x.outage}
 	}
@@ -249,7 +249,7 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 			held = nil
 		}
 		if !rec.Summarizer { // also one that is held: it may say whose words come next
-			ex.said.Add(name, ev.Data)
+			ex.streamed.Add(name, ev.Data)
 		}
 		if hold {
 			held = rec
@@ -453,7 +453,7 @@ func (x *Executor) Launch(r *run.Run) { x.launchWith(r, false, x.finish) }
 // launchWith is Launch, of a run that may not be written yet, and whose end finish writes.
 func (x *Executor) launchWith(r *run.Run, unwritten bool, finish func(context.Context, *Execution, outcome) error) *Execution {
 	ctx, cancel := context.WithCancelCause(encryption.With(about(context.Background(), r), encryption.OfRun(r.Kwargs.Config))) // outlives the request that made it; ended by cancel and by shutdown
-	ex := &Execution{Attempt: stream.NewAttempt(r), said: x.Settler.Tokens(r), done: make(chan struct{})}
+	ex := &Execution{Attempt: stream.NewAttempt(r), streamed: x.Settler.Tokens(r), done: make(chan struct{})}
 	ex.Cancel = func(cause error) {
 		cancel(cause)
 		if errors.Is(cause, ErrGone) { // the bridge carries the end to followers, except to those that failed over

@@ -55,7 +55,7 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 	read := &settle.Readings{}
 	if out.kind != succeeded && out.kind != handedBack && out.kind != dropped {
 		// Most of these ends keep what was streamed. What takes time is done before the transaction.
-		if err := x.Settler.Prepare(ctx, read, claimed, out.said); err != nil {
+		if err := x.Settler.Prepare(ctx, read, claimed, out.streamed); err != nil {
 			return err
 		}
 	}
@@ -339,7 +339,7 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, last *spans.Last, 
 	if err := x.Settler.Push(tx, row, now); err != nil {
 		return e, err
 	}
-	if e.partial, err = x.Settler.KeepPartial(tx, row, out.said, read, now); err != nil {
+	if e.partial, err = x.Settler.KeepPartial(tx, row, out.streamed, read, now); err != nil {
 		return e, err
 	}
 	if err := ex.notes.Record(tx, row); err != nil {

@@ -24,9 +24,9 @@ type position struct {
 	mu sync.Mutex
 	at id.Checkpoint // "": not known
 
-	said    *partial.Tokens // learns which steps are saved; nil: it is not kept
-	passed  func()          // called with each checkpoint
-	storage *patient        // what it saves to, when that is shared; nil else
+	streamed *partial.Tokens // learns which steps are saved; nil: it is not kept
+	passed   func()          // called with each checkpoint
+	storage  *patient        // what it saves to, when that is shared; nil else
 }
 
 // away reports whether the storage could not be reached for so long that the execution gave up.
@@ -85,7 +85,7 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 		p.at.passed()
 		if sv.Put.NS == "" {
 			p.at.set(sv.Put.ID)
-			p.at.said.Saved(int(gjson.GetBytes(sv.Put.Metadata, "step").Int()))
+			p.at.streamed.Saved(int(gjson.GetBytes(sv.Put.Metadata, "step").Int()))
 		}
 	}
 	return nil

@@ -32,8 +32,8 @@ func (x *Executor) span(ctx context.Context, r *run.Run) (context.Context, func(
 	if x.Tracer == nil {
 		return ctx, func(outcome) {}
 	}
-	said := gjson.GetManyBytes(r.Kwargs.Config, "configurable."+run.TraceParentKey, "configurable."+run.TraceStateKey)
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": said[0].String(), "tracestate": said[1].String()})
+	parents := gjson.GetManyBytes(r.Kwargs.Config, "configurable."+run.TraceParentKey, "configurable."+run.TraceStateKey)
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parents[0].String(), "tracestate": parents[1].String()})
 	which := trace.WithAttributes(
 		attribute.String("run_id", string(r.ID)), attribute.String("thread_id", string(r.Thread)), attribute.String("graph_id", r.Graph),
 		attribute.String("assistant_id", string(r.Assistant)), attribute.Int("attempt", r.Attempt), attribute.String("instance", x.Instance))

@@ -530,11 +530,11 @@ func (p *Projection) tools(st *runState, ns string, data []byte) {
 			return append(b, '}')
 		})
 	}
-	said := toolText(jsonscan.Raw(output, "content"))
+	content := toolText(jsonscan.Raw(output, "content"))
 	send("message-start", `,"role":"tool","tool_call_id":`, call)
 	send("content-block-start", `,"index":0,"content":{"type":"text","text":""}`)
-	send("content-block-delta", `,"index":0,"content":{"type":"text","text":`, said, []byte("}")) // as LangGraph Server: not `delta`
-	send("content-block-finish", `,"index":0,"content":{"type":"text","text":`, said, []byte("}"))
+	send("content-block-delta", `,"index":0,"content":{"type":"text","text":`, content, []byte("}")) // as LangGraph Server: not `delta`
+	send("content-block-finish", `,"index":0,"content":{"type":"text","text":`, content, []byte("}"))
 	send("message-finish", `,"metadata":{}`)
 }
 

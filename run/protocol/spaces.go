@@ -182,8 +182,8 @@ func (p *Projection) rootLifecycle(st *runState, state, why string) {
 
 // failureText is the text of the error of a task: a string, or {error, message}.
 func failureText(raw json.RawMessage) string {
-	if said := text(raw); said != "" {
-		return said
+	if message := text(raw); message != "" {
+		return message
 	}
 	return jsonscan.Text(raw, "message")
 }

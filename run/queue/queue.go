@@ -74,7 +74,7 @@ type Queue struct {
 
 	lapsing map[id.Run]lapsing // of servers that seem to be dead, for two leases; owned by takeOver
 
-	told time.Time // when it was logged that runs wait; owned by claimDue
+	logged time.Time // when it was logged that runs wait; owned by claimDue
 
 	mu      sync.Mutex
 	foreign map[string]bool // graphs of runs in the queue that only other servers serve
@@ -203,8 +203,8 @@ const (
 
 // crowded logs that runs wait because all slots are taken, the first since some time. It returns when to look again.
 func (q *Queue) crowded(ctx context.Context, since, now time.Time) time.Time {
-	if waited := now.Sub(since); waited >= crowdedAfter && now.Sub(q.told) >= crowdedEvery {
-		q.told = now
+	if waited := now.Sub(since); waited >= crowdedAfter && now.Sub(q.logged) >= crowdedEvery {
+		q.logged = now
 		busiest, count, oldest := q.Executions.Busiest()
 		q.Log.WarnContext(ctx, "runs wait: this server executes as many as it may", "concurrency", q.Slots.Len(), "first_waits", waited.Round(time.Second).String(),
 			"most_of_graph", busiest, "of_it", count, "oldest_runs_for", now.Sub(oldest).Round(time.Second).String(),

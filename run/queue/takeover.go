@@ -18,8 +18,8 @@ import (
 	"understudy/run/crash"
 )
 
-// heard does what a signal asks for.
-func (q *Queue) heard(sig run.Signal) {
+// handle does what a signal requests.
+func (q *Queue) handle(sig run.Signal) {
 	if sig == (run.Signal{}) {
 		q.arrived()
 		return
@@ -35,7 +35,7 @@ func (q *Queue) heard(sig run.Signal) {
 
 // listen hears signals until ctx ends.
 func (q *Queue) listen(ctx context.Context) error {
-	err := q.Shared.Listen(ctx, q.heard)
+	err := q.Shared.Listen(ctx, q.handle)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -47,7 +47,7 @@ const (
 	takeOverAtOnce = 4   // and taken over at the same time
 )
 
-// takeOver puts runs whose lease has ended back into the queue, whichever server had them, and looks for what lost signals should have said. It returns when to look
+// takeOver puts runs whose lease has ended back into the queue, whichever server had them, and looks for what lost signals would have reported. It returns when to look
 // again: at a heartbeat, or when the next lease ends before.
 func (q *Queue) takeOver(ctx context.Context) (next time.Time, err error) {
 	for {

@@ -36,18 +36,18 @@ func recorded(r *run.Run) bool {
 }
 
 // KeepPartial records the answers that a run streamed and did not save, in the transaction that ends it, and reports whether there were any.
-// said is what its last attempt streamed in this process; when that is nothing, they are those of the records of a resumable run. They are
+// streamed is what its last attempt streamed in this process; when that is nothing, they are those of the records of a resumable run. They are
 // shown with the last checkpoint that the run saved. A run that saved none shows them where it began. An answer whose question was not saved
 // is not kept.
-func (s *Settler) KeepPartial(tx run.Tx, r *run.Run, said *partial.Tokens, read *Readings, now time.Time) (kept bool, err error) {
+func (s *Settler) KeepPartial(tx run.Tx, r *run.Run, streamed *partial.Tokens, read *Readings, now time.Time) (kept bool, err error) {
 	if !s.mayKeep(r) {
 		return false, nil
 	}
-	if said.Empty() {
+	if streamed.Empty() {
 		if !recorded(r) {
 			return false, nil
 		}
-		if said, err = read.of(tx, r); err != nil || said.Empty() {
+		if streamed, err = read.of(tx, r); err != nil || streamed.Empty() {
 			return false, err
 		}
 	}
@@ -63,7 +63,7 @@ func (s *Settler) KeepPartial(tx run.Tx, r *run.Run, said *partial.Tokens, read 
 	// The input is in the list of messages one step after the checkpoint that holds it. That step may not be saved when later ones stream.
 	questioned := head.Run != r.ID || gjson.GetBytes(head.Metadata, "source").Str != "input"
 	var answers []eventstore.Partial
-	for _, m := range said.Unsaved(step, questioned) {
+	for _, m := range streamed.Unsaved(step, questioned) {
 		answers = append(answers, eventstore.Partial{ID: m.ID, Message: m.JSON, Step: m.Step, Truncated: m.Truncated})
 	}
 	if kept, err = eventstore.RecordPartial(tx, r.Thread, head.ID, r.ID, now, answers); err != nil {
@@ -81,11 +81,11 @@ type Readings struct {
 	missing []*run.Run // that a transaction needs
 }
 
-// reading is what the last attempt that streamed something of a run said, up to an offset.
+// reading is what the last attempt that streamed something of a run sent, up to an offset.
 type reading struct {
-	said  *partial.Tokens
-	began bool // another attempt has begun
-	last  bridge.Offset
+	streamed *partial.Tokens
+	began    bool // another attempt has begun
+	last     bridge.Offset
 }
 
 func (g *reading) add(rec *bridge.Record) error {
@@ -95,10 +95,10 @@ func (g *reading) add(rec *bridge.Record) error {
 		g.began = true
 	case partial.Wants(rec.Event) && !rec.Summarizer:
 		if g.began {
-			g.said.Reset()
+			g.streamed.Reset()
 			g.began = false
 		}
-		g.said.Add(rec.Event, rec.Data)
+		g.streamed.Add(rec.Event, rec.Data)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (g *Readings) of(tx run.Tx, r *run.Run) (*partial.Tokens, error) {
 	if err := tx.RunRecords(r.Thread, r.ID, known.last, known.add); err != nil {
 		return nil, fmt.Errorf("what run %s streamed: %w", r.ID, err)
 	}
-	return known.said, nil
+	return known.streamed, nil
 }
 
 func (g *Readings) err() error {
@@ -129,11 +129,11 @@ func (g *Readings) err() error {
 
 // read reads what a run streamed.
 func (s *Settler) read(ctx context.Context, g *Readings, r *run.Run) error {
-	one := &reading{said: partial.NewTokens()}
+	one := &reading{streamed: partial.NewTokens()}
 	if err := s.Store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, one.add); err != nil {
 		return fmt.Errorf("what run %s streamed: %w", r.ID, err)
 	}
-	one.said.Decode()
+	one.streamed.Decode()
 	if g.byRun == nil {
 		g.byRun = map[id.Run]*reading{}
 	}
@@ -142,9 +142,9 @@ func (s *Settler) read(ctx context.Context, g *Readings, r *run.Run) error {
 }
 
 // Prepare does before the transaction that ends a run what takes time: it decodes what the last attempt streamed here, or reads what was streamed elsewhere.
-func (s *Settler) Prepare(ctx context.Context, g *Readings, r *run.Run, said *partial.Tokens) error {
-	said.Decode()
-	if !said.Empty() || !recorded(r) || !s.mayKeep(r) {
+func (s *Settler) Prepare(ctx context.Context, g *Readings, r *run.Run, streamed *partial.Tokens) error {
+	streamed.Decode()
+	if !streamed.Empty() || !recorded(r) || !s.mayKeep(r) {
 		return nil
 	}
 	return s.read(ctx, g, r)

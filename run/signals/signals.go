@@ -69,18 +69,18 @@ func (s *Sender) Run(ctx context.Context) {
 				return
 			}
 		}
-		told := []run.Signal{sig}
+		batch := []run.Signal{sig}
 	more:
-		for len(told) < cap(s.queue) {
+		for len(batch) < cap(s.queue) {
 			select {
 			case sig = <-s.queue:
-				told = append(told, sig)
+				batch = append(batch, sig)
 			default:
 				break more
 			}
 		}
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-		if err := s.shared.Tell(limited, told...); err != nil {
+		if err := s.shared.Tell(limited, batch...); err != nil {
 			s.log.WarnContext(ctx, "other servers could not be notified; they notice at their next heartbeat", "error", err)
 		}
 		cancel()

@@ -192,11 +192,11 @@ func gap(r *run.Run, sub bridge.Subscription, modes []string) bool {
 		return false // the database has it all
 	}
 	missing := sub.Gap(r.ID)
-	return missing == bridge.RecordGap || missing == bridge.TokenGap && !toldWhole(r, modes)
+	return missing == bridge.RecordGap || missing == bridge.TokenGap && !messagesWhole(r, modes)
 }
 
-// toldWhole reports whether a reader gets messages by other events than their pieces, or no messages at all.
-func toldWhole(r *run.Run, modes []string) bool {
+// messagesWhole reports whether a reader gets messages by other events than their pieces, or no messages at all.
+func messagesWhole(r *run.Run, modes []string) bool {
 	gets := func(mode, as string) bool {
 		return slices.Contains(r.Kwargs.Modes, mode) && (len(modes) == 0 || slices.Contains(modes, as))
 	}

@@ -44,7 +44,7 @@ type Watches struct {
 	runs    map[id.Run]*watch
 	threads map[id.Thread]int      // of those who follow all runs of a thread
 	due     map[id.Run]id.Thread   // to be looked at
-	gone    map[id.Thread]struct{} // said to be deleted
+	gone    map[id.Thread]struct{} // reported as deleted
 }
 
 // NewWatches makes watches, whose Run reports ends.

@@ -185,15 +185,15 @@ func (e *Ended) same(o *Ended) bool {
 
 // day compares the sums of a day with what is kept, on which so many runs differed.
 func (r *Rebuilding) day(ctx context.Context, day int64, wrong int, out *Rebuilt) error {
-	told := false
+	logged := false
 	for range rebuildTries {
 		stored, kept, err := r.Store.UsageOfDay(ctx, day)
 		if err != nil {
 			return err
 		}
 		differ, rows := differences(stored, kept)
-		if len(differ)+wrong > 0 && !told {
-			told = true
+		if len(differ)+wrong > 0 && !logged {
+			logged = true
 			out.Different++
 			if r.Differs != nil {
 				r.Differs(day, wrong, differ)

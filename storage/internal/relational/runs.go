@@ -339,10 +339,10 @@ func (s runStore) CountActive(ctx context.Context, of run.Active) (run.ActiveCou
 }
 
 // NextDue implements run.Store.
-func (s runStore) NextDue(ctx context.Context, beside ...string) (time.Time, error) {
+func (s runStore) NextDue(ctx context.Context, exclude ...string) (time.Time, error) {
 	text, args := NextDue, []any(nil)
-	if len(beside) > 0 {
-		text, args = NextBeside, []any{beside}
+	if len(exclude) > 0 {
+		text, args = NextBeside, []any{exclude}
 	}
 	return from(ctx, s.db.Read, func(q Querier) (time.Time, error) {
 		due, _, err := first(q, text, moment, args...)
@@ -400,10 +400,10 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 
 // Claim returns the oldest head of the queue that is due, excluding graphs; ErrNoRun if there is
 // none.
-func (tx *Tx) Claim(now time.Time, beside []string) (t id.Thread, r id.Run, err error) {
+func (tx *Tx) Claim(now time.Time, exclude []string) (t id.Thread, r id.Run, err error) {
 	text, args := ClaimHead, []any{micros(now)}
-	if len(beside) > 0 {
-		text, args = ClaimBeside, append(args, beside)
+	if len(exclude) > 0 {
+		text, args = ClaimBeside, append(args, exclude)
 	}
 	found, err := one(tx, text, func(row Row) error {
 		t, r = id.Thread(row.Text(0)), id.Run(row.Text(1))
