@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,7 +17,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"understudy/checkpointer"
 	"understudy/graph"
@@ -24,6 +28,7 @@ import (
 	"understudy/internal/config"
 	"understudy/internal/header"
 	"understudy/internal/logtest"
+	"understudy/internal/postgrestest"
 )
 
 // repeats is a graph that puts its whole configuration into its state, its checkpoint and what it streams. Only Stream is used.
@@ -51,29 +56,94 @@ var authenticating = []string{
 	"X-Langsmith-Api-Key", "X-Amz-Security-Token", "X-Forwarded-Access-Token", "X-Goog-Iap-Jwt-Assertion",
 }
 
-// Whatever http.configurable_headers and http.logging_headers say, and however a client spells a header, no credential leaves the request.
+// Whatever http.configurable_headers and http.logging_headers say, and however a client spells a header, no credential leaves the request: not into files or rows of
+// a database, answers, logs, or spans.
 func TestCredentialsStayInTheRequest(t *testing.T) {
 	t.Parallel()
+	for name, database := range map[string]func(t testing.TB) string{"SQLite": nil, "Postgres": postgrestest.Database} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			searchForCredentials(t, database)
+		})
+	}
+}
+
+func searchForCredentials(t *testing.T, database func(t testing.TB) string) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(7, 12))
 	for range 4 {
 		filter := header.Filter{Includes: []string{"x-plain", []string{"*", "x-*", "*a*", "*-*"}[random.IntN(4)]}, Excludes: []string{"x-none"}}
 		for range 6 {
 			filter.Includes = append(filter.Includes, randomCase(random, authenticating[random.IntN(len(authenticating))]))
 		}
-		checkCredentials(t, random, filter)
+		url := ""
+		if database != nil {
+			url = database(t)
+		}
+		checkCredentials(t, random, filter, url)
 	}
 }
 
-func checkCredentials(t *testing.T, random *rand.Rand, filter header.Filter) {
+// everythingIn returns everything in a database, as text.
+func everythingIn(t *testing.T, url string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	list := func(text string) []string {
+		rows, err := conn.Query(t.Context(), text)
+		require.NoError(t, err, text)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err, text)
+		return found
+	}
+	var all strings.Builder
+	tables := list("SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema()")
+	require.NotEmpty(t, tables)
+	for _, table := range tables {
+		name := pgx.Identifier{table}.Sanitize()
+		for _, column := range list("SELECT attname::text FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped AND attrelid = '" + name + "'::regclass") {
+			as := pgx.Identifier{column}.Sanitize()
+			for _, text := range list("SELECT " + as + "::text FROM " + name + " WHERE " + as + " IS NOT NULL") {
+				if raw, err := hex.DecodeString(strings.TrimPrefix(text, `\x`)); err == nil { // of bytea
+					text = string(raw)
+				}
+				all.WriteString(text + "\n")
+			}
+		}
+	}
+	return all.String()
+}
+
+// textOf returns everything in spans.
+func textOf(spans []sdk.ReadOnlySpan) string {
+	var all strings.Builder
+	for _, s := range spans {
+		fmt.Fprintln(&all, s.Name(), s.Status())
+		for _, a := range s.Attributes() {
+			fmt.Fprintln(&all, a.Key, a.Value.AsString(), a.Value.AsStringSlice())
+		}
+		for _, e := range s.Events() {
+			fmt.Fprintln(&all, e.Name, e.Attributes)
+		}
+	}
+	return all.String()
+}
+
+func checkCredentials(t *testing.T, random *rand.Rand, filter header.Filter, database string) {
 	t.Helper()
 	data := t.TempDir()
-	settings, _, err := config.Load(config.Source{
-		Mode: config.Serve, Flags: map[string]string{"port": "0", "data": data}, Lookup: func(string) (string, bool) { return "", false },
-	})
+	flags := map[string]string{"port": "0", "data": data, "traces": "content"}
+	if database != "" {
+		delete(flags, "data")
+		flags["database-url"], flags["database-connections"] = database, "4"
+	}
+	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 	require.NoError(t, err)
 	settings.HTTP.ConfigurableHeaders, settings.HTTP.LoggingHeaders = filter, filter
 	var log logtest.Buffer
-	srv, err := New(t.Context(), Config{Settings: settings, Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	spans := tracetest.NewSpanRecorder()
+	srv, err := New(t.Context(), Config{Settings: settings, Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("g", "", repeats{}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,6 +187,15 @@ func checkCredentials(t *testing.T, random *rand.Rand, filter header.Filter) {
 	require.Contains(t, log.String(), `"x-plain":"PLAIN"`)
 	require.NotContains(t, log.String(), "SECRET", "%v", filter)
 	require.NotContains(t, seen.String(), "SECRET", "%v", filter)
+	exported := textOf(spans.Ended())
+	require.Contains(t, exported, "POST /runs/wait")
+	require.NotContains(t, exported, "SECRET", "%v", filter)
+	if database != "" {
+		rows := everythingIn(t, database)
+		require.Contains(t, rows, "PLAIN")
+		require.NotContains(t, rows, "SECRET", "%v", filter)
+		return
+	}
 	files := 0
 	require.NoError(t, filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
