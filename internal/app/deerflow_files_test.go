@@ -25,9 +25,11 @@ func TestFilesGoWithTheirThread(t *testing.T) {
 	}
 	kept, keptFolder := keep(ann)
 	for name, remove := range map[string]func(thread string) (int, string){
-		"the Gateway's":   func(thread string) (int, string) { return ann.ask("DELETE", "/api/threads/"+thread, "") },
-		"LangGraph's":     func(thread string) (int, string) { return ann.ask("DELETE", "/threads/"+thread, "") },
-		"several threads": func(thread string) (int, string) { return ann.ask("POST", "/threads/prune", `{"thread_ids":["`+thread+`"]}`) },
+		"the Gateway's": func(thread string) (int, string) { return ann.ask("DELETE", "/api/threads/"+thread, "") },
+		"LangGraph's":   func(thread string) (int, string) { return ann.ask("DELETE", "/threads/"+thread, "") },
+		"several threads": func(thread string) (int, string) {
+			return ann.ask("POST", "/threads/prune", `{"thread_ids":["`+thread+`"]}`)
+		},
 	} {
 		thread, folder := keep(ann)
 		status, answer := ben.ask("DELETE", "/threads/"+thread, "")
