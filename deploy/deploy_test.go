@@ -127,7 +127,8 @@ func TestChart(t *testing.T) {
 			}
 		})
 	}
-	for _, set := range []string{`replicas=2`, `workers.replicas=1`, `settings={"UNDERSTUDY_CONCURRENCY":[1]}`, `settings={"UNDERSTUDY_GRACE":"9s"}`, `replica=1`} {
+	helm(t, `settings={"DATABASE_URL":"of a graph","PORT":"1"}`, `ingress={"host":"a.example","annotations":null}`)
+	for _, set := range []string{`replicas=2`, `workers.replicas=1`, `settings={"UNDERSTUDY_CONCURRENCY":[1]}`, `settings={"UNDERSTUDY_GRACE":"9s"}`, `settings={"REDIS_URI":"redis://a"}`, `replica=1`} {
 		_, err := exec.Command(tool(t, "helm", "UNDERSTUDY_TEST_HELM"), "template", "r", "helm", "--set-json", set).Output()
 		require.Error(t, err, set)
 	}

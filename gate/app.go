@@ -170,7 +170,8 @@ type Request struct {
 	Body io.Reader
 	// Unblock makes a read of Body end: what is left of it is not wanted. nil: reads end by themselves.
 	Unblock func()
-	// Outer is what Passage.Outer is for requests that pass through the middleware of the application.
+	// Outer is what Passage.Outer is for requests that pass through the middleware of the application. If it has a method Accepted(*access.Request), that gets
+	// the request whose credentials were accepted for a route that is guarded.
 	Outer any
 }
 

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -51,6 +52,7 @@ func Check(ctx context.Context, o Options, within time.Duration, found func(Chec
 			_ = a.Close()
 		case errors.As(err, &c.Problem):
 			if c.Problem.Part == "" { // the process ended without a word
+				c.Problem.Fix = cmp.Or(c.Problem.Fix, "look for os._exit in it, and import it alone to see where it ends")
 				c.Problem.Part, c.Problem.Spec = key, spec
 			}
 		default:

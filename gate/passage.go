@@ -50,7 +50,7 @@ func (p *process) opened(ctx context.Context, number uint32, payload []byte) {
 		}
 		switch head.Do {
 		case "authenticate":
-			whole = p.authenticateFor(ctx, s, head.Request)
+			whole = p.authenticateFor(ctx, s, head.Request, outer)
 		case "api":
 			if head.Passed != 0 && outer == nil {
 				return // its client has left
@@ -170,8 +170,11 @@ func (s *stream) answerError(status int, text string) bool {
 	return s.head(r) == nil && s.p.out.send(bothBody, s.number, b) == nil && s.p.out.send(bothEnd, s.number, nil) == nil
 }
 
-// authenticateFor answers who sent a request to a route of the application.
-func (p *process) authenticateFor(ctx context.Context, s *stream, raw json.RawMessage) bool {
+// accepting is what Request.Outer may be: it learns which credentials a route of the application was asked with, once they are accepted.
+type accepting interface{ Accepted(r *access.Request) }
+
+// authenticateFor answers who sent a request to a route of the application. outer is its Request.Outer.
+func (p *process) authenticateFor(ctx context.Context, s *stream, raw json.RawMessage, outer any) bool {
 	var form struct {
 		Method    string      `json:"method"`
 		Path      string      `json:"path"`
@@ -198,6 +201,9 @@ func (p *process) authenticateFor(ctx context.Context, s *stream, raw json.RawMe
 		who = p.gate
 	}
 	actor, err := who.Authenticate(ctx, r)
+	if to, ok := outer.(accepting); ok && err == nil {
+		to.Accepted(r)
+	}
 	b := []byte(`{`)
 	var refused *access.Refusal
 	switch {

@@ -99,7 +99,11 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 
 // follow returns what reports whether the credentials of a request were withdrawn since they were accepted; nil if they cannot be.
 func (s *Server) follow(c *fiber.Ctx) func(ctx context.Context) bool {
-	withdrawn := s.withdrawn(c)
+	return briefly(s.withdrawn(c))
+}
+
+// briefly limits how long a stream waits for an answer; nil stays nil.
+func briefly(withdrawn func(ctx context.Context) bool) func(ctx context.Context) bool {
 	if withdrawn == nil {
 		return nil
 	}

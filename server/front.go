@@ -183,7 +183,7 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		watched := stop
 		stop = func() { unhook(); watched() }
 	}
-	if withdrawn := s.follow(c); withdrawn != nil {
+	if withdrawn := s.followOuter(c, r); withdrawn != nil {
 		stop = s.endWithdrawn(ctx, withdrawn, cancel, stop)
 	}
 	a := &frontAnswer{Outlet: s.Outlets.Of(c.Context().Conn()), s: s.Transport, req: req, response: response, ctx: ctx, cancel: cancel, stop: stop}
@@ -193,6 +193,16 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 	}
 	c.Response().SetBodyStream(a, int(response.ContentLength))
 	return nil
+}
+
+// followOuter is follow for an answer of the application, whose credentials a guarded route may have had checked.
+func (s *Server) followOuter(c *fiber.Ctx, r *gate.Request) func(ctx context.Context) bool {
+	o, _ := r.Outer.(*outer)
+	of, revocable := s.opts.Authenticator.(access.Revocable)
+	if o == nil || !revocable || o.accepted.Load() == nil {
+		return s.follow(c)
+	}
+	return briefly(of.Follow(o.accepted.Load()))
 }
 
 // endWithdrawn cancels an open answer when the credentials of its client are withdrawn. The returned function waits for the end of that, and calls stop.

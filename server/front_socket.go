@@ -46,7 +46,7 @@ func (s *Server) frontSocket(c *fiber.Ctx, ctx context.Context, r *gate.Request)
 	}
 	req := web.Of(c)
 	req.Streamed = true
-	k := &frontSocket{Socket: socket, ctx: ctx, cancel: cancel, req: req, withdrawn: s.follow(c)}
+	k := &frontSocket{Socket: socket, ctx: ctx, cancel: cancel, req: req, withdrawn: s.followOuter(c, r)}
 	s.Upgrade(c, func(w *web.Websocket, err error) {
 		if err != nil {
 			k.release(s.Transport)

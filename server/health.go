@@ -47,9 +47,10 @@ func (s *Server) isProbe(c *fiber.Ctx) bool {
 	return false
 }
 
-// awaitLoaded holds a request until what it may need is loaded. Probes and metrics are answered at once, and so is what the application asks while it starts.
+// awaitLoaded holds a request until what it may need is loaded. Probes are answered at once, metrics too where no middleware of an application may be around
+// them, and so is what the application asks while it starts.
 func (s *Server) awaitLoaded(c *fiber.Ctx) error {
-	if s.opts.Loaded == nil || insideOf(c) != nil || s.isProbe(c) || strings.TrimPrefix(c.Path(), s.opts.MountPrefix) == "/metrics" {
+	if s.opts.Loaded == nil || insideOf(c) != nil || s.isProbe(c) || s.opts.App == nil && strings.TrimPrefix(c.Path(), s.opts.MountPrefix) == "/metrics" {
 		return nil
 	}
 	if err := s.opts.Loaded(s.lifeOf(c)); err != nil {

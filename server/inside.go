@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/gofiber/fiber/v2"
@@ -26,7 +27,11 @@ type outer struct {
 	request        *web.Request
 	actor          *access.Actor // nil: not authenticated yet
 	client, scheme string
+	accepted       atomic.Pointer[access.Request] // by a guarded route of the application; nil: none was
 }
+
+// Accepted notes whose credentials a guarded route of the application has accepted.
+func (o *outer) Accepted(r *access.Request) { o.accepted.Store(r) }
 
 // Network and String implement net.Addr.
 func (*inside) Network() string  { return "inside" }

@@ -418,3 +418,34 @@ func TestAnotherServer(t *testing.T) {
 		})
 	}
 }
+
+// A message answers; what else stands on standard input is that of a script around the command, and stays there.
+func TestAMessageLeavesOtherInputAlone(t *testing.T) {
+	t.Parallel()
+	in := &script{lines: []string{"next"}}
+	given := &givenLines{lines: []string{"reject"}, after: in}
+	text, err := given.line("")
+	require.NoError(t, err)
+	require.Equal(t, "reject", text)
+	_, err = given.line("why> ")
+	require.ErrorIs(t, err, io.EOF)
+	require.Len(t, in.lines, 1)
+	in.person = true
+	text, err = given.line("why> ")
+	require.NoError(t, err)
+	require.Equal(t, "next", text, "a person is asked")
+}
+
+// script are the lines of a file, or of a person.
+type script struct {
+	lines  []string
+	person bool
+}
+
+func (s *script) interactive() bool { return s.person }
+
+func (s *script) line(string) (string, error) {
+	text := s.lines[0]
+	s.lines = s.lines[1:]
+	return text, nil
+}

@@ -94,7 +94,7 @@ func (c *chat) decisions(requests []gjson.Result, configs gjson.Result) (any, er
 			decision["edited_action"] = map[string]any{"name": name, "args": edited}
 		case "reject", "respond":
 			text, err := c.in.line(map[string]string{"reject": "why (may be empty)> ", "respond": "answer in place of the tool> "}[choice])
-			if err != nil && (choice != "reject" || !errors.Is(err, io.EOF)) { // a reason may be left out
+			if err != nil && (choice != "reject" || !errors.Is(err, io.EOF) || c.in.interactive()) { // a reason may be left out, but by Ctrl-D a person leaves
 				return nil, err
 			}
 			if text = strings.TrimSpace(text); text != "" {

@@ -72,7 +72,7 @@ func (l *pipedLines) line(string) (string, error) {
 	return strings.TrimRight(text, "\r\n"), nil
 }
 
-// givenLines are lines that a flag has, before those of another reader.
+// givenLines are lines that a flag has, before those of a person at a terminal. Other input is not read: it may be that of a script around the command.
 type givenLines struct {
 	lines []string
 	after lineReader
@@ -82,6 +82,9 @@ func (l *givenLines) interactive() bool { return l.after.interactive() }
 
 func (l *givenLines) line(prompt string) (string, error) {
 	if len(l.lines) == 0 {
+		if !l.interactive() {
+			return "", io.EOF
+		}
 		return l.after.line(prompt)
 	}
 	text := l.lines[0]
@@ -97,7 +100,7 @@ const (
 )
 
 // waitSign shows that something is still running: on a terminal a sign after patientFor, which the function that it returns takes away; elsewhere a line after
-// quietFor, and then every few seconds. The function may be called again. out is standard error, where what is printed may be read by a program.
+// quietFor, and then every ten seconds. The function may be called again. out is standard error, where what is printed may be read by a program.
 func waitSign(out io.Writer, what string) (done func()) {
 	patience := patientFor
 	if !isTerminal(out) {

@@ -260,7 +260,7 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	}
 }
 
-// slowReload is the time after which a reload is reported to take long, at most each time.
+// slowReload is how often the log says that a reload still runs.
 const slowReload = 3 * time.Second
 
 // stillReloading reports that a reload takes its time, until the function that it returns is called.

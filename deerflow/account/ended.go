@@ -15,6 +15,9 @@ import (
 // have any number of them: together they read its row once in that time.
 const fresh, maxEnded = 5 * time.Second, 10_000
 
+// askTime is how long one read may take.
+const askTime = 2 * time.Second
+
 // versions remembers for a moment which sessions users have. The zero value is ready.
 type versions struct {
 	flight singleflight.Group
@@ -42,13 +45,17 @@ func (s *Service) Ended(ctx context.Context, token string) bool {
 	}
 	v, ok := s.versions.known().Get(subject)
 	if now := s.now(); !ok || v.number < number || now.Before(v.read) || now.Sub(v.read) >= fresh {
-		shared, err, _ := s.versions.flight.Do(subject, func() (any, error) { return s.versionOf(ctx, subject) })
+		shared, err, _ := s.versions.flight.Do(subject, func() (any, error) { // for all who wait, also when the first of them leaves
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+			defer cancel()
+			return s.versionOf(ctx, subject)
+		})
 		if err != nil {
 			return false
 		}
 		v, _ = shared.(version)
 	}
-	if v.number < number { // read before the session was accepted
+	if v.number >= 0 && v.number < number { // read before the session was accepted
 		if v, err = s.versionOf(ctx, subject); err != nil {
 			return false
 		}

@@ -70,7 +70,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			return l.last(ctx)
 		case err != nil:
 			pause := wait.Next()
-			l.Log.ErrorContext(ctx, "follower of the log failed; retrying", "follower", l.Name, "seconds", pause.Seconds(), "error", err)
+			l.Log.ErrorContext(ctx, "follower of the log failed; retrying", "follower", l.Name, "in", pause.Round(time.Millisecond).String(), "error", err)
 			loop.Sleep(ctx, pause)
 			continue
 		}

@@ -92,7 +92,7 @@ func TestFixOfWhatHidesAPackage(t *testing.T) {
 		require.Equal(t, want, python.FixFailure(py, frame+text, dir, other), text)
 	}
 	require.Equal(t, "rename the folder "+filepath.Join(dir, "langgraph")+": it hides the package langgraph", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", dir, other))
-	require.Equal(t, "next to langgraph.json: "+py+" -m venv .venv && .venv/bin/python -m pip install langgraph", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", other))
+	require.Equal(t, "next to langgraph.json: "+py+" -m venv .venv && .venv/bin/python -m pip install langgraph (where --python names another, name .venv/bin/python)", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", other))
 }
 
 // A worker that finds a folder of the project in place of langgraph says so when it ends.

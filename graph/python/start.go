@@ -101,7 +101,7 @@ func Fix(python, why string, dirs ...string) string {
 	venv := filepath.Dir(filepath.Dir(python))
 	if inside, _ := filepath.Glob(filepath.Join(venv, "pyvenv.cfg")); len(inside) == 0 {
 		if conda, _ := filepath.Glob(filepath.Join(venv, "conda-meta")); len(conda) == 0 && strings.Contains(why, "No module named 'langgraph") {
-			return inVenv(python) + " install langgraph" // it is no environment of graphs yet
+			return inVenv(python) + " install langgraph (where --python names another, name .venv/bin/python)" // it is no environment of graphs yet
 		}
 		return fix
 	}

@@ -161,8 +161,8 @@ func TestFix(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(venv, "lib", "python3.12", "site-packages", "pip"), 0o700))
 	require.Equal(t, install, python.Fix(interpreter, "No module named 'langgraph'"))
 	// An interpreter that other programs share gets no packages of graphs: they get an environment of their own. What has langgraph is theirs already.
-	require.Equal(t, "next to langgraph.json: /none/bin/python3 -m venv .venv && .venv/bin/python -m pip install langgraph", python.Fix("/none/bin/python3", "No module named 'langgraph'"))
-	require.Equal(t, "next to langgraph.json: '/no ne/it'\\''s/python3' -m venv .venv && .venv/bin/python -m pip install langgraph", python.Fix("/no ne/it's/python3", "No module named 'langgraph'"))
+	require.Equal(t, "next to langgraph.json: /none/bin/python3 -m venv .venv && .venv/bin/python -m pip install langgraph (where --python names another, name .venv/bin/python)", python.Fix("/none/bin/python3", "No module named 'langgraph'"))
+	require.Equal(t, "next to langgraph.json: '/no ne/it'\\''s/python3' -m venv .venv && .venv/bin/python -m pip install langgraph (where --python names another, name .venv/bin/python)", python.Fix("/no ne/it's/python3", "No module named 'langgraph'"))
 	require.Equal(t, "/none/bin/python3 -m pip install --upgrade langgraph", python.Fix("/none/bin/python3", "graphs need langgraph 0.6 or later, and this is 0.2"))
 	require.Equal(t, python.NewerPython, python.Fix(interpreter, "langgraph needs Python 3.10 or later, and this is 3.9.18"))
 	conda := t.TempDir()
@@ -172,7 +172,7 @@ func TestFix(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(system, "lib", "python3.12"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(system, "lib", "python3.12", "EXTERNALLY-MANAGED"), nil, 0o600))
 	interpreter = filepath.Join(system, "bin", "python3")
-	require.Equal(t, "next to langgraph.json: "+interpreter+" -m venv .venv && .venv/bin/python -m pip install langgraph", python.Fix(interpreter, "No module named 'langgraph'"))
+	require.Equal(t, "next to langgraph.json: "+interpreter+" -m venv .venv && .venv/bin/python -m pip install langgraph (where --python names another, name .venv/bin/python)", python.Fix(interpreter, "No module named 'langgraph'"))
 }
 
 // A message that the worker cannot handle ends it: it would be silent, hold its place, and its runs would wait.

@@ -20,7 +20,7 @@ const gather = time.Second
 
 // NewLoop returns the loop that adds what runs used when the log says that they are over. Run it on every server of a database.
 func NewLoop(store Store, changes *eventstore.Changes, now func() time.Time, log *slog.Logger) *follow.Loop {
-	c := &counter{Store: store, now: now}
+	c := &counter{Store: store, now: now, log: log}
 	l := &follow.Loop{Name: Follower, Store: c, Changes: changes, Log: log, Sync: c.sync, Gather: gather}
 	l.SweepBehind(store)
 	return l
@@ -31,7 +31,20 @@ func NewLoop(store Store, changes *eventstore.Changes, now func() time.Time, log
 type counter struct {
 	Store
 	now    func() time.Time
+	log    *slog.Logger
 	staged []id.Run
+}
+
+// count counts runs, and stores offsets with them.
+func (c *counter) count(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) error {
+	unread, err := c.CountRuns(ctx, runs, offsets)
+	if err != nil {
+		return err
+	}
+	for r, why := range unread {
+		c.log.ErrorContext(ctx, "a run is not counted in the usage: its row cannot be read", "run_id", r, "error", why, "fix", "see that all keys it was encrypted with are given; delete the run")
+	}
+	return nil
 }
 
 func (c *counter) sync(ctx context.Context, t id.Thread, was *eventstore.Offset, created time.Time, _ bool) (changed *eventstore.Offset, more bool, err error) {
@@ -62,13 +75,13 @@ func (c *counter) PutOffsets(ctx context.Context, _ string, offsets []eventstore
 	runs := c.staged
 	c.staged = nil
 	for len(runs) > batchRuns {
-		if err := c.CountRuns(ctx, runs[:batchRuns], nil); err != nil {
+		if err := c.count(ctx, runs[:batchRuns], nil); err != nil {
 			return err
 		}
 		runs = runs[batchRuns:]
 	}
 	slices.SortFunc(offsets, func(a, b eventstore.Offset) int { return cmp.Compare(a.Thread, b.Thread) }) // in the same order on all servers
-	return c.CountRuns(ctx, runs, offsets)
+	return c.count(ctx, runs, offsets)
 }
 
 // oldest is when the oldest runs ended whose usage is kept.

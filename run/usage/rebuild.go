@@ -129,7 +129,11 @@ func (r *Rebuilding) ends(ctx context.Context, t id.Thread, wrong map[int64]int,
 			}
 		}
 		if !r.Check && len(runs) > 0 {
-			if err := r.Store.CountRuns(ctx, runs, nil); err != nil {
+			unread, err := r.Store.CountRuns(ctx, runs, nil)
+			for run, why := range unread {
+				err = errors.Join(err, fmt.Errorf("run %s cannot be read, delete it: %w", run, why))
+			}
+			if err != nil {
 				return err
 			}
 			out.Runs += len(runs)

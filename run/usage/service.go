@@ -31,8 +31,8 @@ type Store interface {
 	// was read.
 	EndsOf(ctx context.Context, t id.Thread, after eventstore.Seq, since time.Time, limit int) (ends []End, last eventstore.Seq, err error)
 	// CountRuns keeps what runs used, adds it to the sums, and stores offsets of the Follower, in one transaction. A run that is kept already or is gone adds nothing:
-	// who deletes one that is not kept adds it before.
-	CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) error
+	// who deletes one that is not kept adds it before. unread are those whose rows cannot be decoded, and why: they add nothing either.
+	CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) (unread map[id.Run]error, err error)
 	// ChangeUsage makes a change in one transaction. ErrChanged when one of Drop is not there.
 	ChangeUsage(ctx context.Context, c Change) error
 	// UsageOf returns the sums of an identity, "": of everyone, by day from one to another, of runs that are there and of others. A sum may come in parts.

@@ -234,6 +234,9 @@ func checkDatabase(ctx context.Context, path string) (schema int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("it is no database of understudy: %w", err)
 	}
+	if schema == 0 {
+		return 0, errors.New("its table schema_migrations is empty, so that no server can open it")
+	}
 	if known := len(migrations()); schema > known {
 		return 0, fmt.Errorf("it was written by a newer version of this program (schema %d; this version knows %d): use that version", schema, known)
 	}

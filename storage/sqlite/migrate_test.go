@@ -140,3 +140,16 @@ func TestUsageOfTheVersionBefore(t *testing.T) {
 		require.NoError(t, conn.Close())
 	})
 }
+
+// A run whose arguments cannot be decrypted is not counted, and is in the way of no other.
+func TestUsageOfDamagedRuns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := backend(t, Options{Dir: dir, Keys: [][]byte{[]byte("0123456789abcdef")}})
+	storagetest.UsageOfDamagedRuns(t, b, func(r id.Run) {
+		conn, err := connect(filepath.Join(dir, fileName), true, "normal")
+		require.NoError(t, err)
+		require.NoError(t, exec(conn, "UPDATE run_kwargs SET config = CAST((substr(options, 1, length(options) - 3) || x'001122') AS BLOB) WHERE run_id = ?", string(r)))
+		require.NoError(t, conn.Close())
+	})
+}

@@ -69,9 +69,16 @@ func salvage(ctx context.Context, from, to string, report func(done, total int64
 		}
 	}
 	for _, create := range rest { // indexes and triggers, faster and safer when the rows are there
-		if err := exec(dst, create); err != nil {
+		err := exec(dst, create)
+		if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultConstraint {
+			return nil, fmt.Errorf("rows that can be read contradict each other: restore a backup from before the damage: %w", err)
+		}
+		if err != nil {
 			return nil, err
 		}
+	}
+	if slices.Contains(lost, "schema_migrations") { // no server could tell what it has before it
+		return nil, errors.New("what version it has cannot be read (table schema_migrations): restore a backup from before the damage")
 	}
 	return lost, exec(dst, "COMMIT")
 }
@@ -186,7 +193,7 @@ func (s *salvaging) describe() error {
 		s.key = strings.Join(keys, " %s, ") + " %s"
 	}
 	s.columns = strings.Join(columns, ", ")
-	s.insert, _, err = s.dst.PrepareTransient(fmt.Sprintf("INSERT OR IGNORE INTO %q (%s) VALUES (?%s)", s.table, s.columns, strings.Repeat(", ?", len(columns)-1)))
+	s.insert, _, err = s.dst.PrepareTransient(fmt.Sprintf("INSERT INTO %q (%s) VALUES (?%s)", s.table, s.columns, strings.Repeat(", ?", len(columns)-1)))
 	return err
 }
 
@@ -253,15 +260,18 @@ func (s *salvaging) put(st *sqlite.Stmt) error {
 	}
 	s.copied(size)
 	_, err := s.insert.Step()
+	code := sqlite.ErrCode(err)
 	err = errors.Join(err, s.insert.Reset(), s.insert.ClearBindings())
-	if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultConstraint {
-		s.whole, err = false, nil
+	if code.ToPrimary() == sqlite.ResultConstraint {
+		// A row is met twice where both sides of damage are read.
+		again := code == sqlite.ResultConstraintPrimaryKey || code == sqlite.ResultConstraintRowID
+		s.whole, err = s.whole && again, nil
 	}
 	return err
 }
 
-// isDamage reports whether an error says that pages are damaged.
+// isDamage reports whether the error of a read says that pages are damaged, or that the disk cannot read them.
 func isDamage(err error) bool {
 	code := sqlite.ErrCode(err).ToPrimary()
-	return err != nil && (code == sqlite.ResultCorrupt || code == sqlite.ResultNotADB)
+	return err != nil && (code == sqlite.ResultCorrupt || code == sqlite.ResultNotADB || code == sqlite.ResultIOErr)
 }

@@ -343,3 +343,28 @@ func UsageUpgrade(t *testing.T, b Backend, before func(listed map[id.Run]string)
 	require.Zero(t, l.rebuild(t, false).Different)
 	l.check(t, "after a rebuild")
 }
+
+// UsageOfDamagedRuns checks that a run whose row cannot be decoded keeps neither the others from being counted nor its thread from being deleted. damage makes the
+// row of a run unreadable.
+func UsageOfDamagedRuns(t *testing.T, b Backend, damage func(r id.Run)) {
+	t.Helper()
+	l := &ledger{Backend: b, random: rand.New(rand.NewPCG(5, 6)), threads: map[id.Thread][]id.Run{}, days: map[string]map[int64][]usage.Sum{}}
+	for range 20 {
+		l.end(t)
+	}
+	var damaged id.Run
+	for th, runs := range l.threads {
+		if len(runs) == 0 {
+			continue
+		}
+		damaged = runs[0]
+		damage(damaged)
+		l.followAll(t)
+		kept, err := b.Usage.KeptRuns(ctx, usage.Ended{}, 1000)
+		require.NoError(t, err)
+		require.Equal(t, 19, len(kept), "all but the damaged one") //nolint:testifylint // Len prints them all
+		require.False(t, slices.ContainsFunc(kept, func(k usage.Kept) bool { return k.Run == damaged }))
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(th) })
+		return
+	}
+}

@@ -64,9 +64,9 @@ spec:
         {{- if $v.redis.secret }}
         - {name: UNDERSTUDY_REDIS_URL, valueFrom: {secretKeyRef: {name: {{ $v.redis.secret | quote }}, key: {{ $v.redis.key | quote }}}}}
         {{- end }}
-        {{- $fixed := dict "HOST" "the chart sets it" "PORT" "the chart sets it" "HEALTH_PORT" "the chart sets it" "GRACE" "set graceSeconds" "DRAIN" "set drainSeconds" "NO_AUTH" "set noAuth" "DATA" "set persistence" "CONFIG" "set langgraph, or use an image with one" "DATABASE_URL" "set database.secret" "REDIS_URL" "set redis.secret" "TLS_CERT" "the probes speak HTTP; set ingress.tlsSecret" "TLS_KEY" "the probes speak HTTP; set ingress.tlsSecret" "TLS_CLIENT_CA" "the probes speak HTTP; check clients at the ingress" }}
+        {{- $fixed := dict "UNDERSTUDY_HOST" "the chart sets it" "UNDERSTUDY_PORT" "the chart sets it" "UNDERSTUDY_HEALTH_PORT" "the chart sets it" "UNDERSTUDY_GRACE" "set graceSeconds" "UNDERSTUDY_DRAIN" "set drainSeconds" "UNDERSTUDY_NO_AUTH" "set noAuth" "UNDERSTUDY_DATA" "set persistence" "UNDERSTUDY_CONFIG" "set langgraph, or use an image with one" "UNDERSTUDY_DATABASE_URL" "set database.secret" "DATABASE_URI" "set database.secret" "POSTGRES_URI" "set database.secret" "UNDERSTUDY_REDIS_URL" "set redis.secret" "REDIS_URI" "set redis.secret" "UNDERSTUDY_TLS_CERT" "probes speak HTTP; set ingress.tlsSecret" "UNDERSTUDY_TLS_KEY" "probes speak HTTP; set ingress.tlsSecret" "UNDERSTUDY_TLS_CLIENT_CA" "probes speak HTTP; check clients at the ingress" }}
         {{- range $name, $value := ternary (merge (dict) $v.workers.settings $v.settings) $v.settings $worker }}
-        {{- with get $fixed (trimPrefix "UNDERSTUDY_" $name) }}{{ fail (printf "settings.%s has no effect: %s" $name .) }}{{ end }}
+        {{- with get $fixed $name }}{{ fail (printf "%s cannot be among settings: %s" $name .) }}{{ end }}
         - {name: {{ $name }}, value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}}
         {{- end }}
       {{- with $v.envFrom }}

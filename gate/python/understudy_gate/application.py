@@ -122,7 +122,7 @@ class Application:
         for drop in ("user", "api"):
             request.pop(drop, None)
         request["headers"] = [[k.decode("latin-1"), v.decode("latin-1")] for k, v in scope["headers"]]
-        answer = await self._api.call("authenticate", {"request": request})
+        answer = await self._api.call("authenticate", {"request": request, "passed": scope.get("understudy.stream", 0)})
         if (actor := answer.get("actor")) is not None:
             user = self.user_of(actor)
             self._identify(scope, user)

@@ -82,7 +82,7 @@ func TestDatabase(t *testing.T) {
 	}{
 		"rights":            {&pgconn.PgError{Code: "42501", Message: "permission denied for schema public"}, "permission denied for schema public", `let its owner run GRANT USAGE, CREATE ON SCHEMA public TO "me", or correct the user in --database-url`},
 		"rights on a table": {&pgconn.PgError{Code: "42501", Message: "permission denied for table threads"}, "permission denied for table threads", `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "me"; GRANT USAGE ON ALL SEQUENCES`},
-		"owner":             {&pgconn.PgError{Code: "42501", Message: "must be owner of table threads"}, "must be owner of table threads", `REASSIGN OWNED BY CURRENT_USER TO "me"`},
+		"owner":             {&pgconn.PgError{Code: "42501", Message: "must be owner of table threads"}, "must be owner of table threads", "name the user who owns the tables in --database-url"},
 		"parameter":         {&pgconn.PgError{Code: "42704", Message: `unrecognized configuration parameter "poolsize"`}, `unrecognized configuration parameter "poolsize"`, "remove it from --database-url"},
 		"password":          {&pgconn.PgError{Code: "28P01", Message: `password authentication failed for user "me"`}, "the password of user me is wrong, or there is no such user", "correct the password in --database-url"},
 		"database":          {&pgconn.PgError{Code: "3D000"}, "this database does not exist", "createdb -h db.example -p 5432 -U me app"},

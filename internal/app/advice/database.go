@@ -53,14 +53,16 @@ func Database(setting, url string, err error) *Problem {
 		case "3D000":
 			return problem(fmt.Sprintf("create it (createdb -h %s -p %d -U %s %s), or %s", to.Host, to.Port, to.User, name, correct("name")), "this database does not exist")
 		case "42501":
-			grant := fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA public TO %s", user)
+			fix := correct("user")
 			switch {
-			case strings.Contains(pg.Message, "must be owner"): // a new version changes tables
-				grant = fmt.Sprintf("REASSIGN OWNED BY CURRENT_USER TO %s", user)
-			case !strings.Contains(pg.Message, "schema"): // the tables are there
-				grant = fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO %[1]s; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO %[1]s", user)
+			case strings.HasPrefix(pg.Message, "must be owner"): // a new version changes tables
+				fix = "name the user who owns the tables in " + setting
+			case strings.Contains(pg.Message, " for schema "):
+				fix = fmt.Sprintf("let its owner run GRANT USAGE, CREATE ON SCHEMA %s TO %s, or %s", pg.Message[strings.LastIndexByte(pg.Message, ' ')+1:], user, fix)
+			case strings.Contains(pg.Message, " for table "), strings.Contains(pg.Message, " for sequence "):
+				fix = fmt.Sprintf("let their owner run GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO %[1]s; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO %[1]s, or %[2]s", user, fix)
 			}
-			return problem("let its owner run "+grant+", or "+correct("user"), "%s", sentence(err, pg.Message))
+			return problem(fix, "%s", sentence(err, pg.Message))
 		case "42704":
 			return problem("remove it from "+setting, "%s", line(pg.Message))
 		case "57P03":

@@ -41,7 +41,7 @@ func Folder(setting, dir string, err error) *Problem {
 	case errors.Is(err, fs.ErrPermission):
 		user := strconv.Itoa(os.Getuid())
 		mend := fmt.Sprintf("make that user its owner (chown -R %s %s)", user, at)
-		if uid := uidOf(info, statErr); uid > 0 && uid != os.Getuid() { // most likely that of the service
+		if uid := uidOf(os.Stat(filepath.Join(at, "understudy.db"))); uid > 0 && uid != os.Getuid() { // most likely that of the service
 			mend = fmt.Sprintf("run this as user %d (sudo -u '#%[1]d' understudy …), whose data it is", uid)
 		}
 		if at != filepath.Clean(dir) { // a folder of others

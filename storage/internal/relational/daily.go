@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/usage"
 )
@@ -104,13 +106,14 @@ func (s usageStore) EndsOf(ctx context.Context, t id.Thread, after eventstore.Se
 }
 
 // CountRuns implements usage.Store.
-func (s usageStore) CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) error {
-	return s.db.Write(ctx, func(tx *Tx) error {
-		if err := tx.countRuns(runs); err != nil {
+func (s usageStore) CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) (unread map[id.Run]error, err error) {
+	err = s.db.Write(ctx, func(tx *Tx) (err error) {
+		if unread, err = tx.countRuns(runs); err != nil {
 			return err
 		}
 		return tx.putOffsets(usage.Follower, offsets)
 	})
+	return unread, err
 }
 
 // CountEnds adds what the runs of a thread used which the follower has not added yet, before they are deleted: one of them, or with "" all.
@@ -121,7 +124,7 @@ func (tx *Tx) CountEnds(t id.Thread, r id.Run) error {
 	}
 	runs, err := all(tx, statement, func(r Row) id.Run { return id.Run(r.Text(2)) }, args...)
 	if err == nil && len(runs) > 0 {
-		err = tx.countRuns(runs)
+		_, err = tx.countRuns(runs) // what cannot be read can be deleted
 	}
 	if err != nil {
 		return fmt.Errorf("usage of thread %s: %w", t, err)
@@ -129,15 +132,15 @@ func (tx *Tx) CountEnds(t id.Thread, r id.Run) error {
 	return nil
 }
 
-// countRuns keeps what runs used and adds it to the sums, of each run once.
-func (tx *Tx) countRuns(runs []id.Run) error {
-	known, err := usageOf(tx, runs)
+// countRuns keeps what runs used and adds it to the sums, of each run once. unread are those whose rows cannot be decoded.
+func (tx *Tx) countRuns(runs []id.Run) (unread map[id.Run]error, err error) {
+	known, unread, err := readableUsageOf(tx, runs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(known) > 0 {
 		if _, err := tx.Affected(unlist, runs); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	sums := usage.Adder{}
@@ -145,17 +148,42 @@ func (tx *Tx) countRuns(runs []id.Run) error {
 		e := known[r]
 		body, err := json.Marshal(e.Sums)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		added, err := tx.Affected(keepUsage, e.Day, e.Run, e.Identity, body)
 		if err != nil {
-			return fmt.Errorf("usage of run %s: %w", r, err)
+			return nil, fmt.Errorf("usage of run %s: %w", r, err)
 		}
 		if added == 1 {
 			sums.Add(*e, 1)
 		}
 	}
-	return addAll(tx, addSums, sums.Sums())
+	return unread, addAll(tx, addSums, sums.Sums())
+}
+
+// readableUsageOf is usageOf without the runs whose rows cannot be decoded: one of them must not keep others from being counted, or its thread from being deleted.
+func readableUsageOf(q Querier, runs []id.Run) (known map[id.Run]*usage.Ended, unread map[id.Run]error, err error) {
+	if known, err = usageOf(q, runs); err == nil || !isUnreadable(err) {
+		return known, nil, err
+	}
+	known, unread = map[id.Run]*usage.Ended{}, map[id.Run]error{}
+	for _, r := range runs {
+		one, err := usageOf(q, []id.Run{r})
+		switch {
+		case err == nil:
+			maps.Copy(known, one)
+		case isUnreadable(err):
+			unread[r] = err
+		default:
+			return nil, nil, err
+		}
+	}
+	return known, unread, nil
+}
+
+// isUnreadable reports whether an error is that of a row, not of the database.
+func isUnreadable(err error) bool {
+	return fault.KindOf(err) == fault.Internal && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // usageOf returns what runs used that are over, from their rows and completion data. Those without are left out: their thread is being deleted.
