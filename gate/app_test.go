@@ -3,6 +3,7 @@ package gate
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -390,5 +391,29 @@ func TestRoutesCallTheAPI(t *testing.T) {
 		require.NotContains(t, c.path, "\n")
 		require.NotContains(t, c.path, " ")
 		require.NotContains(t, c.header, "Authorization")
+	}
+}
+
+// acceptance records what Outer learns.
+type acceptance struct{ accepted []*access.Request }
+
+func (a *acceptance) Accepted(r *access.Request) { a.accepted = append(a.accepted, r) }
+
+// Outer of a request to a guarded route learns which credentials were accepted, so that an open answer can end with them; of refused ones nothing.
+func TestAcceptedCredentials(t *testing.T) {
+	t.Parallel()
+	g := routes(t, func(o *Options) { o.Auth, o.GuardRoutes = "./odd.py:auth", true })
+	for token, want := range map[string]int{"ann": 1, "status": 0} {
+		r, outer := request("GET", "/hello"), &acceptance{}
+		r.Header, r.Outer = bearer(token).Header, outer
+		resp, err := g.Serve(t.Context(), r)
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, errors.Join(err, resp.Body.Close()))
+		require.Equal(t, want == 1, resp.StatusCode == http.StatusOK)
+		require.Len(t, outer.accepted, want)
+		if want == 1 {
+			require.Equal(t, "Bearer "+token, outer.accepted[0].Header.Get("Authorization"))
+		}
 	}
 }
