@@ -195,7 +195,10 @@ func TestSilenceThatGoesOn(t *testing.T) {
 		_, err := collect(t, p.Graph("act"), invocation(newMemory(), fmt.Sprintf(`{"how":"sleep","out":%q}`, release), "custom"))
 		ended <- err
 	}()
-	await(t, "another worker instead", func() bool { return len(p.Pids()) == 1 && p.Pids()[0] != first[0] })
+	await(t, "another worker instead", func() bool {
+		pids := p.Pids()
+		return len(pids) == 1 && pids[0] != first[0]
+	})
 	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	require.NoError(t, <-ended, "its run ends well")
 	await(t, "only the other one", func() bool { return p.Processes() == 1 })

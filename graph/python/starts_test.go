@@ -194,7 +194,10 @@ func TestWorkerCodeThatFails(t *testing.T) {
 				require.ErrorIs(t, err, graph.ErrWorkerDied)
 			}
 			await(t, "the traceback", func() bool { return strings.Contains(log.String(), "ZeroDivisionError") })
-			await(t, "the end of the worker", func() bool { return len(p.Pids()) == 0 || p.Pids()[0] != pid })
+			await(t, "the end of the worker", func() bool {
+				pids := p.Pids()
+				return len(pids) == 0 || pids[0] != pid
+			})
 			well(t, p)
 		})
 	}

@@ -68,7 +68,7 @@ func TestImportFromLanggraphDev(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("\x80\x04}q\x00."), 0o600))
 	for _, from := range []string{kept, kept + "/", project, file} {
 		_, err := Import{From: from}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
-		require.ErrorContains(t, err, "run `langgraph dev` in "+project+", and import from its URL: understudy import --from http://", from)
+		require.ErrorContains(t, err, "run `langgraph dev` in "+project+", and import from the address that it prints: understudy import --from http://", from)
 	}
 	_, err := Import{From: t.TempDir()}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
 	require.ErrorContains(t, err, "name the file that SqliteSaver was given")
