@@ -228,7 +228,7 @@ func TestOneMistakeInParts(t *testing.T) {
 		`{"tool_errors": {"message": 3}}`:   `tool_errors.message: is a number; write text`,
 		`{"summarization": {"trigger": 3}}`: `summarization.trigger: is a number; write an object`,
 		`{"subagents": {"types": {"x": {"description": "y", "prompt": {"file": "none.md"}}}}}`: `types.x.prompt.file: there is no file DIR/none.md; create it, or write the text here`,
-		`{"subagents": {"types": {"x": {"description": "y", "prompt": {"file": "d"}}}}}`:       `types.x.prompt.file: cannot be read: read DIR/d: is a directory; name a file of text`,
+		`{"subagents": {"types": {"x": {"description": "y", "prompt": {"file": "d"}}}}}`:       `types.x.prompt.file: cannot be read: it is a folder; name a file of text`,
 		`{"subagents": {"types": {"x": {"description": 3, "prompt": "z"}}}}`:                   `types.x.description: is a number; write text`,
 		`{"sandbox": {"folder": "f"}}`:    `sandbox.folder: DIR/f is a file; name a folder in which this server may write`,
 		`{"sandbox": {"folder": "f/g"}}`:  `sandbox.folder: DIR/f is a file; name a folder in which this server may write`,

@@ -300,7 +300,7 @@ func (f *file) read(path string) ([]byte, error) {
 	f.c.Files = append(f.c.Files, path)
 	text, err := os.ReadFile(path)
 	if info, e := os.Stat(path); err != nil && e == nil && info.IsDir() {
-		err = errors.New("it is a folder; name a file")
+		err = errors.New("it is a folder")
 	}
 	return text, err
 }
@@ -343,7 +343,7 @@ func (f *file) env(v value, key string) {
 		case errors.Is(err, fs.ErrPermission):
 			f.unreadable(v, key, path)
 		case err != nil:
-			f.wrong(v, key, "%s cannot be read: %v", data, err)
+			f.wrong(v, key, "%s cannot be read: %v; name a file of NAME=value lines", data, err)
 		default:
 			var mistakes Mistakes
 			f.c.Env, mistakes = parseEnv(text)
