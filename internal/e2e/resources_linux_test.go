@@ -202,7 +202,7 @@ func TestDataThatCannotBeServed(t *testing.T) {
 				}
 				require.NoError(t, os.WriteFile(file, b, 0o600))
 			},
-			[]string{"damaged", "backup", "recover"},
+			[]string{"damaged", "backup --damaged"},
 		},
 		"no database": {
 			func(t *testing.T, file string) {

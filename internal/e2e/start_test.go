@@ -289,7 +289,7 @@ func TestServeWithBrokenGraphs(t *testing.T) {
 		p.call("POST", "/runs/wait", map[string]any{"assistant_id": "a", "input": map[string]any{}}, 200)
 		_, out := p.try("GET", "/readyz", nil)
 		require.Equal(t, 503, p.ready())
-		require.Equal(t, "failed", field(out, "checks", "graphs"), "%v", out)
+		require.Equal(t, "failed: a graph does not import; see the log", field(out, "checks", "graphs"), "%v", out)
 	})
 	t.Run("allowed", func(t *testing.T) {
 		t.Parallel()
