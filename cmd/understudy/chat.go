@@ -27,8 +27,9 @@ about to do, or any text or JSON.
 
 GRAPH is the name of a graph, or the ID of an assistant; it may be left out when the server has one graph, or
 with --thread. Graphs that take no messages are given JSON. With --message, text or JSON answers the question that a
-thread waits with, if there is one; a call of a tool is answered by approve or reject. Ctrl-C cancels a run; at the prompt it ends the chat, as
-/quit does. /new begins another conversation. Text on standard input works too: one line is one message.`,
+thread waits with, if there is one; a call of a tool is answered by approve or reject. Ctrl-C cancels a
+run; at the prompt it ends the chat, as /quit does. /new begins another conversation. Text on standard
+input works too: one line is one message.`,
 		Example: `  understudy chat
   understudy chat agent --url https://agents.example.com --header 'Authorization: Bearer …'
   understudy chat --thread 01a206fb-8dce-76de-9933-4f6ae92099a6

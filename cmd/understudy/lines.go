@@ -2,16 +2,18 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"understudy/internal/loop"
 )
 
 // lineReader reads what a person writes.
@@ -102,47 +104,43 @@ const (
 // waitSign shows that something is still running: on a terminal a sign after patientFor, which the function that it returns takes away; elsewhere a line after
 // quietFor, and then every ten seconds. The function may be called again. out is standard error, where what is printed may be read by a program.
 func waitSign(out io.Writer, what string) (done func()) {
-	patience := patientFor
 	if !isTerminal(out) {
-		patience = quietFor
+		began, again := time.Now(), false
+		return repeat(quietFor, stillEvery, func() {
+			if again {
+				fmt.Fprintf(out, "still %s, for %s\n", what, time.Since(began).Round(time.Second))
+				return
+			}
+			again = true
+			fmt.Fprintln(out, what+" …")
+		})
 	}
-	end, over := make(chan struct{}), make(chan struct{})
+	var bar *progressbar.ProgressBar
+	stop := repeat(patientFor, 100*time.Millisecond, func() {
+		if bar == nil {
+			bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
+				progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14))
+		}
+		_ = bar.Add(1)
+	})
+	return func() {
+		stop()
+		if bar != nil {
+			_ = bar.Finish()
+			bar = nil
+		}
+	}
+}
+
+// repeat calls say after a time, and then at an interval, until the function that it returns is called. That waits for the last call, and may be called again.
+func repeat(first, every time.Duration, say func()) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		select {
-		case <-end:
-			return
-		case <-time.After(patience):
-		}
-		if !isTerminal(out) {
-			fmt.Fprintln(out, what+" …")
-			began := time.Now().Add(-patience)
-			for tick := time.NewTicker(stillEvery); ; {
-				select {
-				case <-end:
-					tick.Stop()
-					return
-				case <-tick.C:
-					fmt.Fprintf(out, "still %s, for %s\n", what, time.Since(began).Round(time.Second))
-				}
-			}
-		}
-		bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14))
-		for tick := time.NewTicker(100 * time.Millisecond); ; {
-			select {
-			case <-end:
-				tick.Stop()
-				_ = bar.Finish()
-				return
-			case <-tick.C:
-				_ = bar.Add(1)
-			}
+		for wait := first; loop.Sleep(ctx, wait); wait = every {
+			say()
 		}
 	}()
-	var once sync.Once
-	return func() {
-		once.Do(func() { close(end) })
-		<-over
-	}
+	return func() { cancel(); <-over }
 }

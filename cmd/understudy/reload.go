@@ -236,9 +236,9 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	if keys := r.cfg.NeedRestart(cfg); len(keys) > 0 {
 		log.Warn("these settings take effect when understudy dev is started again", "keys", strings.Join(keys, ", "))
 	}
-	quiet := r.stillReloading(log, took)
+	done := repeat(slowReload, slowReload, func() { log.Info("still reloading; the version before stays in service", took()) })
 	err = r.reload(ctx, cfg)
-	quiet()
+	done()
 	var refused *python.ReloadError
 	switch {
 	case err == nil:
@@ -262,24 +262,6 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 
 // slowReload is how often the log says that a reload still runs.
 const slowReload = 3 * time.Second
-
-// stillReloading reports that a reload takes its time, until the function that it returns is called.
-func (r *reloader) stillReloading(log *slog.Logger, took func() slog.Attr) (done func()) {
-	end, over := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(over)
-		for tick := time.NewTicker(slowReload); ; {
-			select {
-			case <-end:
-				tick.Stop()
-				return
-			case <-tick.C:
-				log.Info("still reloading; the version before stays in service", took())
-			}
-		}
-	}()
-	return func() { close(end); <-over }
-}
 
 // logFailures logs the import errors of graphs, with the place in their files. Graphs of one module fail for one reason, which is logged once.
 func (r *reloader) logFailures(log *slog.Logger, problems map[string]error) {

@@ -388,7 +388,7 @@ func TestRoutesNeedCredentials(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, v.ask("", "GET", "/nothing/here", "").status)
 }
 
-// An id that belongs to another user takes as long to answer as one that does not exist: nobody finds out by the time which ids there are. Both are asked for in
+// An id that belongs to another user takes as long to answer as one that does not exist, so that the time does not say which ids there are. Both are asked for in
 // turns, so that what else the machine does meets both, and the median of the ratios counts. A busy machine may spoil some attempts; a difference spoils all.
 func TestHiddenTakesAsLongAsUnknown(t *testing.T) {
 	const attempts, pairs, most = 6, 300, 1.15
