@@ -8,6 +8,13 @@ import { begun, journey, recorded, skip } from "./studio.mjs";
 
 const own = recorded ? ["usage", "servers", "logs"] : []; // pages whose routes a proxy does not have
 
+/** A promise that the test resolves. */
+function gate() {
+  let resolve;
+  const promise = new Promise((done) => (resolve = done));
+  return { promise, resolve };
+}
+
 describe("the studio", { concurrency: 2, skip }, () => {
   journey("something is said, its words come one by one, and the graph lights up", async (studio, page) => {
     await studio.begin("tokens", "say 300");
@@ -315,12 +322,37 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByRole("button", { name: "Edit" }).click();
     await page.getByRole("textbox", { name: "Value" }).fill('{"likes": "soup"}');
     await page.getByRole("button", { name: "Save" }).click();
-    await page.getByText('"soup"').waitFor();
+    const shown = page.locator(".json", { hasText: '"soup"' }); // not the field, where it is before it is saved
+    await shown.waitFor();
     await page.reload();
-    await page.getByText('"soup"').waitFor();
+    await shown.waitFor();
     page.on("dialog", (dialog) => dialog.accept());
     await page.getByRole("button", { name: "Delete ann" }).click();
     await page.getByText("Nothing is stored here").waitFor();
+  });
+
+  journey("an item is shown that is saved while the list of items is still read", async (studio, page) => {
+    const owner = `studio-${Math.random().toString(36).slice(2)}`;
+    const [late, saved] = [gate(), gate()];
+    let reads = 0;
+    await page.route("**/store/items/search", async (route) => {
+      const response = await route.fetch();
+      if (reads++ === 0) {
+        late.resolve();
+        await saved.promise;
+      }
+      await route.fulfill({ response }).catch(() => {}); // the page has given it up
+    });
+    await page.goto(`${BASE_URL}/studio/store?ns=${owner}`);
+    await late.promise;
+    await page.getByRole("button", { name: "Add" }).click();
+    await page.getByRole("textbox", { name: "Key" }).fill("ann");
+    await page.getByRole("textbox", { name: "Value" }).fill('{"likes": "soup"}');
+    const put = page.waitForResponse((r) => r.request().method() === "PUT");
+    await page.getByRole("button", { name: "Save" }).click();
+    await put;
+    saved.resolve();
+    await page.locator("article.card", { hasText: '"soup"' }).waitFor();
   });
 
   journey("a schedule is run now, paused and deleted", async (studio, page) => {

@@ -1,6 +1,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "react";
 import { APIError, get, open, post } from "../api/client";
+import { readAgain } from "../api/read-again";
 import { beginRun } from "../api/runs";
 import type { Json, JsonObject, Message, Row, Run, Thread } from "../api/types";
 import { empty, entriesOf, reduce } from "./reducer";
@@ -132,8 +133,7 @@ export function useConversation(threadID: string) {
           checkpoint_id: turn.checkpoint,
           multitask_strategy: turn.strategy,
         });
-        void queries.invalidateQueries({ queryKey: ["thread", threadID] });
-        void queries.invalidateQueries({ queryKey: ["threads"] });
+        void readAgain(queries, ["thread", threadID], ["threads"]);
         return run;
       } catch (error) {
         if (turn.said?.id) dispatch({ type: "unsaid", id: turn.said.id });

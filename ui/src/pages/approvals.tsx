@@ -1,6 +1,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "wouter";
+import { readAgain } from "../api/read-again";
 import { beginRun } from "../api/runs";
 import type { JsonObject, Thread } from "../api/types";
 import { Interrupts } from "../interrupts/interrupts";
@@ -38,7 +39,7 @@ function Waiting({ thread }: { thread: Thread }) {
       setError(null);
       setSent(true);
       await beginRun(thread.thread_id, { assistant_id: thread.metadata.assistant_id, command });
-      await queries.invalidateQueries({ queryKey: ["threads"] });
+      await readAgain(queries, ["threads"]);
     } catch (e) {
       setSent(false);
       setError(e);

@@ -3,6 +3,7 @@ import { Pause, Play, Trash2, Zap } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
 import { post, request } from "../api/client";
+import { readAgain } from "../api/read-again";
 import { beginRun } from "../api/runs";
 import type { Cron, Thread } from "../api/types";
 import { JsonView } from "../parts/json";
@@ -43,7 +44,7 @@ function CronCard({ cron }: { cron: Cron }) {
   const assistants = useAssistants();
   const [began, setBegan] = useState<string | null>(null); // the thread of a run that was begun here
   const name = assistants.data?.find((a) => a.assistant_id === cron.assistant_id)?.name ?? cron.assistant_id;
-  const changed = () => queries.invalidateQueries({ queryKey: ["crons"] });
+  const changed = () => readAgain(queries, ["crons"]);
   const path = `/runs/crons/${cron.cron_id}`;
   const enabled = cron.enabled !== false;
   const toggle = useMutation({ mutationFn: () => request("PATCH", path, { body: { enabled: !enabled } }), onSuccess: changed });

@@ -3,6 +3,7 @@ import { Square } from "lucide-react";
 import { Link } from "wouter";
 import { usePoll } from "../api/use-changes";
 import { get, post } from "../api/client";
+import { readAgain } from "../api/read-again";
 import { isActive } from "../api/runs";
 import { useOwn } from "../api/server";
 import type { Run } from "../api/types";
@@ -25,7 +26,7 @@ export function RunList({ thread }: { thread: string }) {
   });
   const cancel = useMutation({
     mutationFn: (run: string) => post(`/threads/${thread}/runs/${run}/cancel?wait=true`, {}),
-    onSettled: () => queries.invalidateQueries({ queryKey: ["runs", thread] }),
+    onSettled: () => readAgain(queries, ["runs", thread]),
   });
   return (
     <>

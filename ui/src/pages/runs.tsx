@@ -4,6 +4,7 @@ import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { usePoll } from "../api/use-changes";
 import { post } from "../api/client";
+import { readAgain } from "../api/read-again";
 import { isActive, recentRuns, type RecentRun } from "../api/runs";
 import { useOwn } from "../api/server";
 import { CompareButton } from "../compare/chosen";
@@ -44,7 +45,7 @@ export function Runs() {
         await post("/runs/cancel", { thread_id, run_ids: list.filter((r) => r.thread_id === thread_id).map((r) => r.run_id) });
       }
     },
-    onSettled: () => (setChosen(new Set()), queries.invalidateQueries({ queryKey: ["recent"] })),
+    onSettled: () => (setChosen(new Set()), readAgain(queries, ["recent"])),
   });
   const [cancelling, setCancelling] = useState(false);
   const active = status === "" || status === "pending" || status === "running" ? { status: status as ActiveFilter["status"], graph } : null;
@@ -80,7 +81,7 @@ export function Runs() {
           filter={active}
           onClose={() => {
             setCancelling(false);
-            void queries.invalidateQueries({ queryKey: ["recent"] });
+            void readAgain(queries, ["recent"]);
           }}
         />
       )}

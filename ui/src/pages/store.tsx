@@ -3,6 +3,7 @@ import { Plus, Save, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useSearchParams } from "wouter";
 import { post, request } from "../api/client";
+import { readAgain } from "../api/read-again";
 import type { Item, Json } from "../api/types";
 import { age } from "../parts/format";
 import { JsonView } from "../parts/json";
@@ -89,7 +90,7 @@ function ItemCard({ item }: { item: Item }) {
   const [editing, setEditing] = useState(false);
   const remove = useMutation({
     mutationFn: () => request("DELETE", "/store/items", { body: { namespace: item.namespace, key: item.key } }),
-    onSuccess: () => Promise.all(["items", "namespaces"].map((key) => queries.invalidateQueries({ queryKey: [key] }))),
+    onSuccess: () => readAgain(queries, ["items"], ["namespaces"]),
   });
   return (
     <article className="card" aria-label={item.key}>
@@ -119,7 +120,7 @@ function Editor({ namespace, name, value, onDone }: { namespace: string[]; name?
   const put = useMutation({
     mutationFn: () => request("PUT", "/store/items", { body: { namespace, key, value: json } }),
     onSuccess: async () => {
-      await queries.invalidateQueries({ queryKey: ["items"] });
+      await readAgain(queries, ["items"], ["namespaces"]);
       onDone();
     },
   });

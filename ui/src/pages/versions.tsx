@@ -3,6 +3,7 @@ import { ArrowUpToLine } from "lucide-react";
 import { useMemo } from "react";
 import { useSearchParams } from "wouter";
 import { asCurl, post } from "../api/client";
+import { readAgain } from "../api/read-again";
 import type { Assistant, Json } from "../api/types";
 import { ChangeList } from "../compare/change-list";
 import { diff } from "../compare/diff";
@@ -24,7 +25,7 @@ export function Versions({ assistant }: { assistant: Assistant }) {
   const versions = useQuery({ queryKey: ["versions", id, assistant.version], queryFn: ({ signal }) => post<Version[]>(path, { limit: most }, signal) });
   const latest = useMutation({
     mutationFn: (version: number) => post<Assistant>(`/assistants/${id}/latest`, { version }),
-    onSettled: () => Promise.all([["assistants"], ["versions", id], ["schemas", id]].map((queryKey) => queries.invalidateQueries({ queryKey }))),
+    onSettled: () => readAgain(queries, ["assistants"], ["versions", id], ["schemas", id]),
   });
   const list = useMemo(() => [...(versions.data ?? [])].sort((a, b) => b.version - a.version), [versions.data]);
   const find = (name: string) => list.find((v) => v.version === Number(params.get(name)));

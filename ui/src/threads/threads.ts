@@ -1,6 +1,7 @@
 import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { usePoll } from "../api/use-changes";
 import { get, post, request } from "../api/client";
+import { readAgain } from "../api/read-again";
 import { useOwn } from "../api/server";
 import type { Json, JsonObject, Message, Row, Thread, ThreadStatus } from "../api/types";
 
@@ -69,13 +70,10 @@ export const isPinned = (t: Thread) => t.metadata?.pinned === true;
 
 export function useThreadActions() {
   const queries = useQueryClient();
-  const changed = () => queries.invalidateQueries({ queryKey: ["threads"] });
+  const changed = () => readAgain(queries, ["threads"]);
   const change = useMutation({
     mutationFn: ({ id, metadata }: { id: string; metadata: JsonObject }) => request<Thread>("PATCH", `/threads/${id}`, { body: { metadata } }),
-    onSuccess: (t) => {
-      void changed();
-      void queries.invalidateQueries({ queryKey: ["thread", t.thread_id] });
-    },
+    onSuccess: (t) => void readAgain(queries, ["threads"], ["thread", t.thread_id]),
   });
   const remove = useMutation({ mutationFn: (id: string) => request("DELETE", `/threads/${id}`), onSuccess: changed });
   const copy = useMutation({ mutationFn: (id: string) => post<Thread>(`/threads/${id}/copy`, {}), onSuccess: changed });
