@@ -38,6 +38,8 @@ var mistakes = []struct {
 	{regexp.MustCompile(`ValueError: Graph path '.*' is not of the form`), "write the path, a colon and the name in graphs of langgraph.json"},
 	{regexp.MustCompile(`FileNotFoundError: No such file: `), "fix the path before the colon in graphs of langgraph.json, or create the file"},
 	{regexp.MustCompile(`TypeError: \w+ is neither a graph nor a function that makes one`), "name the graph after the colon in graphs of langgraph.json: the result of compile(), or a function that returns it"},
+	{regexp.MustCompile(`\ncannot be saved: node '.*' returned a '`), "return data that can be saved; create other objects inside of the node, or pass them by the context of the run"},
+	{regexp.MustCompile(`\ncannot be saved: the run has a '`), "keep in the state what can be saved; create other objects inside of nodes, or pass them by the context of the run"},
 	{regexp.MustCompile(`MultipleSubgraphsError`), "call one subgraph with a checkpointer for each node, or compile the others with checkpointer=False"},
 }
 

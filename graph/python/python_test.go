@@ -64,7 +64,7 @@ func checked(at string) error {
 
 var testGraphs = []string{
 	"echo", "builder", "asking", "nested", "fan", "failing", "waiting", "spinning", "refusing", "dying", "leaving", "talking", "tokens",
-	"tokens_only", "pouring", "contextual", "functional", "memory", "kinds", "calling", "tasks", "traced",
+	"tokens_only", "pouring", "contextual", "functional", "memory", "kinds", "calling", "tasks", "traced", "unsaved",
 }
 
 func options(tb testing.TB) python.Options {
@@ -191,7 +191,7 @@ func TestOneWorker(t *testing.T) {
 		"failures": testFailures, "broken": testBroken, "kinds": testKinds, "factories": testFactories, "context": testContext,
 		"store": testStore, "cancel": testCancel, "temporary": testTemporary, "update": testUpdate, "explain": testExplain,
 		"describe": testDescribe, "consumer stops": testConsumerStops, "fenced": testFenced, "exit": testExit, "hold": testHold, "huge input": testHugeInput,
-		"sys.exit": testSysExit, "slow reader": testSlowReader, "events": testEvents, "goto": testGoto, "calls": testCalls, "spans": testSpans, "spans of errors": testSpanErrors, "content of spans": testSpanContent, "saves": testSaves, "refused saves": testRefusedSaves, "kinds of errors": testKindsOfErrors,
+		"sys.exit": testSysExit, "slow reader": testSlowReader, "events": testEvents, "goto": testGoto, "calls": testCalls, "spans": testSpans, "spans of errors": testSpanErrors, "content of spans": testSpanContent, "saves": testSaves, "refused saves": testRefusedSaves, "unsaved": testUnsaved, "kinds of errors": testKindsOfErrors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"understudy/checkpointer"
@@ -89,6 +90,23 @@ func testRefusedSaves(t *testing.T, p *python.Pool) {
 		}
 		if want := map[bool]int{true: 0, false: 1}[durability == "exit"]; len(m.order) != want {
 			t.Errorf("%s: %d checkpoints", durability, len(m.order))
+		}
+	}
+}
+
+// What has no form that can be saved fails the run, and the log names the node, the key and the object; clients see what LangGraph Server shows.
+func testUnsaved(t *testing.T, p *python.Pool) {
+	const what, again = "return data that can be saved", "keep in the state what can be saved"
+	for topic, want := range map[string][2]string{
+		"plain":   {"cannot be saved: node 'fetch' returned a 'lock' object in key 'session'\n", what},
+		"deep":    {"cannot be saved: node 'fetch' returned a 'lock' object in key 'session', at ['x'][1].lock\n", what},
+		"send":    {"cannot be saved: node 'fetch' returned a 'lock' object in the argument of a Send, at .arg['lock'].lock\n", what},
+		"reducer": {"cannot be saved: the run has a 'lock' object in key 'held', at [0]\n", again},
+	} {
+		_, err := collect(t, p.Graph("unsaved"), invocation(newMemory(), `{"topic":"`+topic+`"}`, "values"))
+		var f *graph.Failure
+		if !errors.As(err, &f) || f.Error() != "TypeError: cannot pickle '_thread.lock' object" || !strings.Contains(f.Detail, want[0]) || !strings.HasPrefix(f.Fix, want[1]) {
+			t.Errorf("%s: %v, with the traceback %s and the fix %q", topic, err, f.Detail, f.Fix)
 		}
 	}
 }

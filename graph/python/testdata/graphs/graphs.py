@@ -5,6 +5,7 @@ import asyncio
 import operator
 import os
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from datetime import date, datetime, time as clock, timedelta, timezone
@@ -379,3 +380,33 @@ _t.add_edge(START, "flaky")
 _t.add_edge("flaky", "use")
 _t.add_edge("use", "child")
 traced = _t.compile()
+
+
+class Locked:
+    __slots__ = ("lock",)
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+@dataclass
+class Session:
+    lock: Any
+
+
+class Unsaved(TypedDict, total=False):
+    topic: str
+    session: Any
+    held: Annotated[list, lambda old, new: [threading.Lock()]]
+
+
+def fetch(state: Unsaved):
+    made = {"plain": {"session": threading.Lock()}, "deep": {"session": {"x": [1, Session(threading.Lock())]}}, "reducer": {"held": [1]}}
+    return made.get(state["topic"], {})
+
+
+_u = StateGraph(Unsaved)
+_u.add_node("fetch", fetch)
+_u.add_edge(START, "fetch")
+_u.add_conditional_edges("fetch", lambda state: [Send("fetch", {"topic": "", "lock": Locked()})] if state["topic"] == "send" else END)
+unsaved = _u.compile()

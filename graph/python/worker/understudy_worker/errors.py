@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import traceback
 from typing import Any
 
@@ -37,6 +38,9 @@ def shown(exc: BaseException) -> dict[str, Any]:
 
 def detail(exc: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(exc))[-32768:]
+        text = "".join(traceback.format_exception(exc))
+        if sys.version_info < (3, 11):
+            text += "".join(f"{note}\n" for note in getattr(exc, "__notes__", ()))
+        return text[-32768:]
     except Exception:
         return repr(type(exc))

@@ -26,7 +26,7 @@ except ImportError:  # langgraph before delta channels
     class _DeltaSnapshot:  # type: ignore[no-redef]
         pass
 
-from . import clock, deltas, jsonenc
+from . import clock, deltas, jsonenc, unsaved
 from .describe import Describer
 
 # Of `configurable`, what does not go into the metadata of checkpoints. The ids come from the configuration's metadata.
@@ -146,7 +146,7 @@ class Saver(BaseCheckpointSaver[str]):
             if isinstance(value, _DeltaSnapshot):
                 inside[channel] = True
             if (version := new_versions.get(channel)) is not None:
-                blobs.append([channel, str(version), *self.serde.dumps_typed(value)])
+                blobs.append([channel, str(version), *self._dumps(channel, value)])
         if self._inline:
             for channel, version in checkpoint["channel_versions"].items():
                 if channel not in checkpoint["channel_values"] and (held := (ns, channel, version)) in self._inline:
@@ -161,7 +161,7 @@ class Saver(BaseCheckpointSaver[str]):
             put = ["put", thread, ns, checkpoint["id"], parent, _json(data), _json(meta), tasks, shape, shape_json, blobs]
             if not ns and (whole := deltas.folded(checkpoint["channel_values"])):
                 put.append([
-                    [channel, str(new_versions[channel]), *self.serde.dumps_typed(value)] for channel, value in whole.items() if channel in new_versions
+                    [channel, str(new_versions[channel]), *self._dumps(channel, value)] for channel, value in whole.items() if channel in new_versions
                 ])
             if self._waits or shape_json is not None:
                 saved = self._ask.later(*put)
@@ -184,9 +184,16 @@ class Saver(BaseCheckpointSaver[str]):
         conf = config["configurable"]
         rows = []
         for i, (channel, value) in enumerate(writes):
-            kind, data = self.serde.dumps_typed(value)
+            kind, data = self._dumps(channel, value, task_path)
             rows.append([task_id, WRITES_IDX_MAP.get(channel, i), channel, kind, data, task_path])
         return self._aput_rows(str(conf["thread_id"]), conf.get("checkpoint_ns") or "", conf["checkpoint_id"], rows)
+
+    def _dumps(self, channel: str, value: Any, task_path: str = "") -> tuple[str, bytes]:
+        try:
+            return self.serde.dumps_typed(value)
+        except Exception as exc:
+            unsaved.explain(exc, self.serde.dumps_typed, channel, value, task_path)
+            raise
 
     async def _aput_rows(self, thread: str, ns: str, checkpoint_id: str, rows: list) -> None:
         if coming := self._coming.get(checkpoint_id):
