@@ -161,7 +161,7 @@ func (c Config) load() (*config.Config, []config.Warning, error) {
 		Lookup: func(name string) (string, bool) { value, ok := environ[name]; return value, ok },
 	})
 	if err = errors.Join(mistake, err); err == nil && len(c.Storage.Keys) > 0 {
-		cfg.Keys = c.Storage.Keys
+		cfg.Storage.Keys = c.Storage.Keys
 	}
 	return cfg, warnings, err
 }

@@ -197,7 +197,7 @@ func TestUnit(t *testing.T) {
 	require.NoError(t, err)
 	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: map[string]string{}, Lookup: func(string) (string, bool) { return "", false }})
 	require.NoError(t, err)
-	require.Greater(t, stop, settings.Grace)
+	require.Greater(t, stop, settings.Server.Grace)
 }
 
 // The context of a container build has all folders that the program is built from.

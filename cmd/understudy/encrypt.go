@@ -34,7 +34,7 @@ and run again.`,
 		if *rotate && cfg.Encrypts() {
 			return misused(cmd, "--rotate is for LANGGRAPH_AES_KEY; with encryption.path let the decrypt handler return a DecryptResult with the replacement, and restart the servers")
 		}
-		if *rotate && len(cfg.Keys) < 2 {
+		if *rotate && len(cfg.Storage.Keys) < 2 {
 			return misused(cmd, "--rotate needs two keys, the new one and the one from before: LANGGRAPH_AES_KEY=new,old")
 		}
 		log := newLog(cfg, cmd.ErrOrStderr())

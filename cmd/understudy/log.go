@@ -12,11 +12,11 @@ import (
 
 // newLog writes what cfg asks for: JSON objects, or short lines for a person.
 func newLog(cfg *config.Config, w io.Writer) *slog.Logger {
-	if cfg.LogJSON {
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	if cfg.Logging.JSON {
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.Logging.Level}))
 	}
-	c := newConsole(w, cfg.LogLevel)
-	dirs := append([]string{cfg.Dir}, cfg.PythonPath...)
+	c := newConsole(w, cfg.Logging.Level)
+	dirs := append([]string{cfg.Dir}, cfg.Workers.PythonPath...)
 	c.out.own = func(file string) bool {
 		return !strings.Contains(file, "site-packages") && slices.ContainsFunc(dirs, func(dir string) bool {
 			return dir != "" && strings.HasPrefix(file, dir+string(filepath.Separator))

@@ -142,7 +142,7 @@ func dataFlags(cmd *cobra.Command) (load func() (*config.Config, []config.Warnin
 		}
 		cfg, warnings, err := config.Load(config.Source{Mode: config.Dev, File: file, Flags: given, DataOnly: true})
 		if _, folder := given["data"]; err == nil && folder && given["database-url"] == "" {
-			cfg.DatabaseURL = "" // who names a folder means it, whatever the variables say
+			cfg.Storage.DatabaseURL = "" // who names a folder means it, whatever the variables say
 		}
 		return cfg, warnings, err
 	}
@@ -188,10 +188,10 @@ func (b *begun) Begin(what string, total int) {
 
 // place is where the data of a configuration are, without passwords.
 func place(cfg *config.Config) string {
-	if cfg.DatabaseURL != "" {
+	if cfg.Storage.DatabaseURL != "" {
 		return "database " + cfg.DatabasePlace()
 	}
-	return cfg.Data
+	return cfg.Storage.Data
 }
 
 func named(problems []transfer.Problem) string {

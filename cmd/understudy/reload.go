@@ -50,7 +50,7 @@ func (r *reloader) Run(ctx context.Context) error {
 		return nil
 	}
 	defer w.Close()
-	for _, dir := range append([]string{r.cfg.Dir}, r.cfg.PythonPath...) {
+	for _, dir := range append([]string{r.cfg.Dir}, r.cfg.Workers.PythonPath...) {
 		r.watch(w, dir)
 	}
 	r.watchFiles(w, r.cfg)
@@ -157,7 +157,7 @@ func (r *reloader) leads(path string) bool {
 
 // inside reports whether a path is in a folder of which everything is watched. Of others, the named files count.
 func (r *reloader) inside(path string) bool {
-	return below(path, r.cfg.Dir) || slices.ContainsFunc(r.cfg.PythonPath, func(dir string) bool { return below(path, dir) })
+	return below(path, r.cfg.Dir) || slices.ContainsFunc(r.cfg.Workers.PythonPath, func(dir string) bool { return below(path, dir) })
 }
 
 // below reports whether a path is below a folder.
@@ -175,7 +175,7 @@ func holds(dir string, counts func(name string) bool) bool {
 // ignored are folders in which no graph is written by hand.
 func (r *reloader) ignored(path string) bool {
 	switch name := filepath.Base(path); {
-	case strings.HasPrefix(name, "."), name == "__pycache__", name == "node_modules", name == "venv", name == "site-packages", path == r.cfg.Data:
+	case strings.HasPrefix(name, "."), name == "__pycache__", name == "node_modules", name == "venv", name == "site-packages", path == r.cfg.Storage.Data:
 		return true
 	}
 	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg"))
@@ -296,7 +296,7 @@ func (r *reloader) placeOf(err error) string {
 
 // place is "file:line" of the innermost line of a traceback that is the user's; "" when there is none.
 func (r *reloader) place(traceback string) string {
-	return placeIn(traceback, append([]string{r.cfg.Dir}, r.cfg.PythonPath...), r.short)
+	return placeIn(traceback, append([]string{r.cfg.Dir}, r.cfg.Workers.PythonPath...), r.short)
 }
 
 func placeIn(traceback string, dirs []string, short func(string) string) string {

@@ -74,10 +74,10 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		url := baseURL(cfg, addr)
 		fmt.Fprintln(stdout, "understudy listening on "+url)
 		if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
-			fmt.Fprintf(stdout, "  and on every other address of this machine (--host %s, port %d)\n", cfg.Host, tcp.Port)
+			fmt.Fprintf(stdout, "  and on every other address of this machine (--host %s, port %d)\n", cfg.Server.Host, tcp.Port)
 		}
 		switch {
-		case !cfg.Studio || cfg.HTTP.Disable.UI:
+		case !cfg.Server.Studio || cfg.HTTP.Disable.UI:
 		case studio.Built:
 			fmt.Fprintf(stdout, "  in the browser: %s%s/studio/\n", url, cfg.HTTP.MountPrefix)
 		default:
@@ -95,7 +95,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 			}
 		}
 	}
-	if srv, ok := srv.(*app.Server); ok && cfg.Reload {
+	if srv, ok := srv.(*app.Server); ok && cfg.Workers.Reload {
 		r := &reloader{log: log, cfg: cfg, load: load, reload: srv.Reload, bundle: srv.ReloadComponents, problems: srv.GraphProblems, rested: settle}
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
@@ -121,7 +121,7 @@ func checkSpace(log *slog.Logger) error {
 func limitMemory(cfg *config.Config, log *slog.Logger) {
 	var r memlimit.Reserve
 	if slices.ContainsFunc(cfg.Graphs, config.Graph.IsPython) {
-		r = memlimit.Reserve{Workers: cfg.Workers, WorkerBytes: int64(cfg.WorkerMemory)}
+		r = memlimit.Reserve{Workers: cfg.Workers.Processes, WorkerBytes: int64(cfg.Workers.Memory)}
 	}
 	if container, set := memlimit.Set(r); set > 0 {
 		if needed, fits := r.Fits(container); !fits {
@@ -149,16 +149,16 @@ func used(cfg *config.Config) []any {
 		file = "none"
 	}
 	attrs := []any{"version", version(), "config", file}
-	if cfg.DatabaseURL == "" {
-		return append(attrs, "data", cfg.Data)
+	if cfg.Storage.DatabaseURL == "" {
+		return append(attrs, "data", cfg.Storage.Data)
 	}
 	attrs = append(attrs, "database", cfg.DatabasePlace())
 	switch {
 	case cfg.Mode == config.Proxy: // it has no use for Redis
-	case cfg.RedisURL == "":
+	case cfg.Streams.RedisURL == "":
 		attrs = append(attrs, "redis", "none")
 	default:
-		attrs = append(attrs, "redis", cfg.RedisPlace(), "redis_prefix", cfg.RedisPrefix)
+		attrs = append(attrs, "redis", cfg.RedisPlace(), "redis_prefix", cfg.Streams.RedisPrefix)
 	}
 	return attrs
 }
@@ -232,7 +232,7 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 			fmt.Fprintf(l.out, "      fix: %s\n", fix)
 			l.fix = fix
 		}
-		if cfg.Reload && !start {
+		if cfg.Workers.Reload && !start {
 			fmt.Fprintln(l.out, "      it is loaded again when you save a file")
 		}
 	}
@@ -347,7 +347,7 @@ func explain(err error, cfg *config.Config) error {
 // baseURL is where a client on this machine reaches addr.
 func baseURL(cfg *config.Config, addr net.Addr) string {
 	scheme := "http://"
-	if cfg.TLSCert != "" {
+	if cfg.Server.TLSCert != "" {
 		scheme = "https://"
 	}
 	host, port, err := net.SplitHostPort(addr.String())

@@ -65,7 +65,7 @@ func TestOneReasonIsSaidOnce(t *testing.T) {
 	because := func(text string) error {
 		return &graph.Failure{Type: "ModuleNotFoundError", Message: text, Detail: "  File \"/project/graphs.py\", line 3, in <module>", Fix: "install " + text}
 	}
-	cfg := &config.Config{Mode: config.Dev, Dir: "/project", Reload: true, Graphs: []config.Graph{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "d"}}}
+	cfg := &config.Config{Mode: config.Dev, Dir: "/project", Workers: config.Workers{Reload: true}, Graphs: []config.Graph{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "d"}}}
 	var out strings.Builder
 	l := newLister(cfg, slog.New(slog.DiscardHandler), &out)
 	for _, name := range []string{"a", "b", "d"} {

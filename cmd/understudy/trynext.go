@@ -77,7 +77,7 @@ type credentials struct{ note, curl, chat, python, js string }
 // credentialsFor returns how requests to a server authenticate: with an API key if it takes them, else with a token of the developer's own.
 func credentialsFor(cfg *config.Config) credentials {
 	switch {
-	case cfg.IgnoreAuth || !cfg.Auth.Native() && !cfg.Auth.Python.IsSet():
+	case cfg.Server.IgnoreAuth || !cfg.Auth.Native() && !cfg.Auth.Python.IsSet():
 		return credentials{}
 	case !cfg.Auth.Keys:
 		return credentials{
@@ -88,10 +88,10 @@ func credentialsFor(cfg *config.Config) credentials {
 	}
 	where := ""
 	switch {
-	case cfg.DatabaseURL != "":
+	case cfg.Storage.DatabaseURL != "":
 		where = " --database-url URL"
-	case cfg.Data != "" && filepath.Base(cfg.Data) != ".understudy":
-		where = " --data '" + shellQuoted(cfg.Data) + "'"
+	case cfg.Storage.Data != "" && filepath.Base(cfg.Storage.Data) != ".understudy":
+		where = " --data '" + shellQuoted(cfg.Storage.Data) + "'"
 	}
 	return credentials{
 		note: "Requests need an API key:  export UNDERSTUDY_API_KEY=$(understudy keys create --name me" + where + ")\n",

@@ -54,11 +54,11 @@ func TestTryNextWithCredentials(t *testing.T) {
 		cfg                config.Config
 		note, curl, python string
 	}{
-		"keys":                  {config.Config{Auth: config.Auth{Keys: true}, Data: "/p/.understudy"}, "understudy keys create --name me)\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
-		"keys in another place": {config.Config{Auth: config.Auth{Keys: true, JWT: &config.JWT{}}, Data: "/d e"}, "--name me --data '/d e')\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
-		"keys in Postgres":      {config.Config{Auth: config.Auth{Keys: true}, DatabaseURL: "postgres://u:secret@h/d"}, "--database-url URL)\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
+		"keys":                  {config.Config{Auth: config.Auth{Keys: true}, Storage: config.Storage{Data: "/p/.understudy"}}, "understudy keys create --name me)\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
+		"keys in another place": {config.Config{Auth: config.Auth{Keys: true, JWT: &config.JWT{}}, Storage: config.Storage{Data: "/d e"}}, "--name me --data '/d e')\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
+		"keys in Postgres":      {config.Config{Auth: config.Auth{Keys: true}, Storage: config.Storage{DatabaseURL: "postgres://u:secret@h/d"}}, "--database-url URL)\n", `-H "x-api-key: $UNDERSTUDY_API_KEY"`, `, api_key=`},
 		"tokens":                {config.Config{Auth: config.Auth{JWT: &config.JWT{}}}, "export TOKEN=", `-H "Authorization: Bearer $TOKEN"`, `, headers=`},
-		"ignored":               {config.Config{Auth: config.Auth{Keys: true}, IgnoreAuth: true}, "", "", ""},
+		"ignored":               {config.Config{Auth: config.Auth{Keys: true}, Server: config.Server{IgnoreAuth: true}}, "", "", ""},
 		"none":                  {config.Config{}, "", "", ""},
 	}
 	for name, tt := range tests {

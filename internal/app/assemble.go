@@ -112,11 +112,11 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 			Disabled:       cfg.HTTP.Disable.Webhooks,
 			Own:            s.ownRoutes(),
 		},
-		Local: cfg.DatabaseURL != "" && cfg.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.GraphConcurrency, PerIdentity: cfg.ConcurrentRuns, Lease: cfg.Lease, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
+		Local: cfg.Storage.DatabaseURL != "" && cfg.Streams.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.Workers.GraphConcurrency, PerIdentity: cfg.Limits.ConcurrentRuns, Lease: cfg.Storage.Lease, Timeout: cfg.Workers.RunTimeout, Grace: cfg.Server.Grace, ResumableTTL: cfg.Streams.ResumableTTL,
 		ThreadTTL: retention.Default,
 		Inside:    s.inside, Admit: s.admitCron(), Tasks: s.taskRules(),
 		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
-		Spans: spans.Policy{Level: cfg.Traces, Bytes: int(cfg.TraceBytes), Keep: cfg.TraceAge},
+		Spans: spans.Policy{Level: cfg.Traces.Level, Bytes: int(cfg.Traces.Bytes), Keep: cfg.Traces.Age},
 	})
 	s.threads = thread.NewService(thread.Options{
 		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.threadDeleted,
@@ -152,19 +152,19 @@ func (s *Server) httpOptions(version string) server.Options {
 	}
 	o := server.Options{
 		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Tasks: s.runs.Crons(), Items: s.items, Changes: s.changes, Search: s.search, ReadModels: &readmodel.Service{Store: s.rows}, Usage: s.usage, Fleet: s.fleet,
-		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Grace: cfg.Grace, Truncate: s.truncation(),
+		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Server.Drain, Grace: cfg.Server.Grace, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),
 		Disable:      server.Disable(cfg.HTTP.Disable),
 		MountPrefix:  cfg.HTTP.MountPrefix,
-		TLS:          cfg.TLSCert != "",
+		TLS:          cfg.Server.TLSCert != "",
 		AuthOpenAPI:  cfg.Auth.OpenAPI,
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
-		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
+		MaxBody: int64(cfg.Server.MaxBody), MaxBodies: int64(cfg.Server.MaxBodies),
 		DeerFlow: s.deerflow,
-		Studio:   cfg.Studio,
+		Studio:   cfg.Server.Studio,
 
-		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.AllowedHosts, TrustedProxies: cfg.TrustedProxies,
+		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.Server.AllowedHosts, TrustedProxies: cfg.Server.TrustedProxies,
 	}
 	if s.deerflow != nil && !cfg.HTTP.CORS.Given {
 		o.CORS = server.CORS{NoOrigins: len(s.deerflow.Origins) == 0, AllowOrigins: s.deerflow.Origins, AllowMethods: []string{"*"}, AllowHeaders: []string{"*"}, AllowCredentials: true}

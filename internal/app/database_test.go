@@ -173,7 +173,7 @@ func TestProbesOfASilentDatabase(t *testing.T) {
 func TestAddressThatWasNotValidated(t *testing.T) {
 	t.Parallel()
 	settings := config.Default(config.Serve)
-	settings.Port, settings.DatabaseURL = 0, "postgres://us:p@ss/w#rd@127.0.0.1:6543/us"
+	settings.Server.Port, settings.Storage.DatabaseURL = 0, "postgres://us:p@ss/w#rd@127.0.0.1:6543/us"
 	_, err := New(t.Context(), Config{Settings: settings})
 	require.ErrorContains(t, err, "percent-encode the password")
 	require.NotContains(t, err.Error(), "w#rd")

@@ -34,12 +34,12 @@ import (
 // program converts documents, as understudy does; "": they are not converted.
 func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Installation, error) {
 	cfg := s.cfg
-	if cfg.DeerFlow == "" || cfg.Mode == config.Worker {
+	if cfg.Server.DeerFlow == "" || cfg.Mode == config.Worker {
 		return nil, nil
 	}
 	env := func(name string) string { v, _ := cfg.Lookup(name); return v }
 	o := deerflow.Options{
-		Config: cfg.DeerFlow, Home: env("DEER_FLOW_HOME"), Extensions: env("DEER_FLOW_EXTENSIONS_CONFIG_PATH"), Lookup: cfg.Lookup,
+		Config: cfg.Server.DeerFlow, Home: env("DEER_FLOW_HOME"), Extensions: env("DEER_FLOW_EXTENSIONS_CONFIG_PATH"), Lookup: cfg.Lookup,
 		Accounts: s.rows, Feedback: s.rows, Ask: s.ask, Log: s.log, Now: s.now,
 	}
 	if program != "" {
@@ -136,7 +136,7 @@ func production(env string) bool { return strings.HasPrefix(strings.ToLower(env)
 // openModel makes the client of a model of config.yaml. retries are its further tries; nil: the client's own number. body goes with each request.
 func (s *Server) openModel(m *settings.Model, retries *int, body map[string]json.RawMessage) (agent.Model, error) {
 	spec := provider.Spec{
-		BaseURL: m.BaseURL, Key: m.APIKey, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.ContextWindow, Images: m.Vision, Log: s.log, Place: "models." + m.Name, Dir: filepath.Dir(s.cfg.DeerFlow),
+		BaseURL: m.BaseURL, Key: m.APIKey, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.ContextWindow, Images: m.Vision, Log: s.log, Place: "models." + m.Name, Dir: filepath.Dir(s.cfg.Server.DeerFlow),
 		Retries: retries, ExtraBody: body, Responses: m.Responses(),
 		Getenv: func(name string) string { v, _ := s.cfg.Lookup(name); return v },
 	}

@@ -347,7 +347,7 @@ func TestDeerFlowRunsActAsTheirUsers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const most = 5 // runs a minute
-			srv, user := startDeerFlow(t, func(c *Config) { c.Auth, c.Settings.RunsPerMinute = policy, most })
+			srv, user := startDeerFlow(t, func(c *Config) { c.Auth, c.Settings.Limits.RunsPerMinute = policy, most })
 			now := time.Now()
 			srv.guard.Pace.Now = func() time.Time { return now } // none may be created again by and by
 			ann, ben, channel := user("ann@example.com"), user("ben@example.com"), user("")

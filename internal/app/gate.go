@@ -46,7 +46,7 @@ func (s *Server) reloadGate(ctx context.Context, settings *config.Config) error 
 		return nil
 	case s.gate == nil:
 		return fmt.Errorf("%w: there were no auth, routes or embeddings in Python", ErrCannotReload)
-	case opts.Auth == "" && s.cfg.Auth.Python.IsSet() && !s.cfg.IgnoreAuth:
+	case opts.Auth == "" && s.cfg.Auth.Python.IsSet() && !s.cfg.Server.IgnoreAuth:
 		return fmt.Errorf("%w: auth.path is gone", ErrCannotReload)
 	}
 	return s.gate.Reload(ctx, opts)

@@ -93,7 +93,7 @@ func (s *Server) checks() map[string]server.Check {
 		all["workers"] = func(context.Context) error {
 			return unready("no worker has loaded the graphs; see the log", s.pool.Up())
 		}
-		if !s.cfg.AllowBrokenGraphs {
+		if !s.cfg.Workers.AllowBrokenGraphs {
 			all["graphs"] = func(context.Context) error {
 				return unready("a graph does not import; see the log", broken(s.pool.Problems()))
 			}
@@ -155,7 +155,7 @@ const hopeless = 10 * time.Second
 
 // needsPython reports whether the server ends when none of its Python graphs can be used: there are no others.
 func (s *Server) needsPython() bool {
-	if s.pool == nil || s.cfg.AllowBrokenGraphs {
+	if s.pool == nil || s.cfg.Workers.AllowBrokenGraphs {
 		return false
 	}
 	for _, name := range s.graphs.Names() {
@@ -223,7 +223,7 @@ func (s *Server) watchStart(ctx context.Context, names []string) {
 			return
 		}
 		if took := time.Since(began); took >= next {
-			s.log.Info("the first worker is still loading the Python graphs; understudy doctor shows how long each takes", "interpreter", s.cfg.Python, logctx.Took(took))
+			s.log.Info("the first worker is still loading the Python graphs; understudy doctor shows how long each takes", "interpreter", s.cfg.Workers.Python, logctx.Took(took))
 			next = took + min(took, repeatStart)
 		}
 		select {
@@ -259,7 +259,7 @@ func (s *Server) Reload(ctx context.Context, settings *config.Config) error {
 		return errors.Join(err, agents.Discard())
 	}
 	if s.pool != nil {
-		if err := s.pool.Reload(ctx, opts, s.cfg.Grace); err != nil {
+		if err := s.pool.Reload(ctx, opts, s.cfg.Server.Grace); err != nil {
 			return errors.Join(err, agents.Discard())
 		}
 	}
@@ -269,7 +269,7 @@ func (s *Server) Reload(ctx context.Context, settings *config.Config) error {
 			s.graphs.Remove(g.ID)
 		}
 	}
-	s.declared.Replace(agents, s.graphs, s.cfg.Grace, s.log)
+	s.declared.Replace(agents, s.graphs, s.cfg.Server.Grace, s.log)
 	for _, g := range settings.Graphs {
 		if g.IsPython() {
 			s.graphs.Put(g.ID, g.Description, s.pool.Graph(g.ID))

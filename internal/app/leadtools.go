@@ -58,7 +58,7 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 		},
 		Python:  s.python.load,
 		Lookup:  s.cfg.Lookup,
-		Resolve: func(path string) string { return resolved(filepath.Dir(s.cfg.DeerFlow), path) },
+		Resolve: func(path string) string { return resolved(filepath.Dir(s.cfg.Server.DeerFlow), path) },
 	}
 }
 

@@ -34,7 +34,7 @@ func TestConcurrentRunsOfAnIdentity(t *testing.T) {
 				all["port"] = "0"
 				settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: all, Lookup: func(string) (string, bool) { return "", false }})
 				require.NoError(t, err)
-				settings.ConcurrentRuns = 3
+				settings.Limits.ConcurrentRuns = 3
 				return runWith(t, Config{Settings: settings, Auth: owners{}, Log: slog.New(slog.DiscardHandler)}, "slow", g).url()
 			}
 			servers := []string{start()}

@@ -23,9 +23,9 @@ import (
 func (s *Server) protect(ctx context.Context) (err error) {
 	switch {
 	case s.auth != nil:
-	case s.gate != nil && s.cfg.Auth.Python.IsSet() && !s.cfg.IgnoreAuth:
+	case s.gate != nil && s.cfg.Auth.Python.IsSet() && !s.cfg.Server.IgnoreAuth:
 		s.auth = s.gate
-	case s.cfg.Auth.Native() && !s.cfg.IgnoreAuth:
+	case s.cfg.Auth.Native() && !s.cfg.Server.IgnoreAuth:
 		if s.auth, err = s.nativeAuth(); err != nil {
 			return err
 		}
@@ -42,8 +42,8 @@ func (s *Server) protect(ctx context.Context) (err error) {
 		return err
 	}
 	s.inside = access.NewInside()
-	s.audit = audit.NewLog(audit.Options{Store: s.rows, Retention: s.cfg.AuditRetention, Now: s.now, Log: s.log, Exists: s.exists})
-	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads(), Audit: s.audit, Pace: guard.Pace{PerMinute: s.cfg.RunsPerMinute}}
+	s.audit = audit.NewLog(audit.Options{Store: s.rows, Retention: s.cfg.Storage.AuditRetention, Now: s.now, Log: s.log, Exists: s.exists})
+	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads(), Audit: s.audit, Pace: guard.Pace{PerMinute: s.cfg.Limits.RunsPerMinute}}
 	return nil
 }
 

@@ -56,7 +56,7 @@ type Proxy struct {
 // NewProxy opens the port and the storage of recordings. After a nil error call Run or Close. The
 // upstream may be down. OfflineReads is an error if the upstream requires credentials.
 func NewProxy(ctx context.Context, c ProxyConfig) (*Proxy, error) {
-	if c.Settings == nil || c.Settings.Upstream == nil {
+	if c.Settings == nil || c.Settings.Upstream.URL == nil {
 		return nil, errors.New("app: ProxyConfig.Settings with an Upstream is required")
 	}
 	cfg := c.Settings
@@ -65,7 +65,7 @@ func NewProxy(ctx context.Context, c ProxyConfig) (*Proxy, error) {
 		p.log = slog.New(slog.DiscardHandler)
 	}
 	var err error
-	if p.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))); err != nil {
+	if p.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Server.Host, strconv.Itoa(cfg.Server.Port))); err != nil {
 		return nil, err
 	}
 	if p.certs, err = certificates(cfg, p.log, nil); err != nil {
@@ -95,25 +95,25 @@ func (p *Proxy) assemble(ctx context.Context, version string) error {
 	if changes != nil {
 		p.mirror = mirror.New(mirror.Options{Dir: cfg.History.JSONL, Store: p.rows, Changes: changes, Encode: compat.AppendEvent, Log: p.log})
 	}
-	p.upstream = proxy.NewUpstream(cfg.Upstream, int64(cfg.MaxRewrite))
-	if cfg.OfflineReads {
+	p.upstream = proxy.NewUpstream(cfg.Upstream.URL, int64(cfg.Upstream.MaxRewrite))
+	if cfg.Upstream.OfflineReads {
 		if err := p.checkOffline(ctx, dir); err != nil {
 			return err
 		}
 	}
 	p.recorder = record.New(record.Options{Store: p.rows.Upstream(), Ask: p.upstream.Ask, Overlay: backend.OverlayConfig(cfg.History), Log: p.log})
 	own := server.New(server.Options{
-		Events: recorded{p.recorder}, Logger: p.log, Registry: registry, Version: version, CORS: corsOf(cfg.HTTP.CORS), Studio: cfg.Studio,
+		Events: recorded{p.recorder}, Logger: p.log, Registry: registry, Version: version, CORS: corsOf(cfg.HTTP.CORS), Studio: cfg.Server.Studio,
 		Disable: server.Disable{Assistants: true, Store: true, Meta: true, MCP: true, A2A: true, OpenAI: true},
 	})
 	pages := ""
-	if cfg.Studio {
+	if cfg.Server.Studio {
 		pages = server.StudioPath
 	}
 	p.http = proxy.New(proxy.Config{
 		Pages:    pages,
-		Upstream: p.upstream, Recorder: p.recorder, Own: own, CORS: own.CORS, Host: proxy.HostPolicy(cfg.UpstreamHost), Offline: p.offline,
-		Logger: p.log, Registry: registry, MaxRewrite: int64(cfg.MaxRewrite),
+		Upstream: p.upstream, Recorder: p.recorder, Own: own, CORS: own.CORS, Host: proxy.HostPolicy(cfg.Upstream.Host), Offline: p.offline,
+		Logger: p.log, Registry: registry, MaxRewrite: int64(cfg.Upstream.MaxRewrite),
 	})
 	return nil
 }
@@ -140,17 +140,17 @@ func (p *Proxy) checkOffline(ctx context.Context, dir string) error {
 
 // upstreamPlace is where the recordings of an upstream are: in a folder, or schema, for each name, or else for each address.
 func upstreamPlace(cfg *config.Config) (dir, schema string) {
-	key, shown := cfg.Name, cfg.Name
+	key, shown := cfg.Upstream.Name, cfg.Upstream.Name
 	if key == "" {
-		key, shown = cfg.Upstream.String(), cfg.Upstream.Host
+		key, shown = cfg.Upstream.URL.String(), cfg.Upstream.URL.Host
 	}
 	sum := sha256.Sum256([]byte(key))
 	slug := strings.Trim(notSlug.ReplaceAllString(strings.ToLower(shown), "-"), "-")
 	digest := hex.EncodeToString(sum[:4])
 	// Names of schemas have 63 characters at most.
-	dir, schema = cfg.Data, "upstream_"+notName.ReplaceAllString(slug[:min(len(slug), 40)], "_")+"_"+digest
-	if cfg.Data != sqlite.InMemory {
-		dir = filepath.Join(cfg.Data, "upstreams", slug[:min(len(slug), 60)]+"-"+digest)
+	dir, schema = cfg.Storage.Data, "upstream_"+notName.ReplaceAllString(slug[:min(len(slug), 40)], "_")+"_"+digest
+	if cfg.Storage.Data != sqlite.InMemory {
+		dir = filepath.Join(cfg.Storage.Data, "upstreams", slug[:min(len(slug), 60)]+"-"+digest)
 	}
 	return dir, schema
 }

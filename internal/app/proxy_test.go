@@ -133,9 +133,9 @@ func runProxy(t testing.TB, upstream, data string, change ...func(*config.Config
 func proxySettings(t testing.TB, upstream, data string, change ...func(*config.Config)) *config.Config {
 	cfg := config.Default(config.Proxy)
 	var err error
-	cfg.Upstream, err = url.Parse(upstream)
+	cfg.Upstream.URL, err = url.Parse(upstream)
 	require.NoError(t, err)
-	cfg.Port, cfg.Data = 0, data
+	cfg.Server.Port, cfg.Storage.Data = 0, data
 	for _, f := range change {
 		f(cfg)
 	}
@@ -212,7 +212,7 @@ func TestProxyOwnRoutes(t *testing.T) {
 func TestProxyOffline(t *testing.T) {
 	up := newFakeUpstream(t, 3)
 	data := t.TempDir()
-	offline := func(c *config.Config) { c.OfflineReads = true }
+	offline := func(c *config.Config) { c.Upstream.OfflineReads = true }
 	addr, stop := runProxy(t, up.URL, data, offline)
 	const path = "/threads/" + upstreamThread + "/messages"
 	_, recorded := fetch(t, "GET", addr+path)
@@ -254,7 +254,7 @@ func TestProxyOffline(t *testing.T) {
 func TestProxyOfflineGuarded(t *testing.T) {
 	up := newFakeUpstream(t, 1)
 	data := t.TempDir()
-	offline := func(c *config.Config) { c.OfflineReads = true }
+	offline := func(c *config.Config) { c.Upstream.OfflineReads = true }
 	_, stop := runProxy(t, up.URL, data, offline)
 	stop()
 	up.guarded.Store(true)
@@ -273,8 +273,8 @@ func TestProxyFolders(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range []*config.Config{
 		proxySettings(t, "http://h:1", data), proxySettings(t, "http://h:2", data), proxySettings(t, "http://h:1/p", data),
-		proxySettings(t, "http://h:1", data, func(c *config.Config) { c.Name = "../My App" }),
-		proxySettings(t, "http://h:1", data, func(c *config.Config) { c.Name = "My-App" }),
+		proxySettings(t, "http://h:1", data, func(c *config.Config) { c.Upstream.Name = "../My App" }),
+		proxySettings(t, "http://h:1", data, func(c *config.Config) { c.Upstream.Name = "My-App" }),
 	} {
 		dir, schema := upstreamPlace(c)
 		require.True(t, strings.HasPrefix(dir, data+"/upstreams/"), dir)
@@ -283,7 +283,7 @@ func TestProxyFolders(t *testing.T) {
 		require.False(t, seen[dir] || seen[schema])
 		seen[dir], seen[schema] = true, true
 	}
-	named := func(c *config.Config) { c.Name = "x" }
+	named := func(c *config.Config) { c.Upstream.Name = "x" }
 	dir, schema := upstreamPlace(proxySettings(t, "http://h:1", data, named))
 	dir2, schema2 := upstreamPlace(proxySettings(t, "http://h:2", data, named))
 	require.Equal(t, []string{dir, schema}, []string{dir2, schema2})
@@ -300,7 +300,7 @@ func TestProxiesShareADatabase(t *testing.T) {
 	up := newFakeUpstream(t, turns)
 	pg := postgrestest.Start(t)
 	address := pg.Address("postgres")
-	on := func(c *config.Config) { c.DatabaseURL, c.DatabaseConnections = address, 3 }
+	on := func(c *config.Config) { c.Storage.DatabaseURL, c.Storage.Connections = address, 3 }
 	var addrs []string
 	for range proxies {
 		addr, _ := runProxy(t, up.URL, t.TempDir(), on)
@@ -342,7 +342,7 @@ func TestProxiesShareADatabase(t *testing.T) {
 	require.Equal(t, events, last)
 	require.Equal(t, 2*turns, events)
 
-	other, _ := runProxy(t, up.URL, t.TempDir(), on, func(c *config.Config) { c.Name = "Another" })
+	other, _ := runProxy(t, up.URL, t.TempDir(), on, func(c *config.Config) { c.Upstream.Name = "Another" })
 	_, err = admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'understudy'")
 	require.NoError(t, err)
 	for _, addr := range append(addrs, other) {

@@ -65,7 +65,7 @@ func (p *pythonTools) ensure(ctx context.Context, uses []string) error {
 	if p.tools != nil && slices.Equal(uses, p.uses) {
 		return nil
 	}
-	o, err := graphs.ToolOptions(p.s.cfg, filepath.Dir(p.s.cfg.DeerFlow), uses)
+	o, err := graphs.ToolOptions(p.s.cfg, filepath.Dir(p.s.cfg.Server.DeerFlow), uses)
 	if err != nil {
 		return err
 	}

@@ -158,8 +158,8 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		s.tracer = c.Tracing.Tracer("understudy")
 	}
 	var err error
-	if cfg.Port >= 0 {
-		if s.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))); err != nil {
+	if cfg.Server.Port >= 0 {
+		if s.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Server.Host, strconv.Itoa(cfg.Server.Port))); err != nil {
 			return nil, err
 		}
 	}

@@ -15,10 +15,10 @@ type port struct{ *certs.Certificates }
 
 // certificates loads those that the settings name. now is the clock for their expiry; nil: time.Now.
 func certificates(cfg *config.Config, log *slog.Logger, now func() time.Time) (port, error) {
-	if cfg.TLSCert == "" {
+	if cfg.Server.TLSCert == "" {
 		return port{}, nil
 	}
-	c, err := certs.Load(certs.Options{Cert: cfg.TLSCert, Key: cfg.TLSKey, ClientCA: cfg.TLSClientCA, Log: log, Now: now})
+	c, err := certs.Load(certs.Options{Cert: cfg.Server.TLSCert, Key: cfg.Server.TLSKey, ClientCA: cfg.Server.TLSClientCA, Log: log, Now: now})
 	return port{c}, err
 }
 
@@ -46,7 +46,7 @@ func (p port) run(ctx context.Context) error {
 
 // scheme is how URLs of the server begin.
 func scheme(cfg *config.Config) string {
-	if cfg.TLSCert != "" {
+	if cfg.Server.TLSCert != "" {
 		return "https://"
 	}
 	return "http://"

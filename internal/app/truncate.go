@@ -19,7 +19,7 @@ import (
 // truncation returns what POST /internal/truncate does; nil where the route does not exist: it is for tests against a development server that
 // only its own machine reaches.
 func (s *Server) truncation() server.Check {
-	if s.cfg.Mode != config.Dev || !config.IsLoopback(s.cfg.Host) {
+	if s.cfg.Mode != config.Dev || !config.IsLoopback(s.cfg.Server.Host) {
 		return nil
 	}
 	return s.truncate

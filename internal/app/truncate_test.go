@@ -65,7 +65,7 @@ func TestTruncate(t *testing.T) {
 func TestWhatTruncateLeaves(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	_, user := startDeerFlow(t, func(c *Config) { c.Settings.Mode, c.Settings.Dir, c.Settings.Data = config.Dev, dir, dir })
+	_, user := startDeerFlow(t, func(c *Config) { c.Settings.Mode, c.Settings.Dir, c.Settings.Storage.Data = config.Dev, dir, dir })
 	ann := user("ann@example.com")
 	const hello = `{"input":{"messages":[{"role":"user","content":"hello"}]}}`
 	thread := ann.must("POST", "/api/threads", `{}`, "thread_id")

@@ -132,10 +132,10 @@ func CheckRedis(address string) error {
 // DatabasePlace returns the place of the Postgres database without user and password, "name on
 // host:port"; "" if there is none.
 func (c *Config) DatabasePlace() string {
-	if c.DatabaseURL == "" || CheckPostgres(c.DatabaseURL) != nil {
+	if c.Storage.DatabaseURL == "" || CheckPostgres(c.Storage.DatabaseURL) != nil {
 		return ""
 	}
-	p, err := pgconn.ParseConfig(c.DatabaseURL)
+	p, err := pgconn.ParseConfig(c.Storage.DatabaseURL)
 	if err != nil {
 		return ""
 	}
@@ -149,10 +149,10 @@ func (c *Config) DatabasePlace() string {
 // RedisPlace returns the place of Redis without user and password, "host:port"; "" if there is
 // none.
 func (c *Config) RedisPlace() string {
-	if c.RedisURL == "" || CheckRedis(c.RedisURL) != nil {
+	if c.Streams.RedisURL == "" || CheckRedis(c.Streams.RedisURL) != nil {
 		return ""
 	}
-	o, err := redis.ParseURL(c.RedisURL)
+	o, err := redis.ParseURL(c.Streams.RedisURL)
 	if err != nil {
 		return ""
 	}
@@ -164,7 +164,7 @@ func (c *Config) checkAddresses() (m Mistakes) {
 	for _, a := range []struct {
 		flag, text string
 		check      func(string) error
-	}{{"database-url", c.DatabaseURL, CheckPostgres}, {"redis-url", c.RedisURL, CheckRedis}} {
+	}{{"database-url", c.Storage.DatabaseURL, CheckPostgres}, {"redis-url", c.Streams.RedisURL, CheckRedis}} {
 		if a.text == "" {
 			continue
 		}

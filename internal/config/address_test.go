@@ -40,7 +40,7 @@ func TestAddresses(t *testing.T) {
 		"postgres://db/name?user=a@b&password=p@ss&application_name=me@her": "name on db:5432",
 	} {
 		require.NoError(t, CheckPostgres(address), address)
-		require.Equal(t, want, (&Config{DatabaseURL: address}).DatabasePlace())
+		require.Equal(t, want, (&Config{Storage: Storage{DatabaseURL: address}}).DatabasePlace())
 	}
 	for address, want := range map[string]string{
 		"bar":                                                       "looks like postgres://",
@@ -58,14 +58,14 @@ func TestAddresses(t *testing.T) {
 		err := CheckPostgres(address)
 		require.ErrorContains(t, err, want, address)
 		require.NotContains(t, err.Error(), "secret")
-		require.Empty(t, (&Config{DatabaseURL: address}).DatabasePlace())
+		require.Empty(t, (&Config{Storage: Storage{DatabaseURL: address}}).DatabasePlace())
 	}
 	for address, want := range map[string]string{
 		"redis://cache": "cache:6379", "rediss://us:p%40ss@cache:1/3": "cache:1", "redis://:p@ss@cache": "cache:6379", "unix:///run/redis": "/run/redis",
 		"unix://:secret@/run/redis?db=2": "/run/redis", "redis://[::1]": "[::1]:6379",
 	} {
 		require.NoError(t, CheckRedis(address), address)
-		require.Equal(t, want, (&Config{RedisURL: address}).RedisPlace())
+		require.Equal(t, want, (&Config{Streams: Streams{RedisURL: address}}).RedisPlace())
 	}
 	for address, want := range map[string]string{
 		"bar": "looks like redis://", "http://:secret@cache": "looks like redis://", "redis://cache:port": "cannot be parsed", "redis://:secret@cache/x": "number of a database",
@@ -98,7 +98,7 @@ func TestAddressesAreMistakesWithTheirPlace(t *testing.T) {
 
 	// A program that builds its own settings gets the errors too, without a place.
 	c := Default(Serve)
-	c.RedisURL = "bar"
+	c.Streams.RedisURL = "bar"
 	require.ErrorContains(t, c.Validate(), "redis-url: an address")
 	file := filepath.Join(t.TempDir(), "langgraph.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{}`), 0o600))

@@ -129,8 +129,8 @@ func (f *file) auth(v value, key string) {
 // limits reads how much an identity may use.
 func (f *file) limits(v value, key string) {
 	f.section(v, key, map[string]func(value, string){
-		"concurrent_runs": func(v value, key string) { f.c.ConcurrentRuns = int(f.integer(v, key, 1, 100_000)) },
-		"runs_per_minute": func(v value, key string) { f.c.RunsPerMinute = int(f.integer(v, key, 1, 1_000_000)) },
+		"concurrent_runs": func(v value, key string) { f.c.Limits.ConcurrentRuns = int(f.integer(v, key, 1, 100_000)) },
+		"runs_per_minute": func(v value, key string) { f.c.Limits.RunsPerMinute = int(f.integer(v, key, 1, 1_000_000)) },
 	})
 }
 
@@ -242,5 +242,5 @@ func (f *file) raw(v value, key, example string) json.RawMessage {
 
 // needsGate reports whether Python runs something besides graphs.
 func (c *Config) needsGate() bool {
-	return c.Auth.Python.IsSet() && !c.IgnoreAuth || c.Encrypts() || c.HTTP.App.IsSet() || c.StoreIndex != nil && c.StoreIndex.IsPython()
+	return c.Auth.Python.IsSet() && !c.Server.IgnoreAuth || c.Encrypts() || c.HTTP.App.IsSet() || c.StoreIndex != nil && c.StoreIndex.IsPython()
 }

@@ -5,6 +5,12 @@ import (
 	"slices"
 )
 
+// Components are the React components of one graph (ui).
+type Components struct {
+	Graph string
+	File  string // absolute path of the module that exports them
+}
+
 const componentsExample = "./components.tsx"
 
 // components reads which file holds the React components of each graph. As LangGraph Server, the server works without those that are missing.

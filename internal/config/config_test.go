@@ -41,7 +41,7 @@ func TestLeaseHasBounds(t *testing.T) {
 	t.Parallel()
 	for lease, good := range map[time.Duration]bool{0: false, time.Second: true, time.Hour: true, 100 * time.Hour: false} {
 		c := Default(Serve)
-		c.Lease = lease
+		c.Storage.Lease = lease
 		if err := c.Validate(); good {
 			require.NoError(t, err, lease)
 		} else {
@@ -68,10 +68,10 @@ func TestLoad(t *testing.T) {
 
 	dir := filepath.Dir(src.File)
 	want := Default(Dev)
-	want.File, want.Dir, want.Data, want.Port = src.File, dir, "/data", 0
+	want.File, want.Dir, want.Storage.Data, want.Server.Port = src.File, dir, "/data", 0
 	want.Files = []string{filepath.Join(dir, "vars")}
-	want.PythonPath = []string{dir, filepath.Join(dir, "lib")}
-	want.Python, want.PythonVersion, want.JobsPerWorker = filepath.Join(dir, ".venv/bin/python"), "3.12", 3
+	want.Workers.PythonPath = []string{dir, filepath.Join(dir, "lib")}
+	want.Workers.Python, want.Workers.PythonVersion, want.Workers.JobsPerWorker = filepath.Join(dir, ".venv/bin/python"), "3.12", 3
 	want.Env = map[string]string{"LG_WEBHOOK_TOKEN": "secret", "N_JOBS_PER_WORKER": "3"}
 	want.Graphs = []Graph{{ID: "b", Path: filepath.Join(dir, "agent.py"), Attr: "graph"}, {ID: "a", Module: "pkg.mod", Attr: "make", Description: "A"}}
 	want.HTTP = HTTP{
@@ -110,7 +110,7 @@ func TestPrecedence(t *testing.T) {
 			src.Flags = tt.flags
 			c, _, err := Load(src)
 			require.NoError(t, err)
-			require.Equal(t, tt.want, c.JobsPerWorker)
+			require.Equal(t, tt.want, c.Workers.JobsPerWorker)
 		})
 	}
 }
@@ -123,13 +123,13 @@ func TestEnvironment(t *testing.T) {
 	})
 	c, _, err := Load(src)
 	require.NoError(t, err)
-	require.Equal(t, 500*time.Millisecond, c.RunTimeout)
-	require.Equal(t, 2*time.Minute, c.Grace)
-	require.Equal(t, 2*time.Minute, c.ResumableTTL)
-	require.Equal(t, slog.LevelWarn, c.LogLevel)
-	require.True(t, c.LogJSON)
+	require.Equal(t, 500*time.Millisecond, c.Workers.RunTimeout)
+	require.Equal(t, 2*time.Minute, c.Server.Grace)
+	require.Equal(t, 2*time.Minute, c.Streams.ResumableTTL)
+	require.Equal(t, slog.LevelWarn, c.Logging.Level)
+	require.True(t, c.Logging.JSON)
 	require.Equal(t, "/x", c.HTTP.MountPrefix)
-	require.Equal(t, MiB, c.MaxBody)
+	require.Equal(t, MiB, c.Server.MaxBody)
 	require.Equal(t, []string{"https://a", "https://b"}, c.HTTP.CORS.AllowOrigins)
 	require.True(t, c.HTTP.CORS.AllowCredentials)
 }
@@ -362,7 +362,7 @@ func TestConcurrency(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, tt.runs, c.Runs())
-			require.Equal(t, tt.graphs, c.GraphConcurrency)
+			require.Equal(t, tt.graphs, c.Workers.GraphConcurrency)
 			require.Len(t, warnings, tt.warns)
 		})
 	}
@@ -649,7 +649,7 @@ func TestAllowedHosts(t *testing.T) {
 	}
 	c, err := load(Dev, ``, map[string]string{"allowed-hosts": " Dev.Example., *.ngrok.app,*"})
 	require.NoError(t, err)
-	require.Equal(t, []string{"dev.example", "*.ngrok.app", "*"}, c.AllowedHosts)
+	require.Equal(t, []string{"dev.example", "*.ngrok.app", "*"}, c.Server.AllowedHosts)
 	for _, bad := range []string{"https://dev.example", "dev.example:80", "*.", "a,,b", "*example", "a b", "[::1]", "a*"} {
 		_, err := load(Dev, ``, map[string]string{"allowed-hosts": bad})
 		require.ErrorContains(t, err, "write names without scheme and port", bad)

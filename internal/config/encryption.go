@@ -17,7 +17,7 @@ const (
 // encryption reads the keys for the database. They have no flag, because arguments of a process are visible to others.
 func (src Source) encryption(c *Config) Mistakes {
 	if text, place := src.lookup(c, encryptedKeys); place != "" {
-		c.UnindexedKeys = split(text)
+		c.Storage.UnindexedKeys = split(text)
 	}
 	text, place := src.lookup(c, encryptionKey)
 	if place == "" {
@@ -29,7 +29,7 @@ func (src Source) encryption(c *Config) Mistakes {
 	}
 	sizes := []int{16, 24, 32}
 	if slices.Contains(sizes, len(text)) { // a key may have commas
-		c.Keys = [][]byte{[]byte(text)}
+		c.Storage.Keys = [][]byte{[]byte(text)}
 		return nil
 	}
 	for n, key := range strings.Split(text, ",") {
@@ -37,7 +37,7 @@ func (src Source) encryption(c *Config) Mistakes {
 		if !slices.Contains(sizes, len(key)) {
 			return Mistakes{{Text: fmt.Sprintf("%s: key %d has %d bytes; write 16, 24 or 32, such as the output of: openssl rand -hex 16", place, n+1, len(key))}}
 		}
-		c.Keys = append(c.Keys, []byte(key))
+		c.Storage.Keys = append(c.Storage.Keys, []byte(key))
 	}
 	return nil
 }
@@ -54,4 +54,4 @@ func (f *file) encryption(v value, key string) {
 }
 
 // Encrypts reports whether handlers in Python encrypt the keys of the content.
-func (c *Config) Encrypts() bool { return c.Encryption.IsSet() && !c.IgnoreAuth }
+func (c *Config) Encrypts() bool { return c.Encryption.IsSet() && !c.Server.IgnoreAuth }

@@ -62,9 +62,9 @@ func (f *file) history(v value, key string) {
 			f.wrong(v, key, `write one of %s`, list(traceLevels))
 			return
 		}
-		f.c.Traces = spans.Level(s)
+		f.c.Traces.Level = spans.Level(s)
 	}
-	fields["traces_bytes"] = f.setSize(&f.c.TraceBytes, MiB)
+	fields["traces_bytes"] = f.setSize(&f.c.Traces.Bytes, MiB)
 	fields["traces_days"] = func(v value, key string) {
 		n, _ := v.data.(json.Number)
 		days, err := n.Float64()
@@ -72,7 +72,7 @@ func (f *file) history(v value, key string) {
 			f.wrong(v, key, "write a number of days above 0, or leave it out: spans are kept as long as their run")
 			return
 		}
-		f.c.TraceAge = time.Duration(days * float64(24*time.Hour))
+		f.c.Traces.Age = time.Duration(days * float64(24*time.Hour))
 	}
 	fields["search"] = f.setBool(&h.Search)
 	fields["graphs"] = func(v value, _ string) { graphs = v }

@@ -12,6 +12,55 @@ import (
 	"understudy/internal/header"
 )
 
+// HTTP is the http section.
+type HTTP struct {
+	// MountPrefix is the URL path prefix of every route: "" or "/prefix", without a final slash.
+	MountPrefix string
+	CORS        CORS
+	Disable     Disable
+	// ConfigurableHeaders selects request headers that are passed to config.configurable of a run.
+	ConfigurableHeaders header.Filter
+	// LoggingHeaders selects request headers that are logged with each request.
+	LoggingHeaders header.Filter
+	// App is the Starlette or FastAPI application of http.app.
+	App Object
+	// AuthFirst authenticates requests before they reach the middleware of App (http.middleware_order).
+	AuthFirst bool
+	// GuardRoutes makes the routes of App need credentials too (http.enable_custom_route_auth).
+	GuardRoutes bool
+}
+
+// CORS is http.cors.
+type CORS struct {
+	// AllowOrigins are origins, or "*" for all.
+	AllowOrigins []string
+	// AllowOriginRegex matches whole origins, in addition to AllowOrigins; "" for none. It
+	// compiles.
+	AllowOriginRegex string
+	// Given: langgraph.json has this section.
+	Given bool
+	// AllowMethods and AllowHeaders may be "*". Headers of simple requests are always allowed.
+	AllowMethods, AllowHeaders []string
+	ExposeHeaders              []string
+	AllowCredentials           bool
+	// MaxAge is how long a browser caches a preflight.
+	MaxAge time.Duration
+}
+
+// Disable is http.disable_*: groups of routes that return 404, and webhooks that are not sent.
+type Disable struct {
+	Assistants, Threads, Runs, EventStreaming, Store, Meta, MCP, A2A, OpenAI, UI, Webhooks bool
+}
+
+// defaultCORS is LangGraph Server's behavior without a cors section.
+func defaultCORS() CORS {
+	return CORS{
+		AllowOrigins: []string{"*"}, AllowMethods: []string{"*"}, AllowHeaders: []string{"*"},
+		ExposeHeaders: []string{"x-pagination-total", "x-pagination-next", "content-location"},
+		MaxAge:        600 * time.Second,
+	}
+}
+
 func (f *file) http(v value, key string) {
 	h := &f.c.HTTP
 	f.section(v, key, map[string]func(value, string){
@@ -113,7 +162,7 @@ func mountPrefix(s string) (prefix, problem string) {
 
 // setTrustedProxies reads addresses and networks separated by commas.
 func setTrustedProxies(c *Config, s string) (err error) {
-	if c.TrustedProxies, err = address.Networks(s); err != nil {
+	if c.Server.TrustedProxies, err = address.Networks(s); err != nil {
 		return fmt.Errorf("%w; write addresses or networks, such as 127.0.0.1,10.0.0.0/8", err)
 	}
 	return nil
@@ -121,13 +170,13 @@ func setTrustedProxies(c *Config, s string) (err error) {
 
 // setAllowedHosts reads names separated by commas.
 func setAllowedHosts(c *Config, s string) error {
-	c.AllowedHosts = nil
+	c.Server.AllowedHosts = nil
 	for name := range strings.SplitSeq(strings.ToLower(s), ",") {
 		name = strings.TrimSpace(name)
 		if rest := strings.TrimSuffix(strings.TrimPrefix(name, "*."), "."); name != "*" && (rest == "" || strings.ContainsAny(rest, "*:/[] ")) {
 			return errors.New("write names without scheme and port, such as dev.example.com,*.ngrok.app, or * for all")
 		}
-		c.AllowedHosts = append(c.AllowedHosts, strings.TrimSuffix(name, "."))
+		c.Server.AllowedHosts = append(c.Server.AllowedHosts, strings.TrimSuffix(name, "."))
 	}
 	return nil
 }

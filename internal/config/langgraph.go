@@ -112,7 +112,7 @@ func readFile(path string, c *Config, lookup func(string) (string, bool)) ([]War
 		return nil, Mistakes{{Text: unread(path, err)}}
 	}
 	c.File, c.Dir = path, filepath.Dir(path)
-	c.PythonPath = []string{c.Dir}
+	c.Workers.PythonPath = []string{c.Dir}
 	return parseFile(src, c, lookup)
 }
 
@@ -319,7 +319,7 @@ func (f *file) dependencies(v value, key string) {
 		folder := f.abs(dep)
 		if info, err := os.Stat(folder); err == nil && info.IsDir() {
 			if folder != f.c.Dir {
-				f.c.PythonPath = append(f.c.PythonPath, folder)
+				f.c.Workers.PythonPath = append(f.c.Workers.PythonPath, folder)
 			}
 		} else if strings.HasPrefix(dep, ".") || filepath.IsAbs(dep) {
 			f.warn(key, "there is no folder %s", folder)
@@ -411,7 +411,7 @@ func (f *file) pythonVersion(v value, key string) {
 		f.wrong(v, key, "langgraph needs Python 3.10 or later, not %s", version)
 		return
 	}
-	f.c.PythonVersion = version
+	f.c.Workers.PythonVersion = version
 }
 
 func (f *file) checkpointer(v value, key string) {

@@ -53,11 +53,11 @@ func Load(src Source) (*Config, []Warning, error) {
 	mistakes = append(mistakes, src.deerFlow(c)...)
 	mistakes = append(mistakes, src.graphConfigs(c)...)
 	warnings = append(warnings, src.unknownGraphs(c)...)
-	if data, given := src.Flags["data"]; given && c.DatabaseURL != "" && c.Mode != Proxy {
+	if data, given := src.Flags["data"]; given && c.Storage.DatabaseURL != "" && c.Mode != Proxy {
 		// Not of a variable: that one may be the image's.
 		warnings = append(warnings, Warning{Key: c.Where("data"), Text: data + " is not used: all data is in the database of " + c.Where("database-url")})
 	}
-	if (c.RunsPerMinute > 0 || c.ConcurrentRuns > 0) && !c.Authenticates() {
+	if (c.Limits.RunsPerMinute > 0 || c.Limits.ConcurrentRuns > 0) && !c.Authenticates() {
 		warnings = append(warnings, Warning{Key: "limits", Text: "without an effect: there are no identities without auth"})
 	}
 	if err := c.absolute(); err != nil {
@@ -70,10 +70,10 @@ func Load(src Source) (*Config, []Warning, error) {
 	}
 	mistakes = append(mistakes, src.encryption(c)...)
 	if len(mistakes) == 0 && (!src.DataOnly && (slices.ContainsFunc(c.Graphs, Graph.IsPython) || c.needsGate()) || c.Encrypts()) {
-		python, err := FindPython(c.Python, c.Dir, src.Lookup)
+		python, err := FindPython(c.Workers.Python, c.Dir, src.Lookup)
 		switch {
 		case err == nil:
-			c.Python = python
+			c.Workers.Python = python
 		case !c.needsGate() && slices.ContainsFunc(c.Graphs, func(g Graph) bool { return !g.IsPython() }):
 			warnings = append(warnings, c.withoutPython(err)...)
 		default:
@@ -136,11 +136,11 @@ func (src Source) deerFlow(c *Config) Mistakes {
 		text, place := src.lookup(c, name)
 		return text, place != ""
 	}
-	if c.DeerFlow == "" || c.DeerFlow == "false" {
-		c.DeerFlow = ""
+	if c.Server.DeerFlow == "" || c.Server.DeerFlow == "false" {
+		c.Server.DeerFlow = ""
 		return nil
 	}
-	given := c.DeerFlow
+	given := c.Server.DeerFlow
 	if given == auto || given == "true" {
 		given = ""
 	}
@@ -155,7 +155,7 @@ func (src Source) deerFlow(c *Config) Mistakes {
 	if _, err := os.Stat(abs); err != nil {
 		return Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
 	}
-	c.DeerFlow = abs
+	c.Server.DeerFlow = abs
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (c *Config) UnknownGraph(key, name string) (warnings []Warning) {
 
 // unknownGraphs warns of graphs with a limit or a configuration that the file does not name.
 func (src Source) unknownGraphs(c *Config) (warnings []Warning) {
-	for _, name := range slices.Sorted(maps.Keys(c.GraphConcurrency)) {
+	for _, name := range slices.Sorted(maps.Keys(c.Workers.GraphConcurrency)) {
 		warnings = append(warnings, c.UnknownGraph(c.Where("graph-concurrency"), name)...)
 	}
 	_, place := src.lookup(c, graphConfigs)

@@ -19,12 +19,12 @@ func TestProxy(t *testing.T) {
 	c, warnings, err := loadProxy(t, "", map[string]string{"upstream": "HTTP://Host.example:8123/Agents/", "offline-reads": "true", "max-rewrite": "1MiB", "upstream-host": "Client"})
 	require.NoError(t, err)
 	require.Empty(t, warnings)
-	require.Equal(t, "http://host.example:8123/Agents", c.Upstream.String())
-	require.True(t, c.OfflineReads)
-	require.Equal(t, MiB, c.MaxRewrite)
-	require.Equal(t, "client", c.UpstreamHost)
-	require.Equal(t, 2025, c.Port, "beside an upstream that has the usual one")
-	require.True(t, c.LogJSON)
+	require.Equal(t, "http://host.example:8123/Agents", c.Upstream.URL.String())
+	require.True(t, c.Upstream.OfflineReads)
+	require.Equal(t, MiB, c.Upstream.MaxRewrite)
+	require.Equal(t, "client", c.Upstream.Host)
+	require.Equal(t, 2025, c.Server.Port, "beside an upstream that has the usual one")
+	require.True(t, c.Logging.JSON)
 }
 
 // The variables of LangGraph Server name its own database, which is none to record into.
@@ -40,11 +40,11 @@ func TestProxyDatabase(t *testing.T) {
 		return c
 	}
 	c := load()
-	require.Empty(t, c.DatabaseURL)
-	require.Equal(t, 16, c.DatabaseConnections)
-	require.Equal(t, "WARN", c.LogLevel.String())
+	require.Empty(t, c.Storage.DatabaseURL)
+	require.Equal(t, 16, c.Storage.Connections)
+	require.Equal(t, "WARN", c.Logging.Level.String())
 	env["UNDERSTUDY_DATABASE_URL"] = "postgres://ours"
-	require.Equal(t, "postgres://ours", load().DatabaseURL)
+	require.Equal(t, "postgres://ours", load().Storage.DatabaseURL)
 }
 
 func TestProxyMistakes(t *testing.T) {

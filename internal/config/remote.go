@@ -6,6 +6,13 @@ import (
 	"strings"
 )
 
+// Remote is where a graph of another server is.
+type Remote struct {
+	URL     string // http or https; may hold user and password
+	GraphID string // of the graph there
+	Headers map[string]string
+}
+
 // remote reads {"url", "graph_id"?, "headers"?, "description"?}.
 func (f *file) remote(g *Graph, v value, key string) bool {
 	before := len(f.mistakes)

@@ -99,77 +99,77 @@ func Settings() []Setting {
 		{
 			Flag: "name", Env: "UNDERSTUDY_NAME", Value: "NAME", Default: "the address", In: proxy,
 			Help: "name under which conversations of the upstream are stored; set it before the address of the upstream changes",
-			set:  text(func(c *Config) *string { return &c.Name }),
+			set:  text(func(c *Config) *string { return &c.Upstream.Name }),
 		},
 		{
 			Flag: "host", Env: "UNDERSTUDY_HOST", In: all, Value: "ADDRESS", Default: "127.0.0.1",
-			Help: "address to listen on; 0.0.0.0 accepts other machines", set: text(func(c *Config) *string { return &c.Host }),
+			Help: "address to listen on; 0.0.0.0 accepts other machines", set: text(func(c *Config) *string { return &c.Server.Host }),
 		},
 		{
 			Flag: "port", Short: "p", Env: "UNDERSTUDY_PORT", In: serving, Value: "N", Default: "2024", ByMode: map[Mode]string{Proxy: "2025"}, Help: "port to listen on; 0 takes a free one",
-			set: integer(func(c *Config) *int { return &c.Port }),
+			set: integer(func(c *Config) *int { return &c.Server.Port }),
 		},
 		{
 			Flag: "health-port", Env: "UNDERSTUDY_HEALTH_PORT", In: []Mode{Worker}, Value: "N", Default: "none",
-			Help: "port for /livez, /readyz and /metrics; 0 takes a free one", set: integer(func(c *Config) *int { return &c.Port }),
+			Help: "port for /livez, /readyz and /metrics; 0 takes a free one", set: integer(func(c *Config) *int { return &c.Server.Port }),
 		},
 		{
 			Flag: "tls-cert", Env: "UNDERSTUDY_TLS_CERT", In: all, Value: "FILE", Default: "none",
-			Help: "certificate (PEM, with its chain) for TLS on the port; it is read again when it changes", set: text(func(c *Config) *string { return &c.TLSCert }),
+			Help: "certificate (PEM, with its chain) for TLS on the port; it is read again when it changes", set: text(func(c *Config) *string { return &c.Server.TLSCert }),
 		},
 		{
 			Flag: "tls-key", Env: "UNDERSTUDY_TLS_KEY", In: all, Value: "FILE", Default: "none",
-			Help: "key (PEM) of the certificate", set: text(func(c *Config) *string { return &c.TLSKey }),
+			Help: "key (PEM) of the certificate", set: text(func(c *Config) *string { return &c.Server.TLSKey }),
 		},
 		{
 			Flag: "tls-client-ca", Env: "UNDERSTUDY_TLS_CLIENT_CA", In: all, Value: "FILE", Default: "none",
-			Help: "certificates (PEM) that sign those of clients; clients without one are refused", set: text(func(c *Config) *string { return &c.TLSClientCA }),
+			Help: "certificates (PEM) that sign those of clients; clients without one are refused", set: text(func(c *Config) *string { return &c.Server.TLSClientCA }),
 		},
 		{
 			Flag: "data", Env: "UNDERSTUDY_DATA", In: serving, Value: "DIR", Default: ".understudy", Help: "folder of the database, created if missing; :memory: keeps nothing",
-			set: text(func(c *Config) *string { return &c.Data }),
+			set: text(func(c *Config) *string { return &c.Storage.Data }),
 		},
 		{
 			Flag: "database-url", Env: "UNDERSTUDY_DATABASE_URL", In: all, Also: []string{"DATABASE_URI", "POSTGRES_URI"}, OwnOfServer: true, Value: "URL", Default: "none",
 			Help: "Postgres database, such as postgres://user:password@host:5432/name, in place of the data folder; several servers may share it, with --redis-url for live streams",
-			set:  text(func(c *Config) *string { return &c.DatabaseURL }),
+			set:  text(func(c *Config) *string { return &c.Storage.DatabaseURL }),
 		},
 		{
 			Flag: "database-connections", Env: "UNDERSTUDY_DATABASE_CONNECTIONS", In: all, Also: []string{"LANGGRAPH_POSTGRES_POOL_MAX_SIZE"}, OwnOfServer: true, Value: "N",
 			Default: "16, or pool_max_conns of the URL",
-			Help:    "maximum connections to Postgres; a server has one more that listens", set: integer(func(c *Config) *int { return &c.DatabaseConnections }),
+			Help:    "maximum connections to Postgres; a server has one more that listens", set: integer(func(c *Config) *int { return &c.Storage.Connections }),
 		},
 		{
 			Flag: "database-timeout", Env: "UNDERSTUDY_DATABASE_TIMEOUT", In: all, Value: "DURATION", Default: "30s, or statement_timeout of the URL",
-			Help: "time after which Postgres ends a statement", set: duration(func(c *Config) *time.Duration { return &c.DatabaseTimeout }),
+			Help: "time after which Postgres ends a statement", set: duration(func(c *Config) *time.Duration { return &c.Storage.StatementTimeout }),
 		},
 		{
 			Flag: "lease", Env: "UNDERSTUDY_LEASE", Value: "DURATION", Default: "20s",
-			Help: "how long a claimed run stays with its server without a heartbeat; four heartbeats fit into it", set: duration(func(c *Config) *time.Duration { return &c.Lease }),
+			Help: "how long a claimed run stays with its server without a heartbeat; four heartbeats fit into it", set: duration(func(c *Config) *time.Duration { return &c.Storage.Lease }),
 		},
 		{
 			Flag: "redis-url", Env: "UNDERSTUDY_REDIS_URL", Also: []string{"REDIS_URI"}, Value: "URL", Default: "none",
-			Help: "Redis, such as redis://host:6379/0, that carries live streams between servers on one database; without it streams show only what the server executes itself", set: text(func(c *Config) *string { return &c.RedisURL }),
+			Help: "Redis, such as redis://host:6379/0, that carries live streams between servers on one database; without it streams show only what the server executes itself", set: text(func(c *Config) *string { return &c.Streams.RedisURL }),
 		},
 		{
 			Flag: "redis-ca", Env: "UNDERSTUDY_REDIS_CA", Value: "FILE", Default: "those of the system",
-			Help: "CA certificates (PEM) for rediss://", set: text(func(c *Config) *string { return &c.RedisCA }),
+			Help: "CA certificates (PEM) for rediss://", set: text(func(c *Config) *string { return &c.Streams.RedisCA }),
 		},
 		{
 			Flag: "redis-prefix", Env: "UNDERSTUDY_REDIS_PREFIX", Also: []string{"REDIS_KEY_PREFIX"}, Value: "NAME", Default: "understudy",
-			Help: "prefix of all keys in Redis; the same for servers on one database, different for each database", set: text(func(c *Config) *string { return &c.RedisPrefix }),
+			Help: "prefix of all keys in Redis; the same for servers on one database, different for each database", set: text(func(c *Config) *string { return &c.Streams.RedisPrefix }),
 		},
 		{
 			Flag: "python", Env: "UNDERSTUDY_PYTHON", Value: "PATH", Default: ".venv next to the config, $VIRTUAL_ENV, python3",
-			Help: "Python interpreter for the graphs; langgraph must be installed for it", set: text(func(c *Config) *string { return &c.Python }),
+			Help: "Python interpreter for the graphs; langgraph must be installed for it", set: text(func(c *Config) *string { return &c.Workers.Python }),
 		},
 		{
 			Flag: "workers", Env: "UNDERSTUDY_WORKERS", Value: "N", Default: "one per core", Help: "Python processes",
-			set: integer(func(c *Config) *int { return &c.Workers }),
+			set: integer(func(c *Config) *int { return &c.Workers.Processes }),
 		},
 		{
 			Flag: "jobs-per-worker", Env: "UNDERSTUDY_JOBS_PER_WORKER", Also: []string{"N_JOBS_PER_WORKER"}, Value: "N", Default: "10",
-			Help: "runs that one Python process executes at once; 0 means --concurrency 0", set: integer(func(c *Config) *int { return &c.JobsPerWorker }),
+			Help: "runs that one Python process executes at once; 0 means --concurrency 0", set: integer(func(c *Config) *int { return &c.Workers.JobsPerWorker }),
 		},
 		{
 			Flag: "concurrency", Env: "UNDERSTUDY_CONCURRENCY", Value: "N", Default: "workers times jobs-per-worker",
@@ -181,74 +181,74 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "worker-memory", Env: "UNDERSTUDY_WORKER_MEMORY", Value: "SIZE", Default: "none",
-			Help: "resident memory of one Python process above which it takes no new runs and is replaced; 0: no limit", set: size(func(c *Config) *ByteSize { return &c.WorkerMemory }),
+			Help: "resident memory of one Python process above which it takes no new runs and is replaced; 0: no limit", set: size(func(c *Config) *ByteSize { return &c.Workers.Memory }),
 		},
 		{
 			Flag: "worker-max-runs", Env: "UNDERSTUDY_WORKER_MAX_RUNS", Value: "N", Default: "none",
-			Help: "runs after which a Python process is replaced; 0: never", set: integer(func(c *Config) *int { return &c.WorkerMaxRuns }),
+			Help: "runs after which a Python process is replaced; 0: never", set: integer(func(c *Config) *int { return &c.Workers.MaxRuns }),
 		},
 		{
 			Flag: "reload", Env: "UNDERSTUDY_RELOAD", In: []Mode{Dev}, Switch: true, Default: "true",
-			Help: "load graphs again when their files change; running runs finish on the old code", set: boolean(func(c *Config) *bool { return &c.Reload }),
+			Help: "load graphs again when their files change; running runs finish on the old code", set: boolean(func(c *Config) *bool { return &c.Workers.Reload }),
 		},
 		{
 			Flag: "allow-broken-graphs", Env: "UNDERSTUDY_ALLOW_BROKEN_GRAPHS", Switch: true, Default: "false", ByMode: map[Mode]string{Dev: "true"},
-			Help: "be ready although a Python graph fails to import, and keep running when none imports", set: boolean(func(c *Config) *bool { return &c.AllowBrokenGraphs }),
+			Help: "be ready although a Python graph fails to import, and keep running when none imports", set: boolean(func(c *Config) *bool { return &c.Workers.AllowBrokenGraphs }),
 		},
 		{
 			Flag: "run-timeout", Env: "UNDERSTUDY_RUN_TIMEOUT", Also: []string{"BG_JOB_TIMEOUT_SECS"}, Value: "DURATION", Default: "24h",
 			Help: "time after which a run ends with status timeout; 0 for never",
-			set:  duration(func(c *Config) *time.Duration { return &c.RunTimeout }), also: seconds(func(c *Config) *time.Duration { return &c.RunTimeout }),
+			set:  duration(func(c *Config) *time.Duration { return &c.Workers.RunTimeout }), also: seconds(func(c *Config) *time.Duration { return &c.Workers.RunTimeout }),
 		},
 		{
 			Flag: "gate-timeout", Env: "UNDERSTUDY_GATE_TIMEOUT", Value: "DURATION", Default: "30s",
 			Help: "how long a Python handler of auth may take; then the request is refused with 503",
-			set:  duration(func(c *Config) *time.Duration { return &c.GateTimeout }),
+			set:  duration(func(c *Config) *time.Duration { return &c.Workers.GateTimeout }),
 		},
 		{
 			Flag: "audit-retention", Env: "UNDERSTUDY_AUDIT_RETENTION", In: api, Value: "DURATION", Default: "2160h",
 			Help: "how long entries of the audit log are kept",
-			set:  duration(func(c *Config) *time.Duration { return &c.AuditRetention }),
+			set:  duration(func(c *Config) *time.Duration { return &c.Storage.AuditRetention }),
 		},
 		{
 			Flag: "grace", Env: "UNDERSTUDY_GRACE", Also: []string{"BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS"}, Value: "DURATION", Default: "180s", ByMode: map[Mode]string{Dev: "10s"},
 			Help: "time for running runs to end when the server stops",
-			set:  duration(func(c *Config) *time.Duration { return &c.Grace }), also: seconds(func(c *Config) *time.Duration { return &c.Grace }),
+			set:  duration(func(c *Config) *time.Duration { return &c.Server.Grace }), also: seconds(func(c *Config) *time.Duration { return &c.Server.Grace }),
 		},
 		{
 			Flag: "drain", Env: "UNDERSTUDY_DRAIN", In: api, Value: "DURATION", Default: "0",
 			Help: "how long a stopping server keeps serving while /readyz returns 503, so that load balancers route elsewhere",
-			set:  duration(func(c *Config) *time.Duration { return &c.Drain }),
+			set:  duration(func(c *Config) *time.Duration { return &c.Server.Drain }),
 		},
 		{
 			Flag: "search-timeout", Env: "UNDERSTUDY_SEARCH_TIMEOUT", In: api, Value: "DURATION", Default: "10s",
 			Help: "time limit of a search or count without an index; then 422",
-			set:  duration(func(c *Config) *time.Duration { return &c.SearchTimeout }),
+			set:  duration(func(c *Config) *time.Duration { return &c.Storage.SearchTimeout }),
 		},
 		{
 			Flag: "resumable-ttl", Env: "UNDERSTUDY_RESUMABLE_TTL", Also: []string{"RESUMABLE_STREAM_TTL_SECONDS"}, Value: "DURATION", Default: "1h",
 			Help: "how long a resumable stream can be replayed after the last run of its thread",
-			set:  duration(func(c *Config) *time.Duration { return &c.ResumableTTL }), also: seconds(func(c *Config) *time.Duration { return &c.ResumableTTL }),
+			set:  duration(func(c *Config) *time.Duration { return &c.Streams.ResumableTTL }), also: seconds(func(c *Config) *time.Duration { return &c.Streams.ResumableTTL }),
 		},
 		{
 			Flag: "stream-records", Env: "UNDERSTUDY_STREAM_RECORDS", Value: "N", Default: "10000",
-			Help: "maximum events kept per thread for replay; when exceeded, tokens are evicted first", set: integer(func(c *Config) *int { return &c.StreamRecords }),
+			Help: "maximum events kept per thread for replay; when exceeded, tokens are evicted first", set: integer(func(c *Config) *int { return &c.Streams.Records }),
 		},
 		{
 			Flag: "stream-bytes", Env: "UNDERSTUDY_STREAM_BYTES", Value: "SIZE", Default: "64MiB",
-			Help: "maximum bytes kept per thread for replay", set: size(func(c *Config) *ByteSize { return &c.StreamBytes }),
+			Help: "maximum bytes kept per thread for replay", set: size(func(c *Config) *ByteSize { return &c.Streams.Bytes }),
 		},
 		{
 			Flag: "stream-memory", Env: "UNDERSTUDY_STREAM_MEMORY", Value: "SIZE", Default: "64MiB, at most an eighth of GOMEMLIMIT",
-			Help: "memory for the replay of all threads, without Redis; what does not fit is read from the database", set: size(func(c *Config) *ByteSize { return &c.StreamMemory }),
+			Help: "memory for the replay of all threads, without Redis; what does not fit is read from the database", set: size(func(c *Config) *ByteSize { return &c.Streams.Memory }),
 		},
 		{
 			Flag: "max-body", In: api, Env: "UNDERSTUDY_MAX_BODY", Also: []string{"HTTP_MAX_REQUEST_BODY_BYTES"}, Value: "SIZE", Default: "300MiB",
-			Help: "largest request body; larger ones get 413", set: size(func(c *Config) *ByteSize { return &c.MaxBody }),
+			Help: "largest request body; larger ones get 413", set: size(func(c *Config) *ByteSize { return &c.Server.MaxBody }),
 		},
 		{
 			Flag: "max-bodies", In: api, Env: "UNDERSTUDY_MAX_BODIES", Value: "SIZE", Default: "1GiB, or half of GOMEMLIMIT",
-			Help: "memory of all request bodies in flight, each counted three times; beyond it 503", set: size(func(c *Config) *ByteSize { return &c.MaxBodies }),
+			Help: "memory of all request bodies in flight, each counted three times; beyond it 503", set: size(func(c *Config) *ByteSize { return &c.Server.MaxBodies }),
 		},
 		{
 			Flag: "mount-prefix", In: api, Env: "UNDERSTUDY_MOUNT_PREFIX", Also: []string{"MOUNT_PREFIX", "LANGGRAPH_MOUNT_PREFIX"}, Value: "PATH", Default: "none, or http.mount_prefix",
@@ -261,7 +261,7 @@ func Settings() []Setting {
 		{
 			Flag: "offline-reads", Env: "UNDERSTUDY_OFFLINE_READS", In: proxy, Switch: true, Default: "false",
 			Help: "while the upstream is down, return recorded messages and events to callers without credentials; for upstreams that need none",
-			set:  boolean(func(c *Config) *bool { return &c.OfflineReads }),
+			set:  boolean(func(c *Config) *bool { return &c.Upstream.OfflineReads }),
 		},
 		{
 			Flag: "upstream-host", Env: "UNDERSTUDY_UPSTREAM_HOST", In: proxy, Value: "client|upstream", Default: "client for http, upstream for https",
@@ -269,7 +269,7 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "max-rewrite", Env: "UNDERSTUDY_MAX_REWRITE", In: proxy, Value: "SIZE", Default: "64MiB",
-			Help: "largest body or event that is rewritten; larger ones pass unchanged", set: size(func(c *Config) *ByteSize { return &c.MaxRewrite }),
+			Help: "largest body or event that is rewritten; larger ones pass unchanged", set: size(func(c *Config) *ByteSize { return &c.Upstream.MaxRewrite }),
 		},
 		{
 			Flag: "log-level", Env: "UNDERSTUDY_LOG_LEVEL", In: all, Also: []string{"LOG_LEVEL"}, Value: "LEVEL", Default: "info",
@@ -277,7 +277,7 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "log-json", Env: "UNDERSTUDY_LOG_JSON", In: all, Also: []string{"LOG_JSON"}, Switch: true, Default: "true", ByMode: map[Mode]string{Dev: "false"},
-			Help: "log one JSON object per line", set: boolean(func(c *Config) *bool { return &c.LogJSON }),
+			Help: "log one JSON object per line", set: boolean(func(c *Config) *bool { return &c.Logging.JSON }),
 		},
 		{
 			Flag: "deerflow", Env: "UNDERSTUDY_DEERFLOW", In: api, Alone: auto, Value: "FILE", Default: "off; without a value DEER_FLOW_CONFIG_PATH, config.yaml or backend/config.yaml",
@@ -285,11 +285,11 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "ignore-auth", Env: "UNDERSTUDY_IGNORE_AUTH", Switch: true, Default: "false",
-			Help: "serve without the auth and encryption of langgraph.json; loopback only", set: boolean(func(c *Config) *bool { return &c.IgnoreAuth }),
+			Help: "serve without the auth and encryption of langgraph.json; loopback only", set: boolean(func(c *Config) *bool { return &c.Server.IgnoreAuth }),
 		},
 		{
 			Flag: "studio", Env: "UNDERSTUDY_STUDIO", In: serving, Switch: true, Default: "false", ByMode: map[Mode]string{Dev: "true"},
-			Help: "serve pages to talk to graphs and look into threads at /studio/", set: boolean(func(c *Config) *bool { return &c.Studio }),
+			Help: "serve pages to talk to graphs and look into threads at /studio/", set: boolean(func(c *Config) *bool { return &c.Server.Studio }),
 		},
 		{
 			Flag: "allowed-hosts", Env: "UNDERSTUDY_ALLOWED_HOSTS", In: []Mode{Dev}, Value: "NAMES", Default: "none",
@@ -305,7 +305,7 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "no-auth", Env: "UNDERSTUDY_NO_AUTH", In: []Mode{Serve}, Switch: true, Default: "false",
-			Help: "listen on an address that other machines reach, without authentication", set: boolean(func(c *Config) *bool { return &c.NoAuth }),
+			Help: "listen on an address that other machines reach, without authentication", set: boolean(func(c *Config) *bool { return &c.Server.NoAuth }),
 		},
 	}
 }
@@ -315,7 +315,7 @@ func setTraces(c *Config, s string) error {
 	if !slices.Contains(traceLevels, s) {
 		return fmt.Errorf("write one of %s", list(traceLevels))
 	}
-	c.Traces = spans.Level(s)
+	c.Traces.Level = spans.Level(s)
 	return nil
 }
 
@@ -324,7 +324,7 @@ const auto = "auto"
 
 // setDeerFlow sets the path of DeerFlow's config.yaml; load looks for it if it is not named.
 func setDeerFlow(c *Config, s string) error {
-	c.DeerFlow = s
+	c.Server.DeerFlow = s
 	return nil
 }
 
@@ -419,7 +419,7 @@ func setConcurrency(c *Config, s string) error {
 	if err != nil || n < 0 {
 		return errors.New("write how many runs this server may execute at once, or 0 to execute none")
 	}
-	c.Concurrency = n
+	c.Workers.Concurrency = n
 	return nil
 }
 
@@ -440,10 +440,10 @@ func setGraphConcurrency(c *Config, s string) error {
 const maxConcurrency = 100_000
 
 func (c *Config) limitGraph(graph string, runs int) {
-	if c.GraphConcurrency == nil {
-		c.GraphConcurrency = map[string]int{}
+	if c.Workers.GraphConcurrency == nil {
+		c.Workers.GraphConcurrency = map[string]int{}
 	}
-	c.GraphConcurrency[graph] = runs
+	c.Workers.GraphConcurrency[graph] = runs
 }
 
 func setMountPrefix(c *Config, s string) error {
@@ -467,12 +467,12 @@ func setUpstream(c *Config, s string) error {
 	}
 	u.Host = strings.ToLower(u.Host)
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
-	c.Upstream = u
+	c.Upstream.URL = u
 	return nil
 }
 
 func setUpstreamHost(c *Config, s string) error {
-	switch c.UpstreamHost = strings.ToLower(s); c.UpstreamHost {
+	switch c.Upstream.Host = strings.ToLower(s); c.Upstream.Host {
 	case "", "client", "upstream":
 		return nil
 	}
@@ -480,9 +480,9 @@ func setUpstreamHost(c *Config, s string) error {
 }
 
 func setSynchronous(c *Config, s string) error {
-	c.Synchronous = Synchronous(strings.ToLower(s))
-	if c.Synchronous != Full && c.Synchronous != Normal {
-		c.Synchronous = Full
+	c.Storage.Synchronous = Synchronous(strings.ToLower(s))
+	if c.Storage.Synchronous != Full && c.Storage.Synchronous != Normal {
+		c.Storage.Synchronous = Full
 		return errors.New("write full or normal")
 	}
 	return nil
@@ -496,16 +496,16 @@ func setLogLevel(c *Config, s string) error {
 	if !ok {
 		return errors.New("write debug, info, warning or error")
 	}
-	c.LogLevel = level
+	c.Logging.Level = level
 	return nil
 }
 
 // absolute resolves the folders that flags name, from the current one.
 func (c *Config) absolute() error {
-	if c.Data == "" || c.Data == ":memory:" {
+	if c.Storage.Data == "" || c.Storage.Data == ":memory:" {
 		return nil
 	}
-	data, err := filepath.Abs(c.Data)
-	c.Data = data
+	data, err := filepath.Abs(c.Storage.Data)
+	c.Storage.Data = data
 	return err
 }

@@ -6,6 +6,21 @@ import (
 	"time"
 )
 
+// ThreadTTL is checkpointer.ttl: retention of unused threads.
+type ThreadTTL struct {
+	Strategy string         // delete or keep_latest
+	Default  *time.Duration // for threads without a ttl of their own; nil keeps them
+	Every    time.Duration  // between sweeps; 0 for the default
+	Limit    int            // threads per sweep; 0 for the default
+}
+
+// ItemTTL is store.ttl: retention of store items.
+type ItemTTL struct {
+	Default time.Duration // for items without a ttl of their own; 0 keeps them
+	Unread  bool          // reading does not extend the expiry
+	Every   time.Duration // between sweeps; 0 for the default
+}
+
 // strategies say what happens to a thread whose time is up.
 var strategies = []string{"delete", "keep_latest"}
 

@@ -7,6 +7,28 @@ import (
 	"strings"
 )
 
+// Webhooks is the webhooks section.
+type Webhooks struct {
+	URL URLPolicy
+	// Headers are sent with every webhook; templates are already replaced.
+	Headers map[string]string
+	// AllowedFields are the fields that are sent; nil for all.
+	AllowedFields []string
+}
+
+// URLPolicy is webhooks.url: the allowed targets of webhooks.
+type URLPolicy struct {
+	RequireHTTPS bool
+	// AllowedDomains are hosts, or "*.domain" for subdomains; empty allows any.
+	AllowedDomains []string
+	// AllowedPorts are the allowed ports; empty allows any.
+	AllowedPorts []int
+	// MaxURLLength in characters.
+	MaxURLLength      int
+	DisableLoopback   bool
+	DisablePrivateIPs bool
+}
+
 // webhookFields are the names that webhooks.allowed_fields may hold.
 var webhookFields = []string{
 	"assistant_id", "created_at", "error", "kwargs", "metadata", "multitask_strategy", "run_ended_at", "run_id", "run_started_at",

@@ -42,15 +42,15 @@ func Port(cfg *config.Config, err error) *Problem {
 	case !errors.As(err, &listen) || listen.Op != "listen":
 	case errors.Is(err, sockerr.InUse):
 		return &Problem{
-			fmt.Sprintf("port %d on %s is taken, perhaps by another server of yours", cfg.Port, cfg.Host),
+			fmt.Sprintf("port %d on %s is taken, perhaps by another server of yours", cfg.Server.Port, cfg.Server.Host),
 			fmt.Sprintf("stop the program that has it, or choose another with %s (0 takes a free one)", port), err,
 		}
-	case errors.Is(err, sockerr.Denied) && cfg.Port > 0 && cfg.Port < 1024:
-		return &Problem{fmt.Sprintf("port %d needs privileges", cfg.Port), fmt.Sprintf("choose one above 1023 with %s", port), err}
+	case errors.Is(err, sockerr.Denied) && cfg.Server.Port > 0 && cfg.Server.Port < 1024:
+		return &Problem{fmt.Sprintf("port %d needs privileges", cfg.Server.Port), fmt.Sprintf("choose one above 1023 with %s", port), err}
 	case errors.As(err, &unknown):
 		return &Problem{"no network interface here has the name " + unknown.Name, fmt.Sprintf("write an address of this machine, such as 127.0.0.1 or 0.0.0.0, in %s", cfg.Where("host")), err}
 	case errors.Is(err, sockerr.NotAvailable):
-		return &Problem{"no network interface here has the address " + cfg.Host, fmt.Sprintf("write 127.0.0.1 or 0.0.0.0 in %s", cfg.Where("host")), err}
+		return &Problem{"no network interface here has the address " + cfg.Server.Host, fmt.Sprintf("write 127.0.0.1 or 0.0.0.0 in %s", cfg.Where("host")), err}
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func TestPort(t *testing.T) {
 	unknown := &net.DNSError{Name: "here.example", IsNotFound: true}
 	whole(t, Port(cfg, listen(unknown)), unknown)
 	require.Contains(t, Port(cfg, listen(unknown)).Error(), "here.example; write an address of this machine, such as 127.0.0.1 or 0.0.0.0, in --host")
-	cfg.Port = 80
+	cfg.Server.Port = 80
 	whole(t, Port(cfg, listen(sockerr.Denied)), sockerr.Denied)
 	require.Nil(t, Port(cfg, &fs.PathError{Op: "open", Path: "/data", Err: syscall.EACCES}), "a file's fault is not the port's")
 	require.Nil(t, Port(cfg, nil))

@@ -20,7 +20,7 @@ func Files(err error) *Problem {
 func FileLimit(cfg *config.Config) *Problem {
 	workers := 0
 	if slices.ContainsFunc(cfg.Graphs, config.Graph.IsPython) {
-		workers = cfg.Workers
+		workers = cfg.Workers.Processes
 	}
 	return tooFewFiles(filelimit.Limit(), filelimit.Needed(workers))
 }

@@ -23,35 +23,35 @@ type Bridge interface {
 
 // StreamLimits are the options that all live streams have in common.
 func StreamLimits(cfg *config.Config, log *slog.Logger, registry prometheus.Registerer) bridge.Options {
-	limits := bridge.Options{Records: cfg.StreamRecords, Bytes: int64(cfg.StreamBytes), Total: int64(cfg.StreamMemory), TTL: cfg.ResumableTTL, Metrics: bridge.NewMetrics(registry), Log: log}
-	if cfg.DatabaseURL == "" && cfg.Data != sqlite.InMemory {
-		limits.Dir = cfg.Data
+	limits := bridge.Options{Records: cfg.Streams.Records, Bytes: int64(cfg.Streams.Bytes), Total: int64(cfg.Streams.Memory), TTL: cfg.Streams.ResumableTTL, Metrics: bridge.NewMetrics(registry), Log: log}
+	if cfg.Storage.DatabaseURL == "" && cfg.Storage.Data != sqlite.InMemory {
+		limits.Dir = cfg.Storage.Data
 	}
 	return limits
 }
 
 // OpenBridge makes what carries live streams.
 func OpenBridge(cfg *config.Config, limits bridge.Options, log *slog.Logger, registry prometheus.Registerer) (Bridge, error) {
-	if cfg.RedisURL == "" && cfg.DatabaseURL != "" && (cfg.Mode == config.Worker || cfg.Runs() == 0) {
+	if cfg.Streams.RedisURL == "" && cfg.Storage.DatabaseURL != "" && (cfg.Mode == config.Worker || cfg.Runs() == 0) {
 		log.Warn("without Redis, streams show only the ends of runs on other servers, and nothing of stateless runs; set --redis-url")
 	}
-	if cfg.RedisURL != "" && cfg.DatabaseURL == "" {
+	if cfg.Streams.RedisURL != "" && cfg.Storage.DatabaseURL == "" {
 		// Redis is for several servers, so the address of the database may be missing by mistake.
 		log.Warn("Redis is not used, and neither is Postgres: without the address of a database this server keeps everything in its data folder, for itself",
-			"data", cfg.Data, "fix", "set --database-url / UNDERSTUDY_DATABASE_URL, or remove "+cfg.Where("redis-url"))
+			"data", cfg.Storage.Data, "fix", "set --database-url / UNDERSTUDY_DATABASE_URL, or remove "+cfg.Where("redis-url"))
 	}
-	if cfg.RedisURL == "" || cfg.DatabaseURL == "" {
+	if cfg.Streams.RedisURL == "" || cfg.Storage.DatabaseURL == "" {
 		return bridge.NewMemory(limits), nil
 	}
-	trusted, err := trustedBy(cfg.RedisCA)
+	trusted, err := trustedBy(cfg.Streams.RedisCA)
 	if err != nil {
 		return nil, err
 	}
-	if err := config.CheckRedis(cfg.RedisURL); err != nil {
+	if err := config.CheckRedis(cfg.Streams.RedisURL); err != nil {
 		return nil, fmt.Errorf("redis-url: %w", err)
 	}
 	b, err := redis.New(redis.Options{
-		Options: limits, URL: cfg.RedisURL, TLS: trusted, Prefix: cfg.RedisPrefix, Log: log, Registry: registry, Frame: func(event string, data []byte) []byte { return compat.AppendFrame(nil, event, data) },
+		Options: limits, URL: cfg.Streams.RedisURL, TLS: trusted, Prefix: cfg.Streams.RedisPrefix, Log: log, Registry: registry, Frame: func(event string, data []byte) []byte { return compat.AppendFrame(nil, event, data) },
 	})
 	if err != nil {
 		return nil, err

@@ -100,10 +100,10 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 		}
 		o.Handlers = handlers
 	}
-	if cfg.DatabaseURL == "" {
-		rows, err := sqlite.Open(ctx, sqlite.Options{Handlers: o.Handlers, Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.changed(), Touched: touched, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
+	if cfg.Storage.DatabaseURL == "" {
+		rows, err := sqlite.Open(ctx, sqlite.Options{Handlers: o.Handlers, Dir: cmp.Or(o.Dir, cfg.Storage.Data), Synchronous: string(cfg.Storage.Synchronous), SearchTimeout: cfg.Storage.SearchTimeout, Changed: o.changed(), Touched: touched, Keys: cfg.Storage.Keys, Unindexed: cfg.Storage.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
 		if err != nil {
-			return nil, explain(err, advice.Folder(cfg.Where("data"), cmp.Or(o.Dir, cfg.Data), err))
+			return nil, explain(err, advice.Folder(cfg.Where("data"), cmp.Or(o.Dir, cfg.Storage.Data), err))
 		}
 		return rows, nil
 	}
@@ -112,7 +112,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	}
 	// The settings of a program may not be validated, and the driver's message about an address can
 	// contain a part of a password.
-	if err := config.CheckPostgres(cfg.DatabaseURL); err != nil {
+	if err := config.CheckPostgres(cfg.Storage.DatabaseURL); err != nil {
 		return nil, fmt.Errorf("database-url: %w", err)
 	}
 	slow := time.AfterFunc(quietFor, func() {
@@ -120,15 +120,15 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	})
 	defer slow.Stop()
 	rows, err := postgres.Open(ctx, postgres.Options{
-		Handlers: o.Handlers, URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys,
+		Handlers: o.Handlers, URL: cfg.Storage.DatabaseURL, Schema: o.Schema, Connections: cfg.Storage.Connections, StatementTimeout: cfg.Storage.StatementTimeout, Synchronous: string(cfg.Storage.Synchronous), SearchTimeout: cfg.Storage.SearchTimeout, Logger: o.Log, Registry: o.Registry, Keys: cfg.Storage.Keys, Unindexed: cfg.Storage.UnindexedKeys,
 		Now:         o.Now,
 		Changed:     o.changed(),
 		Touched:     touched,
 		Heard:       heard,
-		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
+		IdleTimeout: cfg.Storage.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
 	})
 	if err != nil {
-		return nil, explain(err, advice.Database(cfg.Where("database-url"), cfg.DatabaseURL, err))
+		return nil, explain(err, advice.Database(cfg.Where("database-url"), cfg.Storage.DatabaseURL, err))
 	}
 	return rows, nil
 }
@@ -139,7 +139,7 @@ func Saves(ctx context.Context, cfg *config.Config, rows Database) error {
 	if errors.Is(err, sqlite.ErrFull) {
 		return nil
 	}
-	return explain(err, advice.Database(cfg.Where("database-url"), cfg.DatabaseURL, err))
+	return explain(err, advice.Database(cfg.Where("database-url"), cfg.Storage.DatabaseURL, err))
 }
 
 // changed is what a database calls when logs change; nil: nothing.

@@ -12,7 +12,7 @@ import (
 
 func TestMirrorNeedsADataFolder(t *testing.T) {
 	t.Parallel()
-	_, err := Open(t.Context(), &config.Config{DatabaseURL: "postgres://h/d", History: config.History{JSONL: "files"}}, Options{})
+	_, err := Open(t.Context(), &config.Config{Storage: config.Storage{DatabaseURL: "postgres://h/d"}, History: config.History{JSONL: "files"}}, Options{})
 	require.ErrorContains(t, err, "history.jsonl")
 }
 
@@ -23,7 +23,7 @@ func TestOpenSaysWhatItWaitsFor(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	log := make(lines, 10)
-	_, err = Open(t.Context(), &config.Config{DatabaseURL: "postgres://me:secret@" + l.Addr().String() + "/d?sslmode=disable"},
+	_, err = Open(t.Context(), &config.Config{Storage: config.Storage{DatabaseURL: "postgres://me:secret@" + l.Addr().String() + "/d?sslmode=disable"}},
 		Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	require.ErrorContains(t, err, "no answer in time")
 	line := <-log

@@ -25,11 +25,11 @@ const redisPatience = 5 * time.Second
 
 // RedisClient makes a client for a few questions.
 func RedisClient(cfg *config.Config) (*goredis.Client, error) {
-	o, err := goredis.ParseURL(cfg.RedisURL)
+	o, err := goredis.ParseURL(cfg.Streams.RedisURL)
 	if err != nil {
-		return nil, config.CheckRedis(cfg.RedisURL) // the driver's words may hold the password
+		return nil, config.CheckRedis(cfg.Streams.RedisURL) // the driver's words may hold the password
 	}
-	trusted, err := trustedBy(cfg.RedisCA)
+	trusted, err := trustedBy(cfg.Streams.RedisCA)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
 	// No more than the streams need: their user may have no right to anything else.
 	script := goredis.NewScript("return redis.call('HGETALL', KEYS[1])")
 	// Two keys of different slots: a cluster refuses them.
-	keys := []string{cfg.RedisPrefix + ":{start}:m", cfg.RedisPrefix + ":{end}:m"}
+	keys := []string{cfg.Streams.RedisPrefix + ":{start}:m", cfg.Streams.RedisPrefix + ":{end}:m"}
 	if err = script.Load(ctx, client).Err(); err == nil {
 		err = script.EvalSha(ctx, client, keys).Err()
 	}
@@ -85,9 +85,9 @@ func explainRedis(err error, cfg *config.Config) error {
 		what = "has a certificate that is not trusted or not for this host (set --redis-ca to its CA certificates)"
 	case errors.As(err, &plain):
 		what = "does not use TLS on this port: write redis://, or use its TLS port"
-	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && !strings.HasPrefix(cfg.RedisURL, "rediss:"):
+	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && !strings.HasPrefix(cfg.Streams.RedisURL, "rediss:"):
 		return fmt.Errorf("it closed the connection; if it requires TLS, write rediss://: %w", err)
-	case errors.Is(err, context.DeadlineExceeded) && strings.HasPrefix(cfg.RedisURL, "rediss:"):
+	case errors.Is(err, context.DeadlineExceeded) && strings.HasPrefix(cfg.Streams.RedisURL, "rediss:"):
 		return fmt.Errorf("no response in time; if it does not use TLS, write redis://: %w", err)
 	default:
 		return err

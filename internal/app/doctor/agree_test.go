@@ -51,7 +51,7 @@ func TestServersSayWhatDoctorSays(t *testing.T) {
 		t.Parallel()
 		p := newPatient(t)
 		p.flags["data"] = "/proc/data"
-		cfg := &config.Config{Data: p.flags["data"]}
+		cfg := &config.Config{Storage: config.Storage{Data: p.flags["data"]}}
 		_, err := backend.Open(t.Context(), cfg, backend.Options{Log: slog.New(slog.DiscardHandler)})
 		require.NotNil(t, advice.From(err), "%v", err)
 	})
@@ -72,7 +72,7 @@ func TestServersSayWhatDoctorSays(t *testing.T) {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: p.flags["data"]})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		_, err = backend.Open(t.Context(), &config.Config{Data: p.flags["data"]}, backend.Options{Log: slog.New(slog.DiscardHandler)})
+		_, err = backend.Open(t.Context(), &config.Config{Storage: config.Storage{Data: p.flags["data"]}}, backend.Options{Log: slog.New(slog.DiscardHandler)})
 		require.ErrorContains(t, err, "in use by another server (pid "+strconv.Itoa(os.Getpid()))
 		require.ErrorContains(t, err, "; stop it first, or give this one a folder of its own with --data")
 	})

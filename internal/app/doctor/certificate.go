@@ -13,10 +13,10 @@ const expiring = 14 * 24 * time.Hour
 
 // certificate checks that of the port.
 func (d *doctor) certificate(cfg *config.Config) {
-	if cfg.TLSCert == "" {
+	if cfg.Server.TLSCert == "" {
 		return
 	}
-	c, err := certs.Load(certs.Options{Cert: cfg.TLSCert, Key: cfg.TLSKey, ClientCA: cfg.TLSClientCA})
+	c, err := certs.Load(certs.Options{Cert: cfg.Server.TLSCert, Key: cfg.Server.TLSKey, ClientCA: cfg.Server.TLSClientCA})
 	if err != nil {
 		d.say("tls", Problem, err.Error(), "correct "+cfg.Where("tls-cert")+" and "+cfg.Where("tls-key")+"; the server does not start with these files")
 		return
@@ -31,7 +31,7 @@ func (d *doctor) certificate(cfg *config.Config) {
 		d.say("tls", Problem, "the certificate for "+names+" expired on "+end, renew)
 	case left < expiring:
 		d.say("tls", Warning, "the certificate for "+names+" expires on "+end, renew)
-	case cfg.TLSClientCA != "":
+	case cfg.Server.TLSClientCA != "":
 		d.say("tls", Fine, "certificate for "+names+", valid until "+end+"; clients need one too", "")
 	default:
 		d.say("tls", Fine, "certificate for "+names+", valid until "+end, "")

@@ -17,9 +17,9 @@ func TestCertificate(t *testing.T) {
 		cert, key := ca.Issue(t, "a", time.Now().Add(left))
 		files := certstest.Files(t, cert, key, ca.PEM)
 		cfg := config.Default(config.Serve)
-		cfg.TLSCert, cfg.TLSKey = files[0], files[1]
+		cfg.Server.TLSCert, cfg.Server.TLSKey = files[0], files[1]
 		if clients {
-			cfg.TLSClientCA = files[2]
+			cfg.Server.TLSClientCA = files[2]
 		}
 		d := &doctor{}
 		d.certificate(cfg)
@@ -37,7 +37,7 @@ func TestCertificate(t *testing.T) {
 	cfg := config.Default(config.Serve)
 	d.certificate(cfg)
 	require.Empty(t, d.findings)
-	cfg.TLSCert, cfg.TLSKey = "none.pem", "none.pem"
+	cfg.Server.TLSCert, cfg.Server.TLSKey = "none.pem", "none.pem"
 	d.certificate(cfg)
 	require.Equal(t, Problem, d.findings[0].Verdict)
 }

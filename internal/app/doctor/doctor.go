@@ -98,7 +98,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	d.certificate(cfg)
 	d.encryption(cfg)
 	d.signIn(ctx, cfg)
-	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
+	if ok := d.python(ctx, cfg); ok || cfg.Workers.Python == "" {
 		d.graphs(ctx, cfg)
 		if ok {
 			d.parts(ctx, cfg)
@@ -223,17 +223,17 @@ print("\n" + json.dumps(out))
 
 // python reports whether graphs can be imported at all.
 func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
-	if cfg.Python == "" {
+	if cfg.Workers.Python == "" {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.Import)
 	defer cancel()
 	// On standard input the program is not repeated in the error of what is no interpreter.
-	cmd := exec.CommandContext(ctx, cfg.Python, "-")
+	cmd := exec.CommandContext(ctx, cfg.Workers.Python, "-")
 	cmd.Dir, cmd.WaitDelay = cfg.Dir, time.Second
 	var stdout, stderr bounded
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(askVersions), &stdout, &stderr
-	done := d.slow("importing langgraph into "+cfg.Python, d.Import)
+	done := d.slow("importing langgraph into "+cfg.Workers.Python, d.Import)
 	err := cmd.Run()
 	done()
 	lines := strings.Split(strings.TrimSpace(stdout.text.String()), "\n")
@@ -246,17 +246,17 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 		for i, line := range details {
 			details[i] = line[:min(len(line), 200)]
 		}
-		d.say("python", Problem, fmt.Sprintf("%s does not run Python: %v", cfg.Python, err),
+		d.say("python", Problem, fmt.Sprintf("%s does not run Python: %v", cfg.Workers.Python, err),
 			"name another interpreter with "+cfg.Where("python")+", or recreate the virtual environment", details...)
 		return false
 	}
 	ok := true
 	var major, minor int
 	if _, err := fmt.Sscanf(v.Python, "%d.%d", &major, &minor); err != nil || major != 3 || minor < 10 {
-		d.say("python", Problem, fmt.Sprintf("%s is Python %s, and langgraph needs 3.10 or later", cfg.Python, v.Python), python.NewerPython)
+		d.say("python", Problem, fmt.Sprintf("%s is Python %s, and langgraph needs 3.10 or later", cfg.Workers.Python, v.Python), python.NewerPython)
 		ok = false
-	} else if want := cfg.PythonVersion; want != "" && !strings.HasPrefix(v.Python, want+".") {
-		d.say("python", Warning, fmt.Sprintf("%s is Python %s, and python_version asks for %s", cfg.Python, v.Python, want), "use that version here too, or change python_version")
+	} else if want := cfg.Workers.PythonVersion; want != "" && !strings.HasPrefix(v.Python, want+".") {
+		d.say("python", Warning, fmt.Sprintf("%s is Python %s, and python_version asks for %s", cfg.Workers.Python, v.Python, want), "use that version here too, or change python_version")
 	}
 	if names := slices.Sorted(maps.Keys(v.Errors)); len(names) > 0 {
 		// One command fixes all, because langgraph depends on the others.
@@ -267,15 +267,15 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 				details = append(details, fmt.Sprintf("%s: %s", name, v.Errors[name]))
 			}
 		}
-		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), python.Fix(cfg.Python, v.Errors[first], cfg.PythonPath...), details...)
+		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), python.Fix(cfg.Workers.Python, v.Errors[first], cfg.Workers.PythonPath...), details...)
 		ok = false
 	}
 	if have := v.Packages["langgraph"]; ok && !recent(have, python.MinLanggraph) {
-		d.say("python", Problem, fmt.Sprintf("%s has langgraph %s, and graphs need %s or later", cfg.Python, have, python.MinLanggraph), python.Fix(cfg.Python, "or later, and this is "+have))
+		d.say("python", Problem, fmt.Sprintf("%s has langgraph %s, and graphs need %s or later", cfg.Workers.Python, have, python.MinLanggraph), python.Fix(cfg.Workers.Python, "or later, and this is "+have))
 		ok = false
 	}
 	if ok {
-		text := fmt.Sprintf("%s, Python %s", cfg.Python, v.Python)
+		text := fmt.Sprintf("%s, Python %s", cfg.Workers.Python, v.Python)
 		for _, name := range slices.Sorted(maps.Keys(v.Packages)) {
 			text += ", " + name + " " + v.Packages[name]
 		}
@@ -411,14 +411,14 @@ func last(text string, n int) []string {
 
 // port tries to listen.
 func (d *doctor) port(cfg *config.Config) {
-	l, err := net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port)))
+	l, err := net.Listen("tcp", net.JoinHostPort(cfg.Server.Host, strconv.Itoa(cfg.Server.Port)))
 	switch {
 	case err == nil:
 		l.Close()
-		if cfg.Port == 0 {
-			d.say("port", Fine, "a free port will be taken on "+cfg.Host, "")
+		if cfg.Server.Port == 0 {
+			d.say("port", Fine, "a free port will be taken on "+cfg.Server.Host, "")
 		} else {
-			d.say("port", Fine, fmt.Sprintf("%d is free on %s", cfg.Port, cfg.Host), "")
+			d.say("port", Fine, fmt.Sprintf("%d is free on %s", cfg.Server.Port, cfg.Server.Host), "")
 		}
 	default:
 		if p := advice.Port(cfg, err); p != nil {
@@ -447,22 +447,22 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 	if cfg.History.JSONL != "" {
 		d.folder("history.jsonl in "+filepath.Base(cfg.File), cfg.History.JSONL)
 	}
-	if cfg.DatabaseURL != "" {
+	if cfg.Storage.DatabaseURL != "" {
 		d.database(ctx, cfg)
 		return
 	}
-	if cfg.Data == sqlite.InMemory {
+	if cfg.Storage.Data == sqlite.InMemory {
 		d.say("data", Warning, "all data is in memory and lost at exit", "leave out --data :memory: to keep it")
 		return
 	}
 	setting := cfg.Where("data")
-	if !d.folder(setting, cfg.Data) {
+	if !d.folder(setting, cfg.Storage.Data) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	done := d.slow("checking the database in "+cfg.Data, time.Minute)
-	in, err := sqlite.Inspect(ctx, cfg.Data, configured(cfg))
+	done := d.slow("checking the database in "+cfg.Storage.Data, time.Minute)
+	in, err := sqlite.Inspect(ctx, cfg.Storage.Data, configured(cfg))
 	done()
 	if in.Holder != "" {
 		d.say("data", Warning, fmt.Sprintf("a server is using the data folder (%s)", in.Holder), "stop it before you start another, or give the other one a folder of its own with "+setting)
@@ -471,7 +471,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 	case errors.Is(err, context.DeadlineExceeded):
 		d.say("data", Warning, fmt.Sprintf("the check of the database (%s) did not finish within a minute", megabytes(in.Size)), "")
 	case err != nil:
-		if p := advice.Folder(setting, cfg.Data, err); p != nil {
+		if p := advice.Folder(setting, cfg.Storage.Data, err); p != nil {
 			d.say("data", Problem, p.Text, p.Fix)
 		} else {
 			d.say("data", Problem, err.Error(), "name another folder with "+setting)
@@ -480,7 +480,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 		d.say("data", Fine, "no database yet; the first start creates it", "")
 	case len(in.Damage) > 0:
 		d.say("data", Problem, "the database is damaged", "restore a backup, or one of what can be read: "+
-			"understudy backup TARGET --damaged --data "+cfg.Data+" && understudy restore TARGET --replace --data "+cfg.Data, in.Damage...)
+			"understudy backup TARGET --damaged --data "+cfg.Storage.Data+" && understudy restore TARGET --replace --data "+cfg.Storage.Data, in.Damage...)
 	case in.Schema > in.Known:
 		d.say("data", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
 			"use that version, or a backup from before")

@@ -9,14 +9,14 @@ import (
 
 // configured returns what a configuration encrypts with.
 func configured(cfg *config.Config) encryption.Configured {
-	return encryption.Configured{Keys: cfg.Keys, Handlers: cfg.Encrypts()}
+	return encryption.Configured{Keys: cfg.Storage.Keys, Handlers: cfg.Encrypts()}
 }
 
 // locked reports that a server would not start, because the database is encrypted otherwise than the configuration says.
 func (d *doctor) locked(cfg *config.Config, why error) {
 	switch {
 	case why == nil:
-	case cfg.IgnoreAuth && cfg.Encryption.IsSet():
+	case cfg.Server.IgnoreAuth && cfg.Encryption.IsSet():
 		d.say("encryption", Problem, why.Error(), "leave out --ignore-auth, which ignores encryption.path too")
 	default:
 		d.say("encryption", Problem, why.Error(), "")
@@ -28,13 +28,13 @@ func (d *doctor) encryption(cfg *config.Config) {
 	switch {
 	case cfg.Encrypts():
 		d.say("encryption", Fine, "content is encrypted by the handlers of encryption.path, which the server loads at its start", "")
-	case len(cfg.Keys) == 0:
-	case len(cfg.Keys) == 1:
+	case len(cfg.Storage.Keys) == 0:
+	case len(cfg.Storage.Keys) == 1:
 		d.say("encryption", Fine, "content is encrypted with the key in LANGGRAPH_AES_KEY", "")
 	default:
-		d.say("encryption", Warning, fmt.Sprintf("LANGGRAPH_AES_KEY has %d keys: the key is being changed", len(cfg.Keys)), "run understudy encrypt --rotate, and remove the old keys")
+		d.say("encryption", Warning, fmt.Sprintf("LANGGRAPH_AES_KEY has %d keys: the key is being changed", len(cfg.Storage.Keys)), "run understudy encrypt --rotate, and remove the old keys")
 	}
-	if (len(cfg.Keys) > 0 || cfg.Encrypts()) && cfg.History.JSONL != "" {
+	if (len(cfg.Storage.Keys) > 0 || cfg.Encrypts()) && cfg.History.JSONL != "" {
 		d.say("encryption", Warning, "the files of history.jsonl are plain text", "remove history.jsonl, or encrypt its disk")
 	}
 }

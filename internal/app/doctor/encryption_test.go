@@ -20,7 +20,7 @@ func TestEncryption(t *testing.T) {
 	findings := func(keys int, jsonl string) (out []Verdict) {
 		cfg := config.Default(config.Serve)
 		for range keys {
-			cfg.Keys = append(cfg.Keys, []byte("0123456789abcdef"))
+			cfg.Storage.Keys = append(cfg.Storage.Keys, []byte("0123456789abcdef"))
 		}
 		cfg.History.JSONL = jsonl
 		d := &doctor{}
@@ -80,18 +80,18 @@ func TestEncryptionFitsTheDatabase(t *testing.T) {
 				{"from a key to handlers", "one", "one,handlers", ""},
 			} {
 				cfg := config.Default(config.Serve)
-				cfg.Data = t.TempDir()
+				cfg.Storage.Data = t.TempDir()
 				if engine == "postgres" {
-					cfg.DatabaseURL, cfg.DatabaseConnections = postgrestest.Database(t), 4
+					cfg.Storage.DatabaseURL, cfg.Storage.Connections = postgrestest.Database(t), 4
 				}
 				with := func(list string) {
-					cfg.Keys, cfg.Encryption = nil, config.Object{}
+					cfg.Storage.Keys, cfg.Encryption = nil, config.Object{}
 					for w := range strings.SplitSeq(list, ",") {
 						switch w {
 						case "one":
-							cfg.Keys = append(cfg.Keys, one)
+							cfg.Storage.Keys = append(cfg.Storage.Keys, one)
 						case "other":
-							cfg.Keys = append(cfg.Keys, other)
+							cfg.Storage.Keys = append(cfg.Storage.Keys, other)
 						case "handlers":
 							cfg.Encryption = config.Object{Path: "encryption.py", Attr: "encryption"}
 						}

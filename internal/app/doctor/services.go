@@ -23,7 +23,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	done := d.slow("waiting for database "+cfg.DatabasePlace(), time.Minute)
-	in, err := postgres.Inspect(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: cfg.DatabaseConnections}, configured(cfg))
+	in, err := postgres.Inspect(ctx, postgres.Options{URL: cfg.Storage.DatabaseURL, Connections: cfg.Storage.Connections}, configured(cfg))
 	done()
 	switch {
 	case err != nil:
@@ -58,7 +58,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 
 // noDatabase reports that the database cannot be examined, in the words with which a server does not start.
 func (d *doctor) noDatabase(cfg *config.Config, err error) {
-	if p := advice.Database(cfg.Where("database-url"), cfg.DatabaseURL, err); p != nil {
+	if p := advice.Database(cfg.Where("database-url"), cfg.Storage.DatabaseURL, err); p != nil {
 		d.say("database", Problem, p.Text, p.Fix)
 		return
 	}
@@ -72,7 +72,7 @@ const askRights = `SELECT current_user, coalesce(current_schema(), ''), coalesce
 
 // mayMigrate reports whether the next start can make or change tables.
 func (d *doctor) mayMigrate(ctx context.Context, cfg *config.Config) bool {
-	pool, err := pgxpool.ParseConfig(cfg.DatabaseURL)
+	pool, err := pgxpool.ParseConfig(cfg.Storage.DatabaseURL)
 	if err != nil {
 		d.say("database", Problem, "the address cannot be read", "correct --database-url") // it was validated
 		return false
@@ -114,19 +114,19 @@ var oldestRedis = [2]int{6, 2}
 // redis looks at the Redis that carries live streams, without changing it.
 func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 	switch {
-	case cfg.RedisURL == "" && cfg.DatabaseURL != "":
+	case cfg.Streams.RedisURL == "" && cfg.Storage.DatabaseURL != "":
 		d.say("redis", Fine, "not configured: streams show only runs that this server executes", "for several servers, or understudy worker, set --redis-url")
 		return
-	case cfg.RedisURL == "":
+	case cfg.Streams.RedisURL == "":
 		return
-	case cfg.DatabaseURL == "":
+	case cfg.Storage.DatabaseURL == "":
 		d.say("redis", Warning, "Redis is not used: a data folder has one server, and its streams stay in memory", "remove --redis-url / REDIS_URI, or set --database-url to a Postgres database")
 		return
 	}
 	place := cfg.RedisPlace()
 	const mend = "start it, or correct --redis-url / REDIS_URI; the server starts without it, and streams return 503"
 	// It keeps the driver from writing to standard error by itself.
-	if b, err := redis.New(redis.Options{URL: cfg.RedisURL}); err == nil {
+	if b, err := redis.New(redis.Options{URL: cfg.Streams.RedisURL}); err == nil {
 		_ = b.Close() // it did nothing
 	}
 	err := backend.AskRedis(ctx, cfg)
@@ -171,7 +171,7 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 			"raise maxmemory, or lower --stream-bytes, --stream-records or --resumable-ttl (docs/resources.md, Redis)")
 		return
 	}
-	d.say("redis", Fine, fmt.Sprintf("redis on %s responds, version %s, key prefix %s", place, version, cfg.RedisPrefix), "")
+	d.say("redis", Fine, fmt.Sprintf("redis on %s responds, version %s, key prefix %s", place, version, cfg.Streams.RedisPrefix), "")
 }
 
 // field returns the value of a line of INFO.

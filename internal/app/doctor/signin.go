@@ -14,7 +14,7 @@ import (
 // signIn asks the provider at which people sign in with a browser.
 func (d *doctor) signIn(ctx context.Context, cfg *config.Config) {
 	o := cfg.Auth.OIDC
-	if o == nil || cfg.IgnoreAuth {
+	if o == nil || cfg.Server.IgnoreAuth {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -32,7 +32,7 @@ func (d *doctor) signIn(ctx context.Context, cfg *config.Config) {
 		at = "the address by which browsers reach this server"
 	}
 	text := fmt.Sprintf("the provider %s answers; %s/auth/callback must be among the redirect URIs of client %s", o.Issuer, at+cfg.HTTP.MountPrefix, o.ClientID)
-	if o.URL == "" && !config.IsLoopback(cfg.Host) {
+	if o.URL == "" && !config.IsLoopback(cfg.Server.Host) {
 		d.say("sign-in", Warning, text, "set auth.oidc.url, so that the address does not depend on what requests say")
 		return
 	}

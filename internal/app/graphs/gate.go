@@ -14,14 +14,14 @@ import (
 // GateOptions says what the process of auth, routes and embeddings loads.
 func GateOptions(cfg *config.Config) gate.Options {
 	o := gate.Options{
-		Python: cfg.Python, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: environment(cfg),
+		Python: cfg.Workers.Python, Dir: cfg.Dir, Paths: cfg.Workers.PythonPath, Env: environment(cfg),
 		Auth: cfg.Auth.Python.Spec(), App: cfg.HTTP.App.Spec(), Prefix: cfg.HTTP.MountPrefix, GuardRoutes: cfg.HTTP.GuardRoutes,
-		Studio: cfg.Mode == config.Dev && !cfg.Auth.DisableStudio, Timeout: cfg.GateTimeout,
+		Studio: cfg.Mode == config.Dev && !cfg.Auth.DisableStudio, Timeout: cfg.Workers.GateTimeout,
 	}
 	if c := cfg.Auth.Cache; c != nil {
 		o.Remember = gate.Remembering{Headers: c.Keys, TTL: c.TTL, Max: c.Size}
 	}
-	if cfg.IgnoreAuth {
+	if cfg.Server.IgnoreAuth {
 		o.Auth = ""
 	}
 	if i := cfg.StoreIndex; i != nil && i.IsPython() {
@@ -42,7 +42,7 @@ func StartEncryption(ctx context.Context, cfg *config.Config, log *slog.Logger) 
 
 // EncryptionOptions says what the process of encryption.path loads.
 func EncryptionOptions(cfg *config.Config) gate.Options {
-	return gate.Options{Python: cfg.Python, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: environment(cfg), Encryption: cfg.Encryption.Spec(), Timeout: cfg.GateTimeout}
+	return gate.Options{Python: cfg.Workers.Python, Dir: cfg.Dir, Paths: cfg.Workers.PythonPath, Env: environment(cfg), Encryption: cfg.Encryption.Spec(), Timeout: cfg.Workers.GateTimeout}
 }
 
 // environment is the complete environment of Python processes.
@@ -62,9 +62,9 @@ func ToolOptions(cfg *config.Config, dir string, tools []string) (gate.Options, 
 			at = backend
 		}
 	}
-	python, err := config.FindPython(cfg.Python, at, cfg.Lookup)
+	python, err := config.FindPython(cfg.Workers.Python, at, cfg.Lookup)
 	if err != nil {
 		return gate.Options{}, fmt.Errorf("find Python for tools: %w", err)
 	}
-	return gate.Options{Python: python, Dir: dir, Paths: append([]string{backend}, cfg.PythonPath...), Env: environment(cfg), Tools: tools}, nil
+	return gate.Options{Python: python, Dir: dir, Paths: append([]string{backend}, cfg.Workers.PythonPath...), Env: environment(cfg), Tools: tools}, nil
 }

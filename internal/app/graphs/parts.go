@@ -72,10 +72,10 @@ func (p *parts) home(named string) (string, error) {
 	switch {
 	case named != "":
 		return named, nil
-	case p.d.cfg.Data == "" || p.d.cfg.Data == ":memory:":
+	case p.d.cfg.Storage.Data == "" || p.d.cfg.Storage.Data == ":memory:":
 		return "", errors.New(`has no folder: the server keeps its data in memory; write "folder": "files"`)
 	}
-	return filepath.Join(p.d.cfg.Data, "agents", files.User(p.id)), nil
+	return filepath.Join(p.d.cfg.Storage.Data, "agents", files.User(p.id)), nil
 }
 
 // middleware makes one part; known is false for middleware that is none.

@@ -54,7 +54,7 @@ func withParts(t *testing.T, middleware string, script ...providertest.Reply) *p
 	w.write("langgraph.json", `{"graphs": {"a": {"agent": {"model": {"name": "openai:m", "base_url": "`+h.URL+`", "images": true}, "prompt": "PROMPT", "tools": ["calculator"], "middleware": `+middleware+`}}}}`)
 	c, _, err := config.Load(config.Source{File: filepath.Join(w.dir, "langgraph.json")})
 	require.NoError(t, err)
-	c.Data = filepath.Join(w.dir, "data")
+	c.Storage.Data = filepath.Join(w.dir, "data")
 	w.agent, err = Declare(c, c.Graphs[0], nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.agent.Close()) })
@@ -257,7 +257,7 @@ func TestMistakesInParts(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"a": {"agent": {"model": {"name": "scripted:", "script": [{"content": "x"}]}, "tools": ["calculator"], "middleware": `+middleware+`}}}}`), 0o600))
 		c, _, err := config.Load(config.Source{File: file})
 		require.NoError(t, err)
-		c.Data = ":memory:"
+		c.Storage.Data = ":memory:"
 		_, err = Declare(c, c.Graphs[0], nil, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "langgraph.json:1:")

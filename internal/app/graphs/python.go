@@ -22,8 +22,8 @@ func PythonOptions(cfg *config.Config) (python.Options, error) {
 	}
 	serde, err := serdeJSON(cfg.Serde)
 	return python.Options{
-		Python: cfg.Python, PythonVersion: cfg.PythonVersion, Workers: cfg.Workers, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: environment(cfg), Graphs: specs, Serde: serde,
-		JobsPerWorker: max(1, cfg.JobsPerWorker), MemoryLimit: int64(cfg.WorkerMemory), MaxRuns: cfg.WorkerMaxRuns, LogBlocking: cfg.Mode == config.Dev,
+		Python: cfg.Workers.Python, PythonVersion: cfg.Workers.PythonVersion, Workers: cfg.Workers.Processes, Dir: cfg.Dir, Paths: cfg.Workers.PythonPath, Env: environment(cfg), Graphs: specs, Serde: serde,
+		JobsPerWorker: max(1, cfg.Workers.JobsPerWorker), MemoryLimit: int64(cfg.Workers.Memory), MaxRuns: cfg.Workers.MaxRuns, LogBlocking: cfg.Mode == config.Dev,
 	}, err
 }
 

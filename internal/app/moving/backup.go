@@ -27,12 +27,12 @@ func Backup(ctx context.Context, cfg *config.Config, to string, o BackupOptions)
 	if err := onDisk(cfg); err != nil {
 		return nil, err
 	}
-	m, err := sqlite.Backup(ctx, cfg.Data, to, o)
+	m, err := sqlite.Backup(ctx, cfg.Storage.Data, to, o)
 	if errors.Is(err, sqlite.ErrNoFolder) {
-		return nil, fmt.Errorf("%s has no database to back up; name the data folder: understudy backup [TARGET] --data DIR", cfg.Data)
+		return nil, fmt.Errorf("%s has no database to back up; name the data folder: understudy backup [TARGET] --data DIR", cfg.Storage.Data)
 	}
-	if err != nil && advice.Folder(cfg.Where("data"), cfg.Data, err) != nil {
-		return nil, unusable(cfg.Where("data"), cfg.Data, err)
+	if err != nil && advice.Folder(cfg.Where("data"), cfg.Storage.Data, err) != nil {
+		return nil, unusable(cfg.Where("data"), cfg.Storage.Data, err)
 	}
 	return m, unusable("TARGET", to, err)
 }
@@ -43,8 +43,8 @@ func Restore(ctx context.Context, cfg *config.Config, from, aside string, report
 	if err := onDisk(cfg); err != nil {
 		return nil, err
 	}
-	m, err := sqlite.Restore(ctx, from, cfg.Data, sqlite.RestoreOptions{Replace: aside, Report: report})
-	return m, unusable(cfg.Where("data"), cfg.Data, err)
+	m, err := sqlite.Restore(ctx, from, cfg.Storage.Data, sqlite.RestoreOptions{Replace: aside, Report: report})
+	return m, unusable(cfg.Where("data"), cfg.Storage.Data, err)
 }
 
 // unusable explains why nothing can be written to the folder that the setting names. Other errors stay as they are.
@@ -57,9 +57,9 @@ func unusable(setting, dir string, err error) error {
 
 func onDisk(cfg *config.Config) error {
 	switch {
-	case cfg.DatabaseURL != "":
+	case cfg.Storage.DatabaseURL != "":
 		return fmt.Errorf("%w: the data is in Postgres (%s)", ErrNotFolder, cfg.DatabasePlace())
-	case cfg.Data == sqlite.InMemory:
+	case cfg.Storage.Data == sqlite.InMemory:
 		return fmt.Errorf("%w: the data folder is in memory and gone at the end", ErrNotFolder)
 	}
 	return nil

@@ -124,7 +124,7 @@ func deerFlowHome(t *testing.T) string {
 // An installation moves with accounts, owners, whole conversations and feedback, once, into either database.
 func TestImportFromDeerFlow(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]*config.Config{"sqlite": {Data: t.TempDir()}, "postgres": {DatabaseURL: postgrestest.Database(t)}} {
+	for name, cfg := range map[string]*config.Config{"sqlite": {Storage: config.Storage{Data: t.TempDir()}}, "postgres": {Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, home := t.Context(), deerFlowHome(t)
@@ -215,7 +215,7 @@ func checkDeerFlow(t *testing.T, rows backend.Database) {
 // An account here with the address of another one there is a problem, not a merge.
 func TestImportOfTakenAddress(t *testing.T) {
 	t.Parallel()
-	cfg := &config.Config{Data: t.TempDir()}
+	cfg := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
 	rows, err := openData(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.NoError(t, rows.InsertUser(t.Context(), &account.User{ID: "other", Email: "ben@example.com", Role: account.Plain, CreatedAt: time.Now()}, false))
@@ -235,7 +235,7 @@ func TestImportWithoutAccounts(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, sqlitex.ExecuteScript(conn, "DROP TABLE users; UPDATE threads_meta SET user_id = NULL", nil))
 	require.NoError(t, conn.Close())
-	cfg := &config.Config{Data: t.TempDir()}
+	cfg := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
 	result, err := Import{From: home}.Run(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.Empty(t, result.Problems)

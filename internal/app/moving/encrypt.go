@@ -20,12 +20,12 @@ func Encrypt(ctx context.Context, cfg *config.Config, log *slog.Logger) (changed
 		if handlers, err = graphs.StartEncryption(ctx, cfg, log); err != nil {
 			return 0, err
 		}
-	} else if len(cfg.Keys) == 0 {
+	} else if len(cfg.Storage.Keys) == 0 {
 		return 0, errors.New("there is no key; set LANGGRAPH_AES_KEY, such as to the output of: openssl rand -hex 16")
 	}
-	if cfg.DatabaseURL != "" {
-		changed, err = postgres.Encrypt(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: 2, Handlers: handlers, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: log})
-		return changed, unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
+	if cfg.Storage.DatabaseURL != "" {
+		changed, err = postgres.Encrypt(ctx, postgres.Options{URL: cfg.Storage.DatabaseURL, Connections: 2, Handlers: handlers, Keys: cfg.Storage.Keys, Unindexed: cfg.Storage.UnindexedKeys, Logger: log})
+		return changed, unreachable(cfg.Where("database-url"), cfg.Storage.DatabaseURL, err)
 	}
-	return sqlite.Encrypt(ctx, sqlite.Options{Dir: cfg.Data, Handlers: handlers, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: log})
+	return sqlite.Encrypt(ctx, sqlite.Options{Dir: cfg.Storage.Data, Handlers: handlers, Keys: cfg.Storage.Keys, Unindexed: cfg.Storage.UnindexedKeys, Logger: log})
 }

@@ -43,10 +43,10 @@ func openAt(t *testing.T, cfg *config.Config) storage {
 	t.Helper()
 	var s storage
 	var err error
-	if cfg.DatabaseURL != "" {
-		s, err = postgres.Open(t.Context(), postgres.Options{URL: cfg.DatabaseURL})
+	if cfg.Storage.DatabaseURL != "" {
+		s, err = postgres.Open(t.Context(), postgres.Options{URL: cfg.Storage.DatabaseURL})
 	} else {
-		s, err = sqlite.Open(t.Context(), sqlite.Options{Dir: cfg.Data, Synchronous: "normal"})
+		s, err = sqlite.Open(t.Context(), sqlite.Options{Dir: cfg.Storage.Data, Synchronous: "normal"})
 	}
 	require.NoError(t, err)
 	return s
@@ -200,8 +200,10 @@ func (f *family) make() []id.Thread {
 func TestForksMove(t *testing.T) {
 	t.Parallel()
 	place := map[string]func(t *testing.T) *config.Config{
-		"folder":   func(t *testing.T) *config.Config { return &config.Config{Data: t.TempDir()} },
-		"database": func(t *testing.T) *config.Config { return &config.Config{DatabaseURL: postgrestest.Database(t)} },
+		"folder": func(t *testing.T) *config.Config { return &config.Config{Storage: config.Storage{Data: t.TempDir()}} },
+		"database": func(t *testing.T) *config.Config {
+			return &config.Config{Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}
+		},
 	}
 	for _, way := range [][2]string{{"folder", "folder"}, {"folder", "database"}, {"database", "folder"}} {
 		t.Run(way[0]+" to "+way[1], func(t *testing.T) {
@@ -212,9 +214,9 @@ func TestForksMove(t *testing.T) {
 			want := newFamily(t, source).read(names)
 			require.NoError(t, source.Close())
 			stored := bodies(t, from)
-			where := from.Data
-			if from.DatabaseURL != "" {
-				where = from.DatabaseURL
+			where := from.Storage.Data
+			if from.Storage.DatabaseURL != "" {
+				where = from.Storage.DatabaseURL
 			}
 			for range 2 { // the second time there is nothing to do
 				result, err := Import{From: where}.Run(t.Context(), to, nil)
@@ -237,7 +239,7 @@ func TestForksMove(t *testing.T) {
 			require.Equal(t, want[names[4]].Transcript[:2], f.read([]id.Thread{again})[again].Transcript)
 			require.NoError(t, target.Close())
 
-			back := &config.Config{Data: t.TempDir()}
+			back := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
 			_, err = Import{From: file}.Run(t.Context(), back, nil)
 			require.NoError(t, err)
 			target = openAt(t, back)
@@ -254,14 +256,14 @@ func TestForksMove(t *testing.T) {
 func bodies(t *testing.T, cfg *config.Config) (n int) {
 	t.Helper()
 	const count = "SELECT count(*) FROM event_bodies"
-	if cfg.DatabaseURL != "" {
-		conn, err := pgx.Connect(t.Context(), cfg.DatabaseURL)
+	if cfg.Storage.DatabaseURL != "" {
+		conn, err := pgx.Connect(t.Context(), cfg.Storage.DatabaseURL)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, conn.Close(t.Context())) }()
 		require.NoError(t, conn.QueryRow(t.Context(), count).Scan(&n))
 		return n
 	}
-	conn, err := zombiezen.OpenConn(filepath.Join(cfg.Data, "understudy.db"), zombiezen.OpenReadOnly)
+	conn, err := zombiezen.OpenConn(filepath.Join(cfg.Storage.Data, "understudy.db"), zombiezen.OpenReadOnly)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	require.NoError(t, sqlitex.ExecuteTransient(conn, count, &sqlitex.ExecOptions{ResultFunc: func(s *zombiezen.Stmt) error {
@@ -280,7 +282,7 @@ type logs interface {
 // In whichever order threads are moved, they share the contents that they shared before, and deleting one takes nothing from the others.
 func TestMovedForksShareContents(t *testing.T) {
 	t.Parallel()
-	from := &config.Config{Data: t.TempDir()}
+	from := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
 	source := openAt(t, from)
 	names := newFamily(t, source).make()
 	want := newFamily(t, source).read(names)
@@ -293,7 +295,9 @@ func TestMovedForksShareContents(t *testing.T) {
 	}
 	defer func() { require.NoError(t, source.Close()) }()
 	for name, make := range map[string]func() *config.Config{
-		"folder": func() *config.Config { return &config.Config{Data: t.TempDir()} }, "database": func() *config.Config { return &config.Config{DatabaseURL: postgrestest.Database(t)} },
+		"folder": func() *config.Config { return &config.Config{Storage: config.Storage{Data: t.TempDir()}} }, "database": func() *config.Config {
+			return &config.Config{Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}
+		},
 	} {
 		for turn := range 2 * len(names) {
 			order := slices.Concat(names[turn%len(names):], names[:turn%len(names)])

@@ -26,11 +26,11 @@ func OpenKeys(ctx context.Context, cfg *config.Config, create bool, log *slog.Lo
 			return nil, err
 		}
 	}
-	if cfg.DatabaseURL == "" {
-		if cfg.Data == sqlite.InMemory {
+	if cfg.Storage.DatabaseURL == "" {
+		if cfg.Storage.Data == sqlite.InMemory {
 			return nil, ErrNotFolder
 		}
-		keys, err := sqlite.OpenKeys(ctx, cfg.Data)
+		keys, err := sqlite.OpenKeys(ctx, cfg.Storage.Data)
 		if !errors.Is(err, sqlite.ErrNoFolder) && !errors.Is(err, sqlite.ErrOlder) {
 			return keys, err
 		}

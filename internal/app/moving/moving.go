@@ -52,7 +52,7 @@ type Export struct {
 // Place is the source without passwords, for messages.
 func (o Import) Place() string {
 	if isPostgres(o.From) {
-		return cmp.Or((&config.Config{DatabaseURL: o.From}).DatabasePlace(), "a database")
+		return cmp.Or((&config.Config{Storage: config.Storage{DatabaseURL: o.From}}).DatabasePlace(), "a database")
 	}
 	if u, err := url.Parse(o.From); err == nil && isURL(o.From) {
 		return u.Redacted()
@@ -70,8 +70,8 @@ func (o Import) Run(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	if folder, ok := src.(*sqlite.Folder); ok && cfg.DatabaseURL == "" && folder.Is(cfg.Data) {
-		return nil, fmt.Errorf("%s is the data folder itself: name another one with --data", cfg.Data)
+	if folder, ok := src.(*sqlite.Folder); ok && cfg.Storage.DatabaseURL == "" && folder.Is(cfg.Storage.Data) {
+		return nil, fmt.Errorf("%s is the data folder itself: name another one with --data", cfg.Storage.Data)
 	}
 	rows, err := openData(ctx, cfg, log)
 	if err != nil {
@@ -124,19 +124,19 @@ func (o Export) Run(ctx context.Context, cfg *config.Config) (result *transfer.R
 
 // openToRead opens the data folder or database to move out of it.
 func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error) {
-	if cfg.DatabaseURL != "" {
-		rows, err := postgres.OpenDatabase(ctx, postgres.Options{URL: cfg.DatabaseURL, Keys: cfg.Keys})
+	if cfg.Storage.DatabaseURL != "" {
+		rows, err := postgres.OpenDatabase(ctx, postgres.Options{URL: cfg.Storage.DatabaseURL, Keys: cfg.Storage.Keys})
 		if errors.Is(err, postgres.ErrNotOurs) {
 			return nil, errors.New("the database has nothing of this program to export: name another with --database-url, or a data folder with --data")
 		}
 		if err != nil {
-			return nil, unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
+			return nil, unreachable(cfg.Where("database-url"), cfg.Storage.DatabaseURL, err)
 		}
 		return rows, readable(ctx, cfg, rows)
 	}
-	folder, err := sqlite.OpenFolder(ctx, cfg.Data, cfg.Keys...)
+	folder, err := sqlite.OpenFolder(ctx, cfg.Storage.Data, cfg.Storage.Keys...)
 	if errors.Is(err, sqlite.ErrNoFolder) {
-		return nil, fmt.Errorf("%s has no database to export: name the data folder with --data, or a database with --database-url", cfg.Data)
+		return nil, fmt.Errorf("%s has no database to export: name the data folder with --data, or a database with --database-url", cfg.Storage.Data)
 	}
 	if err != nil {
 		return nil, err
@@ -146,18 +146,18 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 
 // isThere returns an error when nothing has been stored in the data folder or database: to make it would hide that another one is meant.
 func isThere(ctx context.Context, cfg *config.Config) error {
-	if cfg.DatabaseURL != "" {
-		found, err := postgres.IsOurs(ctx, postgres.Options{URL: cfg.DatabaseURL})
+	if cfg.Storage.DatabaseURL != "" {
+		found, err := postgres.IsOurs(ctx, postgres.Options{URL: cfg.Storage.DatabaseURL})
 		if err == nil && !found {
 			return errors.New("the database has nothing of this program: name another with --database-url, or a data folder with --data")
 		}
-		return unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
+		return unreachable(cfg.Where("database-url"), cfg.Storage.DatabaseURL, err)
 	}
-	if cfg.Data == sqlite.InMemory {
+	if cfg.Storage.Data == sqlite.InMemory {
 		return ErrNotFolder
 	}
-	if !sqlite.HasDatabase(cfg.Data) {
-		return fmt.Errorf("%s has no database: name the data folder with --data, or a database with --database-url", cfg.Data)
+	if !sqlite.HasDatabase(cfg.Storage.Data) {
+		return fmt.Errorf("%s has no database: name the data folder with --data, or a database with --database-url", cfg.Storage.Data)
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func readable(ctx context.Context, cfg *config.Config, rows sealedSource) error 
 
 // openData opens the database, or the data folder, to write into it.
 func openData(ctx context.Context, cfg *config.Config, log *slog.Logger) (backend.Database, error) {
-	if cfg.DatabaseURL == "" && cfg.Data == sqlite.InMemory {
+	if cfg.Storage.DatabaseURL == "" && cfg.Storage.Data == sqlite.InMemory {
 		return nil, errors.New("an in-memory data folder is lost at exit: name one on disk with --data")
 	}
 	if log == nil {
@@ -221,7 +221,7 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 	if strings.Contains(o.From, "://") {
 		return nil, fmt.Errorf("%q is none of postgres://…, http://…, a file or a folder", o.From)
 	}
-	folder, err := sqlite.OpenFolder(ctx, o.From, cfg.Keys...)
+	folder, err := sqlite.OpenFolder(ctx, o.From, cfg.Storage.Keys...)
 	if err == nil {
 		return folder, nil
 	}
@@ -255,8 +255,8 @@ func withDeerFlow(checkpoints transfer.Source, open func() (*deerflow.Installati
 // openPostgres distinguishes a database of this program from one of LangGraph's savers. One that is both, since it was there before, is read as the
 // latter when it is also what is moved into: so threads of Python programs get what the API needs, where they are.
 func openPostgres(ctx context.Context, from string, cfg *config.Config) (transfer.Source, error) {
-	to := cfg.DatabaseURL
-	ours, err := postgres.OpenDatabase(ctx, postgres.Options{URL: from, Keys: cfg.Keys})
+	to := cfg.Storage.DatabaseURL
+	ours, err := postgres.OpenDatabase(ctx, postgres.Options{URL: from, Keys: cfg.Storage.Keys})
 	if errors.Is(err, postgres.ErrNotOurs) {
 		return openForeign(ctx, from)
 	}

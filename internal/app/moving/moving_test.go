@@ -26,21 +26,21 @@ func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
 // TestMovingNamesTheDatabase: a database is told from that of LangGraph's savers, from one of somebody else, and from the one that is moved into.
 func TestMovingNamesTheDatabase(t *testing.T) {
 	address, empty := postgrestest.Database(t), postgrestest.Database(t)
-	ours := &config.Config{DatabaseURL: address, DatabaseConnections: 3}
+	ours := &config.Config{Storage: config.Storage{DatabaseURL: address, Connections: 3}}
 	file := filepath.Join(t.TempDir(), "out.sqlite")
 	_, err := Export{To: file}.Run(t.Context(), ours)
 	require.ErrorContains(t, err, "nothing of this program to export")
-	folder := &config.Config{Data: t.TempDir()}
+	folder := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
 	rows, err := backend.Open(t.Context(), folder, backend.Options{Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	now := time.Now()
 	require.NoError(t, rows.Items().Apply(t.Context(), []*store.Item{{Namespace: []string{"a"}, Key: "k", Value: []byte(`{"x":1}`), CreatedAt: now, UpdatedAt: now}}))
 	require.NoError(t, rows.Close())
 
-	in, err := Import{From: folder.Data}.Run(t.Context(), ours, nil)
+	in, err := Import{From: folder.Storage.Data}.Run(t.Context(), ours, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, in.Items.New)
-	in, err = Import{From: address}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
+	in, err = Import{From: address}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, in.Items.New)
 	out, err := Export{To: file}.Run(t.Context(), ours)
@@ -67,10 +67,10 @@ func TestImportFromLanggraphDev(t *testing.T) {
 	file := filepath.Join(kept, ".langgraph_ops.pckl")
 	require.NoError(t, os.WriteFile(file, []byte("\x80\x04}q\x00."), 0o600))
 	for _, from := range []string{kept, kept + "/", project, file} {
-		_, err := Import{From: from}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
+		_, err := Import{From: from}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
 		require.ErrorContains(t, err, "run `langgraph dev` in "+project+", and import from the address that it prints: understudy import --from http://", from)
 	}
-	_, err := Import{From: t.TempDir()}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
+	_, err := Import{From: t.TempDir()}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
 	require.ErrorContains(t, err, "name the file that SqliteSaver was given")
 }
 
@@ -101,7 +101,7 @@ func TestImportNamesTheGraph(t *testing.T) {
 			}
 		}))
 		t.Cleanup(server.Close)
-		result, err := Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
+		result, err := Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, 1, result.Threads.New, "%v", result.Problems)
 		notes := strings.Join(result.Notes, "\n")
@@ -111,10 +111,10 @@ func TestImportNamesTheGraph(t *testing.T) {
 		require.Contains(t, notes, want)
 		require.NotContains(t, notes, "is not in langgraph.json", "no file is known")
 
-		result, err = Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Data: t.TempDir(), Graphs: []config.Graph{{ID: "theirs"}, {ID: "mine"}}}, nil)
+		result, err = Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}, Graphs: []config.Graph{{ID: "theirs"}, {ID: "mine"}}}, nil)
 		require.NoError(t, err)
 		require.NotContains(t, strings.Join(result.Notes, "\n"), "is not in langgraph.json")
-		result, err = Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Data: t.TempDir(), Graphs: []config.Graph{{ID: "other"}}}, nil)
+		result, err = Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}, Graphs: []config.Graph{{ID: "other"}}}, nil)
 		require.NoError(t, err)
 		require.Contains(t, strings.Join(result.Notes, "\n"), `of 1 threads is not in langgraph.json`)
 	}

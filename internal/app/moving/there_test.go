@@ -16,7 +16,7 @@ import (
 // A database of another program is named, and gets no tables of ours.
 func TestOtherDatabases(t *testing.T) {
 	t.Parallel()
-	cfg := &config.Config{DatabaseURL: postgrestest.Database(t)}
+	cfg := &config.Config{Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}
 	for range 2 {
 		_, err := OpenKeys(t.Context(), cfg, false, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, "the database has nothing of this program: name another with --database-url")
@@ -34,11 +34,11 @@ func TestOtherDatabases(t *testing.T) {
 // Whether a database is ours shows without reading its rows, which may be many, and whatever its schema.
 func TestBusyAndOlderDatabasesAreOurs(t *testing.T) {
 	t.Parallel()
-	cfg := &config.Config{DatabaseURL: postgrestest.Database(t)}
+	cfg := &config.Config{Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}
 	keys, err := OpenKeys(t.Context(), cfg, true, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.NoError(t, keys.Close())
-	conn, err := pgx.Connect(t.Context(), cfg.DatabaseURL)
+	conn, err := pgx.Connect(t.Context(), cfg.Storage.DatabaseURL)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(context.Background())) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
