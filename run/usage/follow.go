@@ -26,8 +26,8 @@ func NewLoop(store Store, changes *eventstore.Changes, now func() time.Time, log
 	return l
 }
 
-// counter stages the runs that are over of the threads that its loop synchronizes, and counts them when the loop stores their offsets. Offsets of two servers may
-// overtake each other: a run counts once, however often it is found.
+// counter stages the runs that are over of the threads that its loop synchronizes, and counts them when the loop stores their offsets, with runs of any threads that
+// were deleted before. Offsets of two servers may overtake each other: a run counts once, however often it is found.
 type counter struct {
 	Store
 	now    func() time.Time
@@ -35,39 +35,43 @@ type counter struct {
 	staged []id.Run
 }
 
-// count counts runs, and stores offsets with them.
+// count counts runs, and stores offsets with them; then all deleted runs that are left.
 func (c *counter) count(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) error {
-	unread, err := c.CountRuns(ctx, runs, offsets)
-	if err != nil {
-		return err
-	}
-	for r, why := range unread {
-		c.log.ErrorContext(ctx, "a run is not counted in the usage: its row cannot be read", "run_id", r, "error", why, "fix", "see that all keys it was encrypted with are given; delete the run")
+	for more := true; more; runs, offsets = nil, nil {
+		counted, err := c.CountRuns(ctx, runs, offsets)
+		if err != nil {
+			return err
+		}
+		for r, why := range counted.Unread {
+			c.log.ErrorContext(ctx, "a run is not counted in the usage: its row cannot be read", "run_id", r, "error", why, "fix", "see that all keys it was encrypted with are given; delete the run")
+		}
+		more = counted.More
 	}
 	return nil
 }
 
 func (c *counter) sync(ctx context.Context, t id.Thread, was *eventstore.Offset, created time.Time, _ bool) (changed *eventstore.Offset, more bool, err error) {
 	at := eventstore.Offset{Thread: t, Created: created}
-	switch {
-	case created.IsZero() && was == nil:
-		return nil, false, nil
-	case created.IsZero():
-		return &at, false, nil // which deletes the offset
-	case was != nil && was.Created.Equal(created):
+	if was != nil && was.Created.Equal(created) {
 		at = *was
 	}
-	ends, last, err := c.EndsOf(ctx, t, at.Seq, oldest(c.now()), batchRuns)
+	ends, err := c.EndsOf(ctx, t, at.Seq, oldest(c.now()), batchRuns)
 	if err != nil {
 		return nil, false, err
 	}
-	for _, e := range ends {
+	if created.IsZero() {
+		if was == nil && !ends.Listed {
+			return nil, false, nil
+		}
+		return &at, false, nil // which deletes the offset
+	}
+	for _, e := range ends.Runs {
 		c.staged = append(c.staged, e.Run)
 	}
-	if at.Seq = last; was != nil && *was == at {
+	if at.Seq = ends.Last; was != nil && *was == at && !ends.Listed {
 		return nil, false, nil
 	}
-	return &at, len(ends) == batchRuns, nil
+	return &at, ends.More, nil
 }
 
 // PutOffsets implements follow.Store.

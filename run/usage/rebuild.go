@@ -116,12 +116,12 @@ func (r *Rebuilding) ends(ctx context.Context, t id.Thread, wrong map[int64]int,
 		from, to = eventstore.Seq(offset.Position), offset.Seq
 	}
 	for {
-		list, last, err := r.Store.EndsOf(ctx, t, from, oldest(r.Now()), batchRuns)
+		ends, err := r.Store.EndsOf(ctx, t, from, oldest(r.Now()), batchRuns)
 		if err != nil {
 			return err
 		}
 		var runs []id.Run
-		for _, e := range list {
+		for _, e := range ends.Runs {
 			if runs = append(runs, e.Run); e.Seq <= to {
 				wrong[e.Day]++
 			} else if r.Check {
@@ -129,19 +129,19 @@ func (r *Rebuilding) ends(ctx context.Context, t id.Thread, wrong map[int64]int,
 			}
 		}
 		if !r.Check && len(runs) > 0 {
-			unread, err := r.Store.CountRuns(ctx, runs, nil)
-			for run, why := range unread {
+			counted, err := r.Store.CountRuns(ctx, runs, nil)
+			for run, why := range counted.Unread {
 				err = errors.Join(err, fmt.Errorf("run %s cannot be read, delete it: %w", run, why))
 			}
 			if err != nil {
 				return err
 			}
-			out.Runs += len(runs)
+			out.Runs += counted.Runs
 		}
-		if len(list) < batchRuns {
+		if !ends.More {
 			return nil
 		}
-		from = last
+		from = ends.Last
 	}
 }
 

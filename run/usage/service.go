@@ -27,17 +27,16 @@ var ErrChanged = fault.New(fault.Conflict, "usage was changed by another server"
 // Store keeps what runs used, and sums of it.
 type Store interface {
 	follow.ObserverStore
-	// EndsOf returns runs of a thread whose end is in its log behind a seq, in order, which ended since a time and are not kept; and the seq up to which the log
-	// was read.
-	EndsOf(ctx context.Context, t id.Thread, after eventstore.Seq, since time.Time, limit int) (ends []End, last eventstore.Seq, err error)
-	// CountRuns keeps what runs used, adds it to the sums, and stores offsets of the Follower, in one transaction. A run that is kept already or is gone adds nothing:
-	// who deletes one that is not kept adds it before. unread are those whose rows cannot be decoded, and why: they add nothing either.
-	CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) (unread map[id.Run]error, err error)
+	// EndsOf returns runs of a thread whose end is in its log behind a seq, in order, which ended since a time and are not kept.
+	EndsOf(ctx context.Context, t id.Thread, after eventstore.Seq, since time.Time, limit int) (Ends, error)
+	// CountRuns keeps what runs used, and some of what those used that were deleted before they were counted, adds it to the sums, and stores offsets of the Follower,
+	// in one transaction. A run that is kept already or is gone adds nothing.
+	CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) (Counted, error)
 	// ChangeUsage makes a change in one transaction. ErrChanged when one of Drop is not there.
 	ChangeUsage(ctx context.Context, c Change) error
 	// UsageOf returns the sums of an identity, "": of everyone, by day from one to another, of runs that are there and of others. A sum may come in parts.
 	UsageOf(ctx context.Context, identity string, since, until int64) (map[int64][]Sum, error)
-	// DeletedRuns returns kept runs behind another one, in order, whose rows were deleted; only their keys.
+	// DeletedRuns returns kept runs behind another one, in order, whose rows were deleted and which nothing can count again.
 	DeletedRuns(ctx context.Context, behind Ended, limit int) ([]Ended, error)
 	// DropUsage deletes what runs used before a day, and its sums.
 	DropUsage(ctx context.Context, before int64) error
@@ -48,6 +47,21 @@ type End struct {
 	Seq eventstore.Seq
 	Run id.Run
 	Day int64
+}
+
+// Ends are ends of runs.
+type Ends struct {
+	Runs   []End
+	Last   eventstore.Seq // up to which the log was read
+	More   bool           // behind Last
+	Listed bool           // runs of any threads, which were deleted, are to be counted
+}
+
+// Counted is what a call of CountRuns did.
+type Counted struct {
+	Runs   int              // that were not counted before
+	Unread map[id.Run]error // whose rows cannot be decoded, and why: they add nothing
+	More   bool             // deleted runs are left
 }
 
 // Change is a change of what is stored.
@@ -126,6 +140,13 @@ func (s *Service) Forget() { s.past.clear() }
 
 // Settle moves what deleted runs used to the final sums.
 func (s *Service) Settle(ctx context.Context) error {
+	for more := true; more; {
+		counted, err := s.Store.CountRuns(ctx, nil, nil)
+		if err != nil {
+			return fmt.Errorf("usage of deleted runs: %w", err)
+		}
+		more = counted.More
+	}
 	for behind := (Ended{}); ; {
 		list, err := s.Store.DeletedRuns(ctx, behind, batchRuns)
 		if err != nil || len(list) == 0 {

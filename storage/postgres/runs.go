@@ -152,7 +152,7 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	if was == nil || was.run.Thread != t {
 		return relational.ErrNoRun
 	}
-	if err := tx.CountEnds(t, r); err != nil {
+	if err := tx.ListEnds(t, r); err != nil {
 		return err
 	}
 	for _, text := range []string{

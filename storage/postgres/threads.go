@@ -177,7 +177,7 @@ func (tx *Tx) deleteRows(t id.Thread, texts []string) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.CountEnds(t, ""); err != nil {
+	if err := tx.ListEnds(t, ""); err != nil {
 		return err
 	}
 	if err := tx.unindex(t, contain.Terms(was.Metadata), was.UpdatedAt.UnixMicro()); err != nil {

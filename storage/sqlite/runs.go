@@ -79,7 +79,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 
 // DeleteRun implements run.Tx. relational.ErrNoRun if there is no such run on the thread.
 func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
-	if err := tx.CountEnds(t, r); err != nil {
+	if err := tx.ListEnds(t, r); err != nil {
 		return err
 	}
 	if err := tx.exec("DELETE FROM runs "+relational.OfThreads+"run_id = ? AND thread_id = ?", r, t); err != nil {

@@ -151,7 +151,7 @@ func (tx *Tx) deleteRow(t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.CountEnds(t, ""); err != nil {
+	if err := tx.ListEnds(t, ""); err != nil {
 		return err
 	}
 	if err := tx.unindex(t, contain.Terms(was.Metadata), was.UpdatedAt.UnixMicro()); err != nil {

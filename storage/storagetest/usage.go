@@ -26,6 +26,7 @@ import (
 // ledger ends runs on threads, deletes both, and knows what the sums have to be.
 type ledger struct {
 	Backend
+	first   int // number of its first thread and run
 	random  *rand.Rand
 	threads map[id.Thread][]id.Run // with their runs that are there
 	created int                    // threads
@@ -43,7 +44,7 @@ func (l *ledger) thread(t *testing.T) id.Thread {
 	if len(l.threads) < 5 && l.random.IntN(4) == 0 || len(l.threads) == 0 {
 		l.created++
 		row := newThread(l.created)
-		row.ID = threadID(1 + l.created%7) // again, after the one before is deleted
+		row.ID = threadID(l.first + 1 + l.created%7) // again, after the one before is deleted
 		if _, there := l.threads[row.ID]; !there {
 			insertThreads(t, l.Backend, row)
 			l.threads[row.ID] = nil
@@ -59,7 +60,7 @@ func (l *ledger) end(t *testing.T) {
 	th := l.thread(t)
 	l.ended++
 	n := int64(l.random.IntN(1000))
-	row := newRun(l.ended, 1)
+	row := newRun(l.first+l.ended, 1)
 	row.Thread, row.Graph, row.Assistant = th, fmt.Sprint("g", l.random.IntN(2)), id.Assistant(fmt.Sprint("a", l.random.IntN(3)))
 	row.Status = []run.Status{run.Success, run.Error, run.Timeout, run.Interrupted}[l.random.IntN(4)]
 	row.CreatedAt = base
@@ -159,7 +160,7 @@ func (l *ledger) followAll(t *testing.T) {
 	t.Helper()
 	var all []id.Thread
 	for n := range 8 {
-		all = append(all, threadID(n))
+		all = append(all, threadID(l.first+n))
 	}
 	l.follow(t, all...)
 }
@@ -197,8 +198,11 @@ func (l *ledger) step(t *testing.T) string {
 		require.NoError(t, l.service().Settle(ctx))
 		return "settled"
 	case 3, 4:
-		l.follow(t, l.thread(t), threadID(l.random.IntN(8)))
+		l.follow(t, l.thread(t), threadID(l.first+l.random.IntN(8)))
 		return "followed"
+	case 5:
+		l.rebuild(t, false) // adds what the follower would, which finds it again
+		return "rebuilt"
 	default:
 		l.end(t)
 		return "ended"
@@ -238,9 +242,6 @@ var usageCases = map[string]func(*testing.T, Backend){
 				for range 25 {
 					did = append(did, l.step(t))
 				}
-				if l.random.IntN(2) == 0 {
-					l.rebuild(t, false) // adds what the follower would, which finds it again
-				}
 				l.followAll(t)
 				l.check(t, strings.Join(did, ", "))
 				got := l.rebuild(t, true)
@@ -279,6 +280,50 @@ var usageCases = map[string]func(*testing.T, Backend){
 			got, err := l.service().Report(ctx, usage.Query{Days: 5, Until: base.Add(4 * 24 * time.Hour)})
 			require.NoError(t, err)
 			require.Zero(t, got.Whole.Runs)
+		}
+	},
+	// The same while runs end, are deleted, followed, settled and rebuilt at the same time.
+	"sums are those of all runs at once": func(t *testing.T, b Backend) {
+		t.Helper()
+		for seed := range seedtest.Seeds(1) {
+			all := ledger{Backend: b, days: map[string]map[int64][]usage.Sum{}}
+			ledgers := make([]*ledger, 4)
+			t.Run("together", func(t *testing.T) {
+				for n := range ledgers {
+					l := &ledger{Backend: b, first: 10_000*int(seed) + 1000*(n+1), random: rand.New(rand.NewPCG(seed, uint64(n))), threads: map[id.Thread][]id.Run{}, days: map[string]map[int64][]usage.Sum{}}
+					ledgers[n] = l
+					t.Run("", func(t *testing.T) {
+						t.Parallel()
+						for range 60 {
+							l.step(t)
+						}
+					})
+				}
+			})
+			for _, l := range ledgers {
+				for who, days := range l.days {
+					if all.days[who] == nil {
+						all.days[who] = map[int64][]usage.Sum{}
+					}
+					for day, sums := range days {
+						all.days[who][day] = append(all.days[who][day], sums...)
+					}
+				}
+				l.followAll(t)
+			}
+			all.check(t, "followed")
+			require.NoError(t, all.service().Settle(ctx))
+			all.check(t, "settled")
+			require.Zero(t, all.rebuild(t, true).Different)
+			for _, l := range ledgers {
+				for len(l.threads) > 0 {
+					l.deleteThread(t)
+				}
+			}
+			require.NoError(t, all.service().Settle(ctx))
+			all.check(t, "all deleted")
+			require.Equal(t, &usage.Rebuilt{}, all.rebuild(t, true))
+			require.NoError(t, b.Usage.DropUsage(ctx, usage.DayOf(base)+100))
 		}
 	},
 	"what another server has settled is not settled again": func(t *testing.T, b Backend) {

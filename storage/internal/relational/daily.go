@@ -20,7 +20,12 @@ import (
 
 const sumColumns = "kind, name, runs, errors, calls, input, output, total"
 
-// What runs used whose rows are there is in usage_runs and usage_sums, of others in usage_days.
+// One rule decides that each run counts once: it is counted by the transaction that inserts its row of usage_runs, and this row stays as long as another transaction
+// could count it. Only countRuns inserts it and adds it to usage_sums: from the row of the run, which it locks so that it is not deleted meanwhile, or from the list
+// usage_ended, where who deletes a run that is not counted yet has put what it used (ListEnds). When neither is left, Settle moves the row of usage_runs to
+// usage_days. So deletions never wait at sums of a day, nor do others for them.
+//
+// Postgres may have rows of usage_ended without a run, of servers before usage_runs: they are added to usage_days.
 var (
 	// usageEnds are the ends of runs in the log of a thread, behind a seq, which are not in usage_runs: of runs of the thread itself, for the log of a fork begins
 	// with that of its source, and of those with completion data, which imported runs do not have.
@@ -28,26 +33,32 @@ var (
 		"WHERE e.thread_id = $1 AND e.type IN ('run.end', 'run.error') AND e.seq > $2 AND EXISTS (SELECT 1 FROM run_completions c WHERE c.run_id = e.run_id) " +
 		"AND NOT EXISTS (SELECT 1 FROM usage_runs u WHERE u.day = r.ended_at / 86400000000 AND u.run_id = e.run_id)"
 	UsageEnds = same(usageEnds + " AND r.ended_at >= $3 ORDER BY e.seq LIMIT $4")
-	// endsOfThread and endsOfRun are behind the offset of the follower.
-	endsOfThread = same(strings.Replace(usageEnds, "$2", usageOffset, 1))
-	endsOfRun    = same(strings.Replace(usageEnds, "$2", usageOffset, 1) + " AND e.run_id = $2")
-	keepUsage    = same(insertInto("usage_runs", "day, run_id, identity, sums") + " ON CONFLICT DO NOTHING")
-	putKept      = same(upsert("usage_runs", "day, run_id", "identity, sums"))
-	dropKept     = same("DELETE FROM usage_runs WHERE day = $1 AND run_id = $2")
-	addFinal     = same(addUsage("usage_days"))
-	addSums      = same(addUsage("usage_sums"))
-	dropNothing  = same("DELETE FROM usage_sums WHERE identity = $1 AND day = $2 AND kind = $3 AND name = $4 AND runs = 0 AND errors = 0 AND calls = 0 AND input = 0 AND output = 0 AND total = 0")
+	// endsOfThread and endsOfRun are behind the offset of the follower, and not listed either.
+	endsOfThread = same(strings.Replace(usageEnds, "$2", usageOffset, 1) + unlisted)
+	endsOfRun    = same(strings.Replace(usageEnds, "$2", usageOffset, 1) + unlisted + " AND e.run_id = $2")
+	// keepRuns and takeRuns lock runs, in one order: against deletions, and against countRuns.
+	keepRuns = differing("SELECT run_id FROM runs WHERE run_id = ANY($1) ORDER BY run_id FOR KEY SHARE", "")
+	takeRuns = differing("SELECT run_id FROM runs WHERE run_id = ANY($1) ORDER BY run_id FOR UPDATE", "")
+	listRun  = same(insertInto("usage_ended", "run_id, identity, day, sums"))
+	takeList = differing("DELETE FROM usage_ended WHERE id IN (SELECT id FROM usage_ended ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING identity, day, sums, run_id",
+		"DELETE FROM usage_ended WHERE id IN (SELECT id FROM usage_ended ORDER BY id LIMIT $1) RETURNING identity, day, sums, run_id")
+	hasListed   = same("SELECT 1 FROM usage_ended LIMIT 1")
+	keepUsage   = same(insertInto("usage_runs", "day, run_id, identity, sums") + " ON CONFLICT DO NOTHING")
+	putKept     = same(upsert("usage_runs", "day, run_id", "identity, sums"))
+	dropKept    = same("DELETE FROM usage_runs WHERE day = $1 AND run_id = $2")
+	addFinal    = same(addUsage("usage_days"))
+	addSums     = same(addUsage("usage_sums"))
+	dropNothing = same("DELETE FROM usage_sums WHERE identity = $1 AND day = $2 AND kind = $3 AND name = $4 AND runs = 0 AND errors = 0 AND calls = 0 AND input = 0 AND output = 0 AND total = 0")
 	// UsageOfDays reads the rows of one identity.
 	UsageOfDays = same(usageOfDays("usage_days") + " UNION ALL " + usageOfDays("usage_sums"))
 	dropUsage   = []Statement{
 		same("DELETE FROM usage_days WHERE day < $1"), same("DELETE FROM usage_sums WHERE day < $1"), same("DELETE FROM usage_runs WHERE day < $1"),
-		differing("DELETE FROM usage_ended WHERE day < $1", ""),
+		same("DELETE FROM usage_ended WHERE day < $1"),
 	}
-	// unlist deletes what servers of the version before list and would add, too.
-	unlist = differing("DELETE FROM usage_ended WHERE run_id = ANY($1)", "")
 
 	KeptUsage    = same("SELECT identity, day, sums, run_id FROM usage_runs WHERE (day, run_id) > ($1, $2) ORDER BY day, run_id LIMIT $3")
 	DeletedUsage = same("SELECT identity, day, sums, run_id FROM usage_runs WHERE (day, run_id) > ($1, $2) AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = usage_runs.run_id) " +
+		"AND NOT EXISTS (SELECT 1 FROM usage_ended e WHERE e.run_id = usage_runs.run_id) " +
 		"ORDER BY day, run_id LIMIT $3")
 	keptOfDay = same("SELECT identity, day, sums, run_id FROM usage_runs WHERE day = $1")
 	sumsOfDay = same("SELECT " + sumColumns + ", identity FROM usage_sums WHERE day = $1")
@@ -59,6 +70,8 @@ var (
 
 const usageOffset = "COALESCE((SELECT o.seq FROM log_offsets o JOIN threads t ON t.thread_id = o.thread_id AND t.created_at = o.created_at " +
 	"WHERE o.follower = '" + usage.Follower + "' AND o.thread_id = $1), 0)"
+
+const unlisted = " AND NOT EXISTS (SELECT 1 FROM usage_ended l WHERE l.run_id = e.run_id)"
 
 func addUsage(table string) string {
 	text := insertInto(table, "identity, day, "+sumColumns) + " ON CONFLICT (identity, day, kind, name) DO UPDATE SET "
@@ -86,45 +99,100 @@ func scanEnded(r Row) (usage.Ended, error) {
 }
 
 // EndsOf implements usage.Store.
-func (s usageStore) EndsOf(ctx context.Context, t id.Thread, after eventstore.Seq, since time.Time, limit int) (ends []usage.End, last eventstore.Seq, err error) {
+func (s usageStore) EndsOf(ctx context.Context, t id.Thread, after eventstore.Seq, since time.Time, limit int) (ends usage.Ends, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) (err error) {
-		if last, _, err = first(q, LastSeq, number[eventstore.Seq], t); err != nil {
+		if ends.Last, _, err = first(q, LastSeq, number[eventstore.Seq], t); err != nil {
 			return err
 		}
-		ends, err = all(q, UsageEnds, func(r Row) usage.End {
+		if _, ends.Listed, err = first(q, hasListed, number[int], nil...); err != nil {
+			return err
+		}
+		ends.Runs, err = all(q, UsageEnds, func(r Row) usage.End {
 			return usage.End{Seq: eventstore.Seq(r.Int(0)), Day: r.Int(1), Run: id.Run(r.Text(2))}
 		}, t, after, since, limit)
-		if len(ends) == limit {
-			last = ends[limit-1].Seq
+		if ends.More = len(ends.Runs) == limit; ends.More {
+			ends.Last = ends.Runs[limit-1].Seq
 		}
 		return err
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("ends of runs of thread %s: %w", t, err)
+		return usage.Ends{}, fmt.Errorf("ends of runs of thread %s: %w", t, err)
 	}
-	return ends, last, nil
+	return ends, nil
 }
 
 // CountRuns implements usage.Store.
-func (s usageStore) CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) (unread map[id.Run]error, err error) {
+func (s usageStore) CountRuns(ctx context.Context, runs []id.Run, offsets []eventstore.Offset) (counted usage.Counted, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) (err error) {
-		if unread, err = tx.countRuns(runs); err != nil {
+		if counted, err = tx.countRuns(runs); err != nil {
 			return err
 		}
 		return tx.putOffsets(usage.Follower, offsets)
 	})
-	return unread, err
+	return counted, err
 }
 
-// CountEnds adds what the runs of a thread used which the follower has not added yet, before they are deleted: one of them, or with "" all.
-func (tx *Tx) CountEnds(t id.Thread, r id.Run) error {
+// maxListed is how many runs of the list one transaction counts.
+const maxListed = 200
+
+// countRuns counts runs, and some of those that are listed.
+func (tx *Tx) countRuns(runs []id.Run) (out usage.Counted, err error) {
+	if len(runs) > 0 {
+		if _, err := tx.Affected(keepRuns, runs); err != nil {
+			return out, fmt.Errorf("lock runs: %w", err)
+		}
+	}
+	known, unread, err := readableUsageOf(tx, runs)
+	if err != nil {
+		return out, err
+	}
+	out.Unread = unread
+	listed, err := ended(tx, takeList, maxListed)
+	if err != nil {
+		return out, fmt.Errorf("listed runs: %w", err)
+	}
+	out.More = len(listed) == maxListed
+	sums, final := usage.Adder{}, usage.Adder{}
+	for _, e := range listed {
+		if e.Run == "" {
+			final.Add(e, 1)
+		} else if known[e.Run] == nil {
+			known[e.Run] = &e
+		}
+	}
+	// In one order, as in addAll.
+	for _, e := range slices.SortedFunc(maps.Values(known), func(a, b *usage.Ended) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Run, b.Run)) }) {
+		body, err := json.Marshal(e.Sums)
+		if err != nil {
+			return out, err
+		}
+		added, err := tx.Affected(keepUsage, e.Day, e.Run, e.Identity, body)
+		if err != nil {
+			return out, fmt.Errorf("usage of run %s: %w", e.Run, err)
+		}
+		if added == 1 {
+			sums.Add(*e, 1)
+			out.Runs++
+		}
+	}
+	if err := addAll(tx, addFinal, final.Sums()); err != nil {
+		return out, err
+	}
+	return out, addAll(tx, addSums, sums.Sums())
+}
+
+// ListEnds lists what the runs of a thread used that are not counted yet, before they are deleted: one of them, or with "" all.
+func (tx *Tx) ListEnds(t id.Thread, r id.Run) error {
 	statement, args := endsOfThread, []any{t}
 	if r != "" {
 		statement, args = endsOfRun, []any{t, r}
 	}
-	runs, err := all(tx, statement, func(r Row) id.Run { return id.Run(r.Text(2)) }, args...)
+	ends := func() ([]id.Run, error) {
+		return all(tx, statement, func(r Row) id.Run { return id.Run(r.Text(2)) }, args...)
+	}
+	runs, err := ends()
 	if err == nil && len(runs) > 0 {
-		_, err = tx.countRuns(runs) // what cannot be read can be deleted
+		err = tx.listRuns(runs, ends)
 	}
 	if err != nil {
 		return fmt.Errorf("usage of thread %s: %w", t, err)
@@ -132,33 +200,29 @@ func (tx *Tx) CountEnds(t id.Thread, r id.Run) error {
 	return nil
 }
 
-// countRuns keeps what runs used and adds it to the sums, of each run once. unread are those whose rows cannot be decoded.
-func (tx *Tx) countRuns(runs []id.Run) (unread map[id.Run]error, err error) {
-	known, unread, err := readableUsageOf(tx, runs)
+// listRuns locks runs, and lists those of them that are not counted.
+func (tx *Tx) listRuns(runs []id.Run, ends func() ([]id.Run, error)) error {
+	if _, err := tx.Affected(takeRuns, runs); err != nil {
+		return fmt.Errorf("lock runs: %w", err)
+	}
+	runs, err := ends()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(known) > 0 {
-		if _, err := tx.Affected(unlist, runs); err != nil {
-			return nil, err
-		}
+	known, _, err := readableUsageOf(tx, runs) // what cannot be read can be deleted
+	if err != nil {
+		return err
 	}
-	sums := usage.Adder{}
-	for _, r := range slices.Sorted(maps.Keys(known)) { // in one order, as in addAll
-		e := known[r]
+	for _, e := range known {
 		body, err := json.Marshal(e.Sums)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = tx.Exec(listRun, e.Run, e.Identity, e.Day, body)
 		}
-		added, err := tx.Affected(keepUsage, e.Day, e.Run, e.Identity, body)
 		if err != nil {
-			return nil, fmt.Errorf("usage of run %s: %w", r, err)
-		}
-		if added == 1 {
-			sums.Add(*e, 1)
+			return err
 		}
 	}
-	return unread, addAll(tx, addSums, sums.Sums())
+	return nil
 }
 
 // readableUsageOf is usageOf without the runs whose rows cannot be decoded: one of them must not keep others from being counted, or its thread from being deleted.
