@@ -152,10 +152,11 @@ type Selector interface {
 	Select(actor *Actor, resource, action string) (f *Filter, ok bool)
 }
 
-// MetadataOnly is a Policy that reads and changes nothing of a run but its metadata, so that inputs, which may be large, need not be copied for it.
-type MetadataOnly interface {
+// Stamper is a Policy that reads and changes nothing of a run but its metadata, so that the rest, which may be large, need not be copied for it.
+type Stamper interface {
 	Policy
-	MetadataOnly()
+	// Stamp is Decide for a resource with this metadata, a JSON object: it returns those that are stored, and the filter.
+	Stamp(actor *Actor, resource, action string, metadata json.RawMessage) (stored json.RawMessage, f *Filter, err error)
 }
 
 // Gatekeeper is an Authenticator and Policy that does both in one step, for implementations in another process.

@@ -6,23 +6,30 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"slices"
 	"strings"
 
+	"understudy/internal/cache"
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // InsideHeader carries the credential of a graph that calls the server that runs it.
 const InsideHeader = "X-Understudy-Inside"
 
 // Inside makes and reads these credentials. They are valid in this process alone.
-type Inside struct{ key []byte }
+type Inside struct {
+	key []byte
+	// made has credentials by what the configuration of a run says of its actor: most runs of an actor have the same one.
+	made *cache.Cache[string, string]
+}
+
+const maxMade = 1 << 20 // bytes of credentials, and of what they are made of
 
 // NewInside returns credentials with a new key.
 func NewInside() *Inside {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	return &Inside{key}
+	return &Inside{key, cache.New[string, string](maxMade)}
 }
 
 // claim is what a credential says.
@@ -44,29 +51,49 @@ func (i *Inside) Credential(a *Actor) string {
 	if err != nil { // User is not JSON: no actor is like that
 		return ""
 	}
-	text := base64.RawURLEncoding.EncodeToString(body)
-	return text + "." + i.sign(text)
+	content := base64.RawURLEncoding.EncodeToString(body)
+	return content + "." + i.sign(content)
 }
 
-func (i *Inside) sign(text string) string {
+// OfRun returns the Credential of the actor in the configuration of a run; "" when there is none.
+func (i *Inside) OfRun(config json.RawMessage) string {
+	said := saidIn(config)
+	var buffer [1024]byte
+	key := buffer[:0]
+	for _, value := range [][]byte{said.user, said.identity, said.permissions, said.apart} { // values of JSON do not have this byte
+		key = append(append(key, value...), 0)
+	}
+	if credential, ok := i.made.Get(string(key)); ok {
+		return credential
+	}
+	a := said.actor()
+	if a == nil {
+		return ""
+	}
+	credential := i.Credential(a)
+	i.made.Put(string(key), credential, len(key)+len(credential))
+	return credential
+}
+
+func (i *Inside) sign(content string) string {
 	mac := hmac.New(sha256.New, i.key)
-	mac.Write([]byte(text))
+	mac.Write([]byte(content))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // Actor returns who a credential acts as; nil when it is not one of this process.
 func (i *Inside) Actor(credential string) *Actor {
-	text, signature, ok := strings.Cut(credential, ".")
-	if !ok || !hmac.Equal([]byte(signature), []byte(i.sign(text))) {
+	content, signature, ok := strings.Cut(credential, ".")
+	if !ok || !hmac.Equal([]byte(signature), []byte(i.sign(content))) {
 		return nil
 	}
-	body, err := base64.RawURLEncoding.DecodeString(text)
+	body, err := base64.RawURLEncoding.DecodeString(content)
 	var c claim
 	if err != nil || json.Unmarshal(body, &c) != nil {
 		return nil
 	}
 	a := Actor(c)
-	a.Permissions = slices.Concat([]string{}, a.Permissions)
+	a.Permissions = append([]string{}, a.Permissions...) // never nil
 	return &a
 }
 
@@ -81,7 +108,7 @@ const (
 
 // Write writes the actor into the configurable of a run.
 func Write(configurable *jsonobj.Object, a *Actor) {
-	permissions, err := json.Marshal(slices.Concat([]string{}, a.Permissions))
+	permissions, err := json.Marshal(append([]string{}, a.Permissions...)) // a list, also of none
 	if err != nil {
 		permissions = []byte("[]")
 	}
@@ -94,16 +121,51 @@ func Write(configurable *jsonobj.Object, a *Actor) {
 	configurable.SetText(plainKey, a.Identity)
 }
 
-// OfRun returns the actor in the configuration of a run or cron (a RunnableConfig); nil when there is none. Names of keys count exactly, as for the server
-// when it removes what clients wrote: encoding/json would also read "Configurable".
+// OfRun returns the actor in the configuration of a run or cron (a RunnableConfig); nil when there is none.
 func OfRun(config json.RawMessage) *Actor {
-	c := jsonobj.Of(jsonobj.Of(config).Get("configurable"))
-	a := &Actor{Identity: c.Text(IdentityKey), User: c.Get(UserKey), Permissions: []string{}, Apart: c.Get(ApartKey) != nil}
+	s := saidIn(config)
+	return s.actor()
+}
+
+// IdentityOfRun returns the Identity of OfRun; "" when there is none.
+func IdentityOfRun(config json.RawMessage) string {
+	return text(saidIn(config).identity)
+}
+
+// said is what the configuration of a run says of who it acts as: JSON, nil for what is absent.
+type said struct{ user, identity, permissions, apart json.RawMessage }
+
+// saidIn does not decode the configuration, which is read several times in each run. Names of keys count exactly, as for the server when it removes what clients
+// wrote: encoding/json would also read "Configurable".
+func saidIn(config json.RawMessage) (s said) {
+	var configurable json.RawMessage
+	jsonscan.Each(config, func(name []byte, start, end int) bool {
+		if jsonscan.IsKey(name, "configurable") {
+			configurable = config[start:end]
+		}
+		return true
+	})
+	jsonscan.Each(configurable, func(name []byte, start, end int) bool {
+		for _, of := range [...]struct {
+			key  string
+			into *json.RawMessage
+		}{{UserKey, &s.user}, {IdentityKey, &s.identity}, {PermissionsKey, &s.permissions}, {ApartKey, &s.apart}} {
+			if jsonscan.IsKey(name, of.key) {
+				*of.into = configurable[start:end] // of equal keys the last one counts
+			}
+		}
+		return true
+	})
+	return s
+}
+
+func (s *said) actor() *Actor {
+	a := &Actor{Identity: text(s.identity), User: s.user, Permissions: []string{}, Apart: s.apart != nil}
 	if a.Identity == "" {
 		return nil
 	}
 	var permissions []string
-	if json.Unmarshal(orNull(c.Get(PermissionsKey)), &permissions) == nil {
+	if json.Unmarshal(orNull(s.permissions), &permissions) == nil {
 		a.Permissions = append(a.Permissions, permissions...)
 	}
 	user := jsonobj.Of(a.User)
@@ -112,6 +174,14 @@ func OfRun(config json.RawMessage) *Actor {
 	}
 	a.Authenticated = string(user.Get("is_authenticated")) == "true"
 	return a
+}
+
+// text returns a string of JSON; "" for any other value.
+func text(raw json.RawMessage) (s string) {
+	if len(raw) <= len(`""`) || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {

@@ -18,12 +18,9 @@ type Owner struct {
 }
 
 var (
-	_ MetadataOnly = Owner{}
-	_ Selector     = Owner{}
+	_ Stamper  = Owner{}
+	_ Selector = Owner{}
 )
-
-// MetadataOnly implements access.MetadataOnly.
-func (Owner) MetadataOnly() {}
 
 // errNotOwner refuses a namespace of the store that does not begin with the identity of the actor.
 var errNotOwner = &Refusal{Status: http.StatusForbidden, Detail: json.RawMessage(`"Forbidden"`)}
@@ -95,17 +92,28 @@ func (o Owner) owned(actor *Actor, q Question) (d Decision, err error) {
 	if err != nil {
 		return d, err
 	}
-	metadata := jsonobj.Of(json.RawMessage(`{}`))
-	if raw := value.Get("metadata"); len(raw) > 0 && raw[0] == '{' {
-		metadata = jsonobj.Of(raw)
-	}
-	metadata.SetText(o.Key, actor.Identity)
-	if q.Resource == Assistants && metadata.Text("created_by") == "system" { // everyone reads those
-		metadata.Delete("created_by")
-	}
-	value.Set("metadata", metadata.JSON())
+	value.Set("metadata", o.stamp(actor, q.Resource, value.Get("metadata")))
 	d.Value = value.JSON()
 	return d, nil
+}
+
+// stamp returns metadata that say whose they are.
+func (o Owner) stamp(actor *Actor, resource string, metadata json.RawMessage) json.RawMessage {
+	m := jsonobj.Of(metadata)
+	m.SetText(o.Key, actor.Identity)
+	if resource == Assistants && m.Text("created_by") == "system" { // everyone reads those
+		m.Delete("created_by")
+	}
+	return m.JSON()
+}
+
+// Stamp implements Stamper.
+func (o Owner) Stamp(actor *Actor, resource, action string, metadata json.RawMessage) (json.RawMessage, *Filter, error) {
+	f, ok := o.Select(actor, resource, action)
+	if !ok { // no identity has a filter that is not valid
+		return nil, nil, badFilter("that of the owner")
+	}
+	return o.stamp(actor, resource, metadata), f, nil
 }
 
 // item keeps an actor in the namespaces that begin with their identity.

@@ -126,13 +126,12 @@ func (n *Native) check(ctx context.Context, r *access.Request, credential string
 	if n.Now != nil {
 		now = n.Now
 	}
-	from := source(r.Client)
-	if wait := n.throttle.refuse(from, now()); wait > 0 && !by.known(credential) {
+	if wait := n.throttle.refuse(r.Client, now); wait > 0 && !by.known(credential) {
 		return nil, errThrottled(wait)
 	}
 	who, err := by.Authenticate(ctx, credential)
 	if refusal, ok := err.(*access.Refusal); ok && refusal.Status == http.StatusUnauthorized { //nolint:errorlint // a refusal is never wrapped
-		n.throttle.failed(from, now())
+		n.throttle.failed(r.Client, now())
 	}
 	return who, err
 }
@@ -182,12 +181,9 @@ type Policy struct {
 }
 
 var (
-	_ access.MetadataOnly = Policy{}
-	_ access.Selector     = Policy{}
+	_ access.Stamper  = Policy{}
+	_ access.Selector = Policy{}
 )
-
-// MetadataOnly implements access.MetadataOnly.
-func (Policy) MetadataOnly() {}
 
 // reading are the actions for which the scope Read is enough.
 var reading = []string{"read", "search", "get", "list_namespaces"}
@@ -210,12 +206,35 @@ func (p Policy) Select(who *access.Actor, resource, action string) (*access.Filt
 	return p.Owner.Select(who, resource, action)
 }
 
+// Stamp implements access.Stamper.
+func (p Policy) Stamp(who *access.Actor, resource, action string, metadata json.RawMessage) (json.RawMessage, *access.Filter, error) {
+	admin, write := scopes(who)
+	switch {
+	case !write && !slices.Contains(reading, action):
+		return nil, nil, errNeedsWrite(resource, action)
+	case p.Owner == nil:
+		return metadata, nil, nil
+	}
+	stored, f, err := p.Owner.Stamp(who, resource, action, metadata)
+	if admin {
+		f = nil
+		if action == "update" { // what belongs to someone stays theirs
+			stored = metadata
+		}
+	}
+	return stored, f, err
+}
+
+func errNeedsWrite(resource, action string) *access.Refusal {
+	return &access.Refusal{Status: http.StatusForbidden, Detail: jsonobj.Quote("Forbidden: " + resource + "." + action + " needs the scope write")}
+}
+
 // Decide implements access.Policy.
 func (p Policy) Decide(ctx context.Context, who *access.Actor, questions ...access.Question) ([]access.Decision, error) {
 	admin, write := scopes(who)
 	for _, q := range questions {
 		if !write && !slices.Contains(reading, q.Action) {
-			return nil, &access.Refusal{Status: http.StatusForbidden, Detail: jsonobj.Quote("Forbidden: " + q.Resource + "." + q.Action + " needs the scope write")}
+			return nil, errNeedsWrite(q.Resource, q.Action)
 		}
 	}
 	switch {

@@ -60,8 +60,11 @@ const prefix = "us_"
 const (
 	idBytes     = 8
 	secretBytes = 32
-	maxText     = 128 // of a key; it has 71
+	maxText     = 128 // of a key
 )
+
+// keyLength is that of the text of a key: prefix, ID, "_", secret and checksum.
+var keyLength = len(prefix) + 2*idBytes + 1 + SecretLength + 2*crc32.Size
 
 // New makes a key that is not stored yet, and its text, which nothing can be made from later.
 func New(name, identity string, scopes []string, now, expires time.Time) (k *Key, text string) {
@@ -77,10 +80,15 @@ func New(name, identity string, scopes []string, now, expires time.Time) (k *Key
 
 // digest is Key.Digest of a secret.
 func digest(secret string) (out [2 * sha256.Size]byte) {
-	var text [maxText]byte // a conversion would allocate
-	sum := sha256.Sum256(text[:copy(text[:], secret)])
+	sum := digestOf(secret)
 	hex.Encode(out[:], sum[:])
 	return out
+}
+
+// digestOf is the SHA-256 of a text of at most maxText bytes.
+func digestOf(text string) [sha256.Size]byte {
+	var b [maxText]byte // a conversion would allocate
+	return sha256.Sum256(b[:copy(b[:], text)])
 }
 
 // checksum makes a mistyped or made-up key known without a question to the database.
@@ -141,9 +149,10 @@ type Keys struct {
 type cachedKey struct {
 	*Key
 	actor  *access.Actor
-	at     time.Time    // when it was read
-	asking bool         // a request reads it again; guarded by Keys.mu
-	used   atomic.Int64 // when its use was noted, in nanoseconds; without Keys.mu, as every request reads it
+	text   atomic.Pointer[[sha256.Size]byte] // SHA-256 of the text of the key, when it was accepted
+	at     time.Time                         // when it was read
+	asking bool                              // a request reads it again; guarded by Keys.mu
+	used   atomic.Int64                      // when its use was noted, in nanoseconds; without Keys.mu, as every request reads it
 }
 
 // NewKeys authenticates by the keys of a store. log may be nil.
@@ -163,7 +172,12 @@ var (
 
 // Authenticate returns who acts with a key. The error is an *access.Refusal, or a fault when the database does not answer.
 func (s *Keys) Authenticate(ctx context.Context, text string) (*access.Actor, error) {
-	id, secret, ok := parse(strings.TrimSpace(text))
+	text, now := strings.TrimSpace(text), s.now()
+	if k := s.accepted(text, now); k != nil {
+		s.used(k, now)
+		return k.actor, nil
+	}
+	id, secret, ok := parse(text)
 	if !ok {
 		return nil, errKey
 	}
@@ -177,12 +191,29 @@ func (s *Keys) Authenticate(ctx context.Context, text string) (*access.Actor, er
 	if !k.is(secret) {
 		return nil, about(errKey, "wrong secret of key "+id)
 	}
-	now := s.now()
-	if !k.Valid(now) {
+	if now = s.now(); !k.Valid(now) {
 		return nil, about(errExpired, "key "+id+" has expired or was revoked")
 	}
+	sum := digestOf(text)
+	k.text.Store(&sum)
 	s.used(k, now)
 	return k.actor, nil
+}
+
+// accepted returns the key of a text that was accepted a short time ago, as of most requests; nil for any other. It does the same as parse, key and is, with one digest.
+func (s *Keys) accepted(text string, now time.Time) *cachedKey {
+	if len(text) != keyLength {
+		return nil
+	}
+	k, _ := s.cached.Get(text[len(prefix) : len(prefix)+2*idBytes])
+	if k == nil || now.Sub(k.at) >= renewed || !k.Valid(now) {
+		return nil
+	}
+	was, have := k.text.Load(), digestOf(text)
+	if was == nil || subtle.ConstantTimeCompare(was[:], have[:]) != 1 {
+		return nil
+	}
+	return k
 }
 
 // known implements checker.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/access"
 	"understudy/auth"
@@ -156,6 +157,10 @@ func TestKeysFollowTheStore(t *testing.T) {
 					require.Equal(t, k.Identity, who.Identity)
 					require.Equal(t, []string{auth.Read}, who.Permissions)
 				}
+				wrong := []byte(k.text) // one that was just accepted, but for a character
+				wrong[r.IntN(len(wrong))] ^= 1
+				_, err = keys.Authenticate(t.Context(), string(wrong))
+				require.Equal(t, http.StatusUnauthorized, status(t, err))
 				other := all[r.IntN(len(all))]
 				if other.ID != k.ID { // the ID of one with the secret of another
 					_, err := keys.Authenticate(t.Context(), k.text[:20]+other.text[20:])
@@ -355,6 +360,27 @@ func TestPolicy(t *testing.T) {
 			}
 			for _, as := range []*access.Actor{who(auth.Read), who(auth.Write), who("email", "profile"), who(), who(auth.Admin)} { // Select says the same
 				for _, p := range []auth.Policy{owned, shared} {
+					if resource != access.Store && slices.Contains([]string{"create", "update", "create_run"}, action) { // and so does Stamp
+						for _, metadata := range []string{`{}`, `{"a":1,"owner":"bob"}`, `{"created_by":"system"}`} {
+							q := access.Question{Resource: resource, Action: action, Value: []byte(`{"metadata":` + metadata + `}`)}
+							d, refused := p.Decide(t.Context(), as, q)
+							stored, f, err := p.Stamp(as, resource, action, []byte(metadata))
+							require.Equal(t, refused, err, "%s.%s", resource, action)
+							if err != nil {
+								continue
+							}
+							if want := gjson.GetBytes(d[0].Value, "metadata"); want.Exists() {
+								require.Equal(t, want.Raw, string(stored), "%s.%s %s", resource, action, metadata)
+							} else {
+								require.Equal(t, metadata, string(stored), "%s.%s", resource, action)
+							}
+							want, err := access.ParseFilter(d[0].Filter)
+							require.NoError(t, err)
+							for _, metadata := range []string{`{}`, `{"owner":"ada"}`, `{"owner":"bob"}`} {
+								require.Equal(t, want.Match([]byte(metadata)), f.Match([]byte(metadata)), "%s.%s %s", resource, action, metadata)
+							}
+						}
+					}
 					selected, ok := p.Select(as, resource, action)
 					if !ok {
 						continue

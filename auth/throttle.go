@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -26,8 +27,9 @@ const (
 // throttle refuses to look at credentials of sources that sent many wrong ones. Its zero value works. Private and loopback addresses are not counted:
 // mostly they are of a proxy, behind which one client would hold up all others.
 type throttle struct {
-	mu sync.Mutex
-	of map[netip.Addr]*rate.Limiter
+	some atomic.Bool // there was a source: until then a request costs nothing
+	mu   sync.Mutex
+	of   map[netip.Addr]*rate.Limiter
 }
 
 // source is the network of a peer: an address, as address.Customer has it. It is not valid for peers that are not counted.
@@ -46,28 +48,34 @@ func source(client string) netip.Addr {
 	return address.Customer(a)
 }
 
-// refuse returns how long a source has to wait; 0 when its credentials are looked at.
-func (t *throttle) refuse(from netip.Addr, now time.Time) time.Duration {
+// refuse returns how long a client has to wait; 0 when its credentials are looked at.
+func (t *throttle) refuse(client string, now func() time.Time) time.Duration {
+	if !t.some.Load() {
+		return 0
+	}
+	from := source(client)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.of[from]
 	if l == nil {
 		return 0
 	}
-	tokens := l.TokensAt(now)
+	tokens := l.TokensAt(now())
 	if tokens >= 1 {
 		return 0
 	}
 	return time.Duration((1-tokens)/failuresPer*float64(time.Second)) + time.Millisecond
 }
 
-// failed counts wrong credentials.
-func (t *throttle) failed(from netip.Addr, now time.Time) {
+// failed counts wrong credentials of a client.
+func (t *throttle) failed(client string, now time.Time) {
+	from := source(client)
 	if !from.IsValid() {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.some.Store(true)
 	l := t.of[from]
 	if l == nil {
 		if t.of == nil {

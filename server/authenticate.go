@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -70,7 +69,7 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 		}
 	}
 	r, used := s.credentials(c)
-	defer used.release()
+	defer s.release(used)
 	if i != nil {
 		r.Client, r.Scheme = i.outer.client, i.outer.scheme
 	}
@@ -138,7 +137,7 @@ func (s *Server) withdrawn(c *fiber.Ctx) func(ctx context.Context) bool {
 		return nil
 	}
 	r, used := s.credentials(c)
-	defer used.release()
+	defer s.release(used)
 	return of.Follow(r)
 }
 
@@ -183,23 +182,23 @@ func host(address string) string {
 	return address
 }
 
-// credentials is requestFor with what the authenticator reads, which keeps nothing of it. Release used after that; it is nil for other authenticators.
+// credentials is requestFor with what the authenticator reads, which keeps nothing of it. Call release with used after that; it is nil for other authenticators.
 func (s *Server) credentials(c *fiber.Ctx) (r *access.Request, used *selected) {
 	few, ok := s.opts.Authenticator.(access.Selective)
 	if !ok {
 		return s.requestFor(c), nil
 	}
 	headers, address := few.Reads()
-	used, _ = selections.Get().(*selected)
+	if used, ok = s.selections.Get().(*selected); !ok {
+		used = &selected{Request: access.Request{Header: make(http.Header, len(headers))}}
+	}
 	s.fill(c, &used.Request, address)
 	for i, name := range headers {
 		values := used.values[i][:0]
 		for _, value := range c.Request().Header.PeekAll(name) {
 			values = append(values, string(value))
 		}
-		if used.values[i] = values; len(values) > 0 {
-			used.Header[name] = values
-		}
+		used.values[i], used.Header[name] = values, values
 	}
 	return &used.Request, used
 }
@@ -207,26 +206,23 @@ func (s *Server) credentials(c *fiber.Ctx) (r *access.Request, used *selected) {
 // maxSelected is how many headers a Selective may read.
 const maxSelected = 8
 
-// selected is what a Selective reads of a request. It is used again: otherwise it would be a quarter of what authentication costs.
+// selected is what a Selective reads of a request. It is used again by the next one, whose headers have the same names: otherwise it would be a quarter of what
+// authentication costs.
 type selected struct {
 	access.Request
 	values [maxSelected][]string // of headers
 }
 
-var selections = sync.Pool{New: func() any { return &selected{Request: access.Request{Header: http.Header{}}} }}
-
-// release lets other requests use s, in which nothing secret stays.
-func (s *selected) release() {
-	if s == nil {
+// release lets other requests use what credentials returned, in which nothing secret stays.
+func (s *Server) release(used *selected) {
+	if used == nil {
 		return
 	}
-	header := s.Header
-	clear(header)
-	for _, values := range s.values {
+	for _, values := range used.values {
 		clear(values)
 	}
-	s.Request = access.Request{Header: header}
-	selections.Put(s)
+	used.Request = access.Request{Header: used.Header}
+	s.selections.Put(used)
 }
 
 // requestFor is what authentication sees of a request. It shares nothing with it, whose memory is used again.

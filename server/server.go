@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type Server struct {
 	doors    *doors     // for requests from inside
 	fronts   frontCache // what is known of the application
 	tools    toolWatch
+
+	selections sync.Pool // of *selected
 
 	draining atomic.Bool
 	checks   checks

@@ -351,12 +351,7 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 	}
 	var inside func() string
 	if x.Inside != nil {
-		inside = func() string { // for graphs in Python: others do not call the server
-			if a := access.OfRun(k.Config); a != nil {
-				return x.Inside.Credential(a)
-			}
-			return ""
-		}
+		inside = func() string { return x.Inside.OfRun(k.Config) } // for graphs in Python: others do not call the server
 	}
 	inv := graph.Invocation{
 		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: x.Items, URL: x.URL, Inside: inside},

@@ -64,12 +64,7 @@ type Ended struct {
 }
 
 // IdentityOf returns whose run it is, "": that is not known.
-func IdentityOf(r *run.Run) string {
-	if who := access.OfRun(r.Kwargs.Config); who != nil {
-		return who.Identity
-	}
-	return ""
-}
+func IdentityOf(r *run.Run) string { return access.IdentityOfRun(r.Kwargs.Config) }
 
 // maxName bounds the name of a model, which graphs may choose, in bytes.
 const maxName = 200

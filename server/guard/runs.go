@@ -103,16 +103,25 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 		return nil, fault.New(fault.Unprocessable, "config must be an object")
 	}
 	withoutActor(config, "configurable")
-	config.Set("configurable", orEmpty(config.Get("configurable")))
 	req.Context = noActor(req.Context)
-	if _, brief := g.policy(ctx).(access.MetadataOnly); brief || access.From(ctx) == access.System {
-		ctx, v, err := g.ask(ctx, access.Threads, "create_run", object("metadata", orEmpty(req.Metadata)))
-		if err != nil {
+	actor := access.From(ctx)
+	stamper, stamps := g.policy(ctx).(access.Stamper)
+	if actor == access.System || stamps && actor != nil {
+		req.Metadata, req.Actor = orEmpty(req.Metadata), actor
+		if config.Len() > 0 {
+			req.Config = config.JSON()
+		}
+		if actor == access.System {
+			return ctx, nil
+		}
+		var f *access.Filter
+		if req.Metadata, f, err = stamper.Stamp(actor, access.Threads, "create_run", req.Metadata); err != nil {
+			g.denied(ctx, actor, access.Threads, "create_run", &jsonobj.Object{}, err)
 			return nil, err
 		}
-		req.Metadata, req.Config, req.Actor = metadataOf(v), config.JSON(), access.From(ctx)
-		return ctx, nil
+		return access.Narrow(ctx, access.Threads, f), nil
 	}
+	config.Set("configurable", orEmpty(config.Get("configurable")))
 	kwargs := object(
 		"input", orNull(req.Input), "command", orNull(req.Command), "config", config.JSON(), "context", orEmpty(req.Context), "stream_mode", encoded(req.Modes),
 		"interrupt_before", orNull(req.InterruptBefore), "interrupt_after", orNull(req.InterruptAfter), "webhook", named(req.Webhook), "feedback_keys", orNull(req.FeedbackKeys),
