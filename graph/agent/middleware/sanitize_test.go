@@ -17,6 +17,7 @@ import (
 	"understudy/graph/agent/llm"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/cputest"
 )
 
 // sees reports whether a text has something that the agent alone may say.
@@ -119,9 +120,7 @@ func TestHarmlessIsLinear(t *testing.T) {
 			text := strings.Repeat(unit, n/len(unit)) + " input"
 			least := time.Hour
 			for range 3 {
-				begin := time.Now()
-				harmless(text)
-				least = min(least, time.Since(begin))
+				least = min(least, cputest.Time(func() { harmless(text) }))
 			}
 			return least
 		}
