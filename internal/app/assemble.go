@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"understudy/assistant"
+	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/compat"
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/eventstore/overlay"
 	"understudy/eventstore/readmodel"
+	"understudy/graph/agent"
 	"understudy/id"
 	"understudy/internal/app/backend"
 	"understudy/internal/app/graphs"
@@ -34,8 +36,41 @@ import (
 
 // assemble makes the parts and ties them together.
 func (s *Server) assemble(ctx context.Context, c Config) error {
+	if err := s.openStorage(ctx); err != nil {
+		return err
+	}
+	streams, err := s.openStreams()
+	if err != nil {
+		return err
+	}
+	if err := s.addGraphs(c.Tools); err != nil {
+		return err
+	}
+	s.items = store.NewService(s.rows.Items(), s.now)
+	s.items.Log, s.items.Retention = s.log, store.Retention(s.cfg.ItemTTL)
+	if err := s.useIndex(ctx); err != nil {
+		return err
+	}
+	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
+	if s.deerflow, err = s.openDeerFlow(ctx, c.Program); err != nil {
+		return err
+	}
+	if err := s.protect(ctx); err != nil {
+		return err
+	}
+	instance := string(id.NewRun())
+	s.serveThreads(instance, streams)
+	s.fleet = s.keeper(c.Version, instance)
+	if s.listener != nil {
+		s.addComponents()
+		s.http = server.New(s.httpOptions(c.Version))
+	}
+	return nil
+}
+
+// openStorage opens the database, and makes what follows the database.
+func (s *Server) openStorage(ctx context.Context) (err error) {
 	cfg := s.cfg
-	var err error
 	s.changes, s.indexer = changes.NewHub(s.log), search.NewIndexer(s.log)
 	var handlers encryption.Handlers
 	if s.encryption, err = graphs.StartEncryption(ctx, cfg, s.log); err != nil {
@@ -43,7 +78,10 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	} else if s.encryption != nil {
 		handlers = s.encryption
 	}
-	if s.rows, err = backend.Open(ctx, cfg, backend.Options{Handlers: handlers, Log: s.log, Registry: s.registry, Now: s.now, Changed: s.followers.changed, Changes: s.changes, Saved: s.indexer.Saved}); err != nil {
+	s.rows, err = backend.Open(ctx, cfg, backend.Options{
+		Handlers: handlers, Log: s.log, Registry: s.registry, Now: s.now, Changed: s.followers.changed, Changes: s.changes, Saved: s.indexer.Saved,
+	})
+	if err != nil {
 		return err
 	}
 	if err := backend.Saves(ctx, cfg, s.rows); err != nil {
@@ -61,11 +99,19 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 			Dir: cfg.History.JSONL, Store: s.rows, Changes: s.followers.add(), Encode: compat.AppendEvent, Log: s.log,
 		})
 	}
-	limits := backend.StreamLimits(cfg, s.log, s.registry)
+	return nil
+}
+
+// openStreams opens the bridge of live streams, and returns their limits.
+func (s *Server) openStreams() (limits bridge.Options, err error) {
+	limits = backend.StreamLimits(s.cfg, s.log, s.registry)
 	limits.Now = s.now
-	if s.bridge, err = backend.OpenBridge(cfg, limits, s.log, s.registry); err != nil {
-		return err
-	}
+	s.bridge, err = backend.OpenBridge(s.cfg, limits, s.log, s.registry)
+	return limits, err
+}
+
+// addGraphs makes the graphs of langgraph.json available: Python, remote and declared ones.
+func (s *Server) addGraphs(tools []agent.Tool) error {
 	s.addGate()
 	if err := s.addPython(); err != nil {
 		return err
@@ -73,22 +119,12 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	if err := s.addRemote(); err != nil {
 		return err
 	}
-	if err := s.addDeclared(c.Tools); err != nil {
-		return err
-	}
+	return s.addDeclared(tools)
+}
 
-	s.items = store.NewService(s.rows.Items(), s.now)
-	s.items.Log, s.items.Retention = s.log, store.Retention(cfg.ItemTTL)
-	if err := s.useIndex(ctx); err != nil {
-		return err
-	}
-	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
-	if s.deerflow, err = s.openDeerFlow(ctx, c.Program); err != nil {
-		return err
-	}
-	if err := s.protect(ctx); err != nil {
-		return err
-	}
+// serveThreads makes the services of runs and threads.
+func (s *Server) serveThreads(instance string, streams bridge.Options) {
+	cfg := s.cfg
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log
 	backfill := eventstore.NewBackfiller(s.rows)
@@ -96,25 +132,14 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	shown := overlay.New(backfill.Reader(s.rows), backend.OverlayConfig(cfg.History))
 	backfill.Keys = shown.Key
 	retention := retentionOf(cfg.ThreadTTL)
-	instance := string(id.NewRun())
 	s.runs = service.New(service.Options{
 		Instance: instance,
-		Store:    s.rows.Runs(), Bridge: s.bridge, Streams: limits, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
-		Webhooks: &webhook.Policy{
-			AllowLoopback:  !cfg.Webhooks.URL.DisableLoopback,
-			RequireHTTPS:   cfg.Webhooks.URL.RequireHTTPS,
-			RefusePrivate:  cfg.Webhooks.URL.DisablePrivateIPs,
-			AllowedDomains: cfg.Webhooks.URL.AllowedDomains,
-			AllowedPorts:   cfg.Webhooks.URL.AllowedPorts,
-			MaxURLLength:   cfg.Webhooks.URL.MaxURLLength,
-			AllowedFields:  cfg.Webhooks.AllowedFields,
-			Headers:        cfg.Webhooks.Headers,
-			Disabled:       cfg.HTTP.Disable.Webhooks,
-			Own:            s.ownRoutes(),
-		},
-		Local: cfg.Storage.DatabaseURL != "" && cfg.Streams.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.Workers.GraphConcurrency, PerIdentity: cfg.Limits.ConcurrentRuns, Lease: cfg.Storage.Lease, Timeout: cfg.Workers.RunTimeout, Grace: cfg.Server.Grace, ResumableTTL: cfg.Streams.ResumableTTL,
-		ThreadTTL: retention.Default,
-		Inside:    s.inside, Admit: s.admitCron(), Tasks: s.taskRules(),
+		Store:    s.rows.Runs(), Bridge: s.bridge, Streams: streams, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
+		Webhooks: s.webhookPolicy(),
+		Local:    cfg.Storage.DatabaseURL != "" && cfg.Streams.RedisURL == "", Lease: cfg.Storage.Lease,
+		Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.Workers.GraphConcurrency, PerIdentity: cfg.Limits.ConcurrentRuns,
+		Timeout: cfg.Workers.RunTimeout, Grace: cfg.Server.Grace, ResumableTTL: cfg.Streams.ResumableTTL, ThreadTTL: retention.Default,
+		Inside: s.inside, Admit: s.admitCron(), Tasks: s.taskRules(),
 		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
 		Spans: spans.Policy{Level: cfg.Traces.Level, Bytes: int(cfg.Traces.Bytes), Keep: cfg.Traces.Age},
 	})
@@ -125,12 +150,23 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	})
 	s.assistants.Threads = s.threads
 	s.events = thread.NewLog(s.rows, backfill)
-	s.fleet = s.keeper(c.Version, instance)
-	if s.listener != nil {
-		s.addComponents()
-		s.http = server.New(s.httpOptions(c.Version))
+}
+
+// webhookPolicy says where webhooks may go: the section webhooks of langgraph.json.
+func (s *Server) webhookPolicy() *webhook.Policy {
+	c := s.cfg.Webhooks
+	return &webhook.Policy{
+		AllowLoopback:  !c.URL.DisableLoopback,
+		RequireHTTPS:   c.URL.RequireHTTPS,
+		RefusePrivate:  c.URL.DisablePrivateIPs,
+		AllowedDomains: c.URL.AllowedDomains,
+		AllowedPorts:   c.URL.AllowedPorts,
+		MaxURLLength:   c.URL.MaxURLLength,
+		AllowedFields:  c.AllowedFields,
+		Headers:        c.Headers,
+		Disabled:       s.cfg.HTTP.Disable.Webhooks,
+		Own:            s.ownRoutes(),
 	}
-	return nil
 }
 
 // now is the time that all servers of the database agree on.

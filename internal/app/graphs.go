@@ -205,22 +205,24 @@ const (
 
 // watchStart reports what keeps Python graphs from being loaded: that no worker starts, or that the imports take their time. It ends when one or the
 // other is known.
-func (s *Server) watchStart(ctx context.Context, names []string) {
+func (s *Server) watchStart(ctx context.Context) error {
 	if s.pool == nil {
-		return
+		return nil
 	}
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()
 	began, next := time.Now(), quietStart
 	for {
 		if langgraph, _ := s.pool.Versions(); langgraph != "" {
-			return
+			return nil
 		}
 		if err := s.pool.Never(0); err != nil {
-			for _, name := range names {
-				s.loaded(name, err, 0)
+			for _, g := range s.cfg.Graphs {
+				if g.IsPython() && !s.needsPython() { // else the error of Run says it
+					s.loaded(g.ID, err, 0)
+				}
 			}
-			return
+			return nil
 		}
 		if took := time.Since(began); took >= next {
 			s.log.Info("the first worker is still loading the Python graphs; understudy doctor shows how long each takes", "interpreter", s.cfg.Workers.Python, logctx.Took(took))
@@ -229,7 +231,7 @@ func (s *Server) watchStart(ctx context.Context, names []string) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }

@@ -216,89 +216,106 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var lower errgroup.Group
-	if s.pool != nil {
-		lower.Go(func() error { return notCanceled(s.pool.Run(below)) })
+	for _, run := range s.lower() {
+		lower.Go(func() error { return run(below) })
 	}
-	if s.gate != nil {
-		lower.Go(func() error { _ = s.gate.Run(below); return nil }) // Ready has its error
-	}
-	if len(s.graphs.Names()) == 0 && s.cfg.Mode != config.Proxy {
-		s.log.WarnContext(ctx, "there are no graphs: runs get 422", "fix", "name some in graphs of langgraph.json, or call Register before Run")
-	}
-	for _, name := range s.graphs.Names() {
-		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
-			s.loaded(name, nil, 0)
-		}
-	}
-	lower.Go(func() error { return notCanceled(s.bridge.Run(below)) })
-	lower.Go(func() error {
-		if others, ok := s.rows.(interface {
-			TellChanges(ctx context.Context, list []changes.Change) error
-		}); ok {
-			return s.changes.Run(below, others.TellChanges)
-		}
-		return s.changes.Run(below, nil)
-	})
-	if s.audit != nil {
-		lower.Go(func() error { return s.audit.Run(below) })
-	}
-	if s.searches {
-		lower.Go(func() error { return s.indexer.Run(below, s.rows) })
-	}
-	if s.keys != nil {
-		lower.Go(func() error { return s.keys.Run(below) })
-	}
-	lower.Go(func() error { return s.usage.Run(below) })
-	lower.Go(func() error { return s.fleet.Run(below) })
 	defer context.AfterFunc(ctx, s.fleet.Drain)()
-	if s.mirror != nil {
-		lower.Go(func() error { return s.mirror.Run(below) })
-	}
-	lower.Go(func() error { return s.models.Run(below) })
-	lower.Go(func() error { return s.counts.Run(below) })
-	for _, o := range s.observers {
-		lower.Go(func() error { return o.Run(below) })
-	}
+	s.showGraphs(ctx)
 	if err := s.prepare(ctx); err != nil {
 		stop()
 		return errors.Join(err, lower.Wait())
 	}
-
-	var waiting []string // for workers
-	for _, g := range s.cfg.Graphs {
-		if g.IsPython() && !s.needsPython() { // else the error of Run says it
-			waiting = append(waiting, g.ID)
-		}
-	}
 	upper, uctx := errgroup.WithContext(ctx)
-	if s.gate != nil {
-		upper.Go(func() error { return s.awaitGate(uctx) })
+	for _, run := range s.upper() {
+		upper.Go(func() error { return run(uctx) })
 	}
-	if s.http != nil {
-		upper.Go(func() error { return s.http.Serve(uctx, s.certs.listen(s.listener)) })
-		upper.Go(func() error { return s.certs.run(uctx) })
-	}
-	if s.components != nil {
-		upper.Go(func() error { return s.components.Run(uctx) })
-	}
-	if s.tokens != nil {
-		upper.Go(func() error { return s.tokens.Run(uctx) })
-	}
-	if s.sessions != nil {
-		upper.Go(func() error { return notCanceled(s.sessions.Run(uctx)) })
-	}
-	upper.Go(func() error { return s.runs.Run(uctx) })
-	upper.Go(func() error { return s.watchGraphs(uctx) })
-	upper.Go(func() error { s.watchStart(uctx, waiting); return nil })
-	upper.Go(func() error { return notCanceled(s.threads.Sweep(uctx)) })
-	if s.learner != nil {
-		upper.Go(func() error { return s.learner.Run(uctx) })
-	}
-	upper.Go(func() error { return notCanceled(s.items.Sweep(uctx)) })
-	upper.Go(func() error { return notCanceled(s.items.Embed(uctx)) })
 	err = upper.Wait()
 	stop()
 	return errors.Join(notCanceled(err), lower.Wait())
+}
+
+// runs is what a part does until its context ends.
+type runs = func(context.Context) error
+
+// lower are the parts that run until the last run has ended: workers, streams, and what follows the storage.
+func (s *Server) lower() []runs {
+	parts := []runs{canBeCanceled(s.bridge.Run), s.followChanges, s.usage.Run, s.fleet.Run, s.models.Run, s.counts.Run}
+	if s.pool != nil {
+		parts = append(parts, canBeCanceled(s.pool.Run))
+	}
+	if s.gate != nil {
+		parts = append(parts, func(ctx context.Context) error { _ = s.gate.Run(ctx); return nil }) // Ready has its error
+	}
+	if s.audit != nil {
+		parts = append(parts, s.audit.Run)
+	}
+	if s.searches {
+		parts = append(parts, func(ctx context.Context) error { return s.indexer.Run(ctx, s.rows) })
+	}
+	if s.keys != nil {
+		parts = append(parts, s.keys.Run)
+	}
+	if s.mirror != nil {
+		parts = append(parts, s.mirror.Run)
+	}
+	for _, o := range s.observers {
+		parts = append(parts, o.Run)
+	}
+	return parts
+}
+
+// upper are the parts that make work, and end first: requests, the queue, sweeps.
+func (s *Server) upper() []runs {
+	parts := []runs{
+		s.runs.Run, s.watchGraphs, s.watchStart, canBeCanceled(s.threads.Sweep), canBeCanceled(s.items.Sweep), canBeCanceled(s.items.Embed),
+	}
+	if s.gate != nil {
+		parts = append(parts, s.awaitGate)
+	}
+	if s.http != nil {
+		parts = append(parts, func(ctx context.Context) error { return s.http.Serve(ctx, s.certs.listen(s.listener)) }, s.certs.run)
+	}
+	if s.components != nil {
+		parts = append(parts, s.components.Run)
+	}
+	if s.tokens != nil {
+		parts = append(parts, s.tokens.Run)
+	}
+	if s.sessions != nil {
+		parts = append(parts, canBeCanceled(s.sessions.Run))
+	}
+	if s.learner != nil {
+		parts = append(parts, s.learner.Run)
+	}
+	return parts
+}
+
+// canBeCanceled is a part that returns the error of its context when it ends.
+func canBeCanceled(run runs) runs {
+	return func(ctx context.Context) error { return notCanceled(run(ctx)) }
+}
+
+// showGraphs reports the graphs that need no worker, and that there are none at all.
+func (s *Server) showGraphs(ctx context.Context) {
+	names := s.graphs.Names()
+	if len(names) == 0 && s.cfg.Mode != config.Proxy {
+		s.log.WarnContext(ctx, "there are no graphs: runs get 422", "fix", "name some in graphs of langgraph.json, or call Register before Run")
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
+			s.loaded(name, nil, 0)
+		}
+	}
+}
+
+// followChanges passes changes of threads to the clients that watch them, and to other servers of the database.
+func (s *Server) followChanges(ctx context.Context) error {
+	if others, ok := s.rows.(interface {
+		TellChanges(ctx context.Context, list []changes.Change) error
+	}); ok {
+		return s.changes.Run(ctx, others.TellChanges)
+	}
+	return s.changes.Run(ctx, nil)
 }
 
 // prepare takes over what the last server on this data left.

@@ -3,9 +3,7 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"time"
 
 	"understudy/id"
 	"understudy/internal/fault"
@@ -13,7 +11,6 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
 	"understudy/run"
-	"understudy/run/completion"
 	"understudy/run/compose"
 	"understudy/run/cron"
 	"understudy/run/execute"
@@ -46,38 +43,12 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 // createOnce makes runs in one transaction, each with what its multitask strategy demands. A run that can start at once is claimed in the
 // same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
 func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Request, follow bool) ([]*run.Run, *stream.Subscription, error) {
-	for i := range reqs {
-		if resume := string(jsonobj.Of(reqs[i].Command).Get("resume")); t == "" && resume != "" && resume != "null" {
-			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
-		}
-		if err := s.Webhooks.Check(reqs[i].Webhook); err != nil {
-			return nil, nil, err
-		}
-		if err := s.checkPush(reqs[i].Push); err != nil {
-			return nil, nil, err
-		}
-		if err := errors.Join(limits.Metadata(reqs[i].Metadata), limits.Metadata(jsonobj.Of(reqs[i].Config).Get("metadata"))); err != nil {
-			return nil, nil, err
-		}
-		compose.Carry(ctx, &reqs[i])
-	}
-	assistants := make([]id.Assistant, len(reqs))
-	for i, req := range reqs {
-		a, err := s.ResolveAssistant(req.AssistantID)
-		if err != nil {
-			return nil, nil, err
-		}
-		assistants[i] = a
-	}
-	threads := make([]id.Thread, len(reqs))
-	for i := range threads {
-		if threads[i] = t; t == "" {
-			threads[i] = id.NewThread()
-		}
+	threads, assistants, err := s.admit(ctx, t, reqs)
+	if err != nil {
+		return nil, nil, err
 	}
 	var sub *stream.Subscription // nil: without followers
 	if follow {
-		var err error
 		if sub, err = s.followers.SubscribeNew(ctx, threads[0]); err != nil {
 			return nil, nil, err
 		}
@@ -88,7 +59,7 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 	defer func() { s.slots.Release(free) }()
 	var done []created
 	written := false
-	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
+	err = s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		s.undo(done) // an attempt
 		done, written = done[:0], false
 		left := free
@@ -97,7 +68,9 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 			return err
 		}
 		for i := range reqs {
-			c, err := s.insert(tx, read, threads[i], assistants[i], t == "", &reqs[i], left > 0, true)
+			c, err := s.insert(tx, read, insertion{
+				thread: threads[i], assistant: assistants[i], req: &reqs[i], stateless: t == "", mayClaim: left > 0, limited: true,
+			})
 			done = append(done, c)
 			if err != nil {
 				return err
@@ -139,6 +112,37 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 	return runs, sub, nil
 }
 
+// admit checks requests for runs, and returns the thread and the assistant of each; t: "" for a thread of its own for each.
+func (s *Service) admit(ctx context.Context, t id.Thread, reqs []run.Request) ([]id.Thread, []id.Assistant, error) {
+	threads, assistants := make([]id.Thread, len(reqs)), make([]id.Assistant, len(reqs))
+	for i := range reqs {
+		req := &reqs[i]
+		if resume := string(jsonobj.Of(req.Command).Get("resume")); t == "" && resume != "" && resume != "null" {
+			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
+		}
+		if err := s.Webhooks.Check(req.Webhook); err != nil {
+			return nil, nil, err
+		}
+		if err := s.checkPush(req.Push); err != nil {
+			return nil, nil, err
+		}
+		if err := errors.Join(limits.Metadata(req.Metadata), limits.Metadata(jsonobj.Of(req.Config).Get("metadata"))); err != nil {
+			return nil, nil, err
+		}
+		compose.Carry(ctx, req)
+	}
+	for i := range reqs {
+		var err error
+		if assistants[i], err = s.ResolveAssistant(reqs[i].AssistantID); err != nil {
+			return nil, nil, err
+		}
+		if threads[i] = t; t == "" {
+			threads[i] = id.NewThread()
+		}
+	}
+	return threads, assistants, nil
+}
+
 // CreateIn calls fn in a transaction, in which add makes runs that no client follows; fn may be called again.
 func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.Add) error) error {
 	var made []created
@@ -146,7 +150,7 @@ func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.
 	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		made = made[:0]
 		err := fn(tx, func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) (*run.Run, error) {
-			c, err := s.insert(tx, read, t, a, stateless, req, false, false)
+			c, err := s.insert(tx, read, insertion{thread: t, assistant: a, req: req, stateless: stateless})
 			if err != nil {
 				return nil, err
 			}
@@ -211,124 +215,4 @@ func (s *Service) ResolveAssistant(name string) (id.Assistant, error) {
 		return id.Assistant(canonical), nil
 	}
 	return "", fault.Newf(fault.Unprocessable, "Invalid assistant: '%s'. Must be either:\n- A valid assistant UUID, or\n- One of the registered graphs: %s", name, strings.Join(s.Graphs.Names(), ", "))
-}
-
-// insert writes one run, and claims it when it may start at once. limited: it is refused when its identity has as many as it may.
-func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Assistant, stateless bool, req *run.Request, mayClaim, limited bool) (created, error) {
-	var c created
-	run.Expect(tx, func(e run.Expecting) {
-		if stateless { // whose thread is made for it
-			e.ExpectNew(t)
-		} else {
-			e.ExpectCreate(t)
-		}
-	})
-	as, err := tx.Assistant(a)
-	if fault.Is(err, fault.NotFound) {
-		return c, errNoThread
-	}
-	if err != nil {
-		return c, err
-	}
-	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
-		return c, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
-	}
-	temporary := stateless && req.OnCompletion != "keep"
-	row, err := tx.Thread(t)
-	now := s.Now() // after waiting for the thread: runs are queued in the order in which they got it
-	fresh := fault.Is(err, fault.NotFound)
-	if err != nil && !fresh {
-		return c, err
-	}
-	if fresh {
-		if !stateless && req.IfNotExists != "create" {
-			return c, errNoThread
-		}
-		row = compose.Thread(t, req, temporary, now)
-	}
-	if req.NewThread != nil {
-		if !fresh {
-			return c, fault.Newf(fault.Conflict, "Thread with ID %s already exists", t)
-		}
-		row.TTL = req.NewThread
-	}
-	var active []*run.Run
-	if !fresh { // and mostly there are none, which is quickly seen
-		busy, err := tx.HasActiveRuns(t)
-		if err == nil && busy {
-			active, err = tx.ActiveRuns(t)
-		}
-		if err != nil {
-			return c, err
-		}
-	}
-	if len(active) > 0 && req.Strategy == run.Reject {
-		return c, errBusy
-	}
-	if missing := unasked(askedIn(row.Interrupts), req.Answers); missing != "" { // another run, which is over, has answered meanwhile
-		return c, &run.UnknownInterrupt{ID: missing}
-	}
-	running, ahead := false, false
-	for _, other := range active {
-		delayed := other.Attempt == 0 && other.CreatedAt.After(other.UpdatedAt) // it is due in the future, by intention
-		if !delayed && !now.After(other.CreatedAt) {
-			// By the clock of another server, which may differ by milliseconds. Runs begin in the order in which they were acknowledged; and one that is taken over must
-			// not find a younger run before it in the queue, which would continue from its state.
-			now = other.CreatedAt.Add(time.Microsecond)
-		}
-	}
-	r, err := compose.Run(as, row, req, stateless, temporary, s.ThreadTTL, now) // before anything is written: it may refuse the request
-	if err != nil {
-		return c, err
-	}
-	for _, other := range active {
-		switch {
-		case req.Strategy == run.Interrupt || req.Strategy == run.Rollback:
-			action := run.CancelInterrupt
-			if req.Strategy == run.Rollback {
-				action = run.CancelRollback
-			}
-			if other.Status == run.Running {
-				running = true
-				c.stopped = append(c.stopped, other.ID)
-			} else {
-				c.ended = append(c.ended, other)
-			}
-			if err := s.settler.MarkCancelled(tx, read, other, action, now); err != nil {
-				return c, err
-			}
-		case other.Status == run.Running:
-			running = true
-		case !other.CreatedAt.After(now):
-			ahead = true
-		}
-	}
-	if err := s.countRun(tx, req, r, &c, limited); err != nil {
-		return c, err
-	}
-
-	shown := *r
-	c.run = &shown
-	if mayClaim && !running && !ahead && req.After <= 0 && s.slots.Enter(r.Graph) {
-		s.queue.Claim(r, row, now)
-		c.claimed = r
-	}
-	if fresh {
-		err = tx.InsertThread(row)
-	} else {
-		err = tx.UpdateThread(row)
-	}
-	if err != nil {
-		return c, fmt.Errorf("thread of a new run: %w", err)
-	}
-	if err := tx.InsertRun(r); err != nil {
-		return c, fmt.Errorf("insert run: %w", err)
-	}
-	if c.claimed == nil {
-		return c, nil
-	}
-	if err := completion.RecordStart(tx, r, now); err != nil {
-		return c, err
-	}
-	return c, nil
 }
