@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -52,6 +53,19 @@ func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	defer func() { _ = client.Close() }() // it holds nothing
+	if at := client.Options(); at.TLSConfig != nil {
+		// Redis without TLS takes the handshake for the begin of a long command, and answers nothing.
+		asked, ended := context.WithCancelCause(ctx)
+		probed := make(chan struct{})
+		ctx = asked
+		go func() {
+			defer close(probed)
+			if answersPlain(asked, at.Addr) {
+				ended(errPlain)
+			}
+		}()
+		defer func() { ended(nil); <-probed }()
+	}
 	// No more than the streams need: their user may have no right to anything else.
 	script := goredis.NewScript("return redis.call('HGETALL', KEYS[1])")
 	// Two keys of different slots: a cluster refuses them.
@@ -59,7 +73,55 @@ func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
 	if err = script.Load(ctx, client).Err(); err == nil {
 		err = script.EvalSha(ctx, client, keys).Err()
 	}
+	if err != nil && errors.Is(context.Cause(ctx), errPlain) {
+		err = errPlain
+	}
+	if closedOn(err) && client.Options().Network == "tcp" && client.Options().TLSConfig == nil && answersTLS(ctx, client.Options().Addr) {
+		err = errTLS
+	}
 	return explainRedis(err, cfg)
+}
+
+var (
+	errPlain = errors.New("it answers a command without TLS")
+	errTLS   = errors.New("it answers a TLS handshake")
+)
+
+// closedOn reports whether err is the end of a connection that the other side closed.
+func closedOn(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
+
+// answersPlain reports whether a Redis at an address answers commands without TLS.
+func answersPlain(ctx context.Context, address string) bool {
+	conn, done, err := probe(ctx, address)
+	if err != nil {
+		return false
+	}
+	defer done()
+	first := make([]byte, 1)
+	if _, err = io.WriteString(conn, "PING\r\n"); err == nil {
+		_, err = io.ReadFull(conn, first)
+	}
+	return err == nil && (first[0] == '+' || first[0] == '-')
+}
+
+// answersTLS reports whether what listens at an address uses TLS.
+func answersTLS(ctx context.Context, address string) bool {
+	conn, done, err := probe(ctx, address)
+	if err != nil {
+		return false
+	}
+	defer done()
+	//nolint:gosec // nothing is sent on this connection, and nothing read from it is used
+	return tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}).HandshakeContext(ctx) == nil
+}
+
+// probe connects to an address. The connection is closed by done, or when the context ends.
+func probe(ctx context.Context, address string) (conn net.Conn, done func(), err error) {
+	if conn, err = new(net.Dialer).DialContext(ctx, "tcp", address); err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return conn, func() { stop(); _ = conn.Close() }, nil
 }
 
 // explainRedis distinguishes mistakes of the configuration from temporary failures.
@@ -83,9 +145,11 @@ func explainRedis(err error, cfg *config.Config) error {
 		what = "has no database with the number in the URL"
 	case errors.As(err, &unknown), errors.As(err, &hostname):
 		what = "has a certificate that is not trusted or not for this host (set --redis-ca to its CA certificates)"
-	case errors.As(err, &plain):
+	case errors.As(err, &plain), errors.Is(err, errPlain):
 		what = "does not use TLS on this port: write redis://, or use its TLS port"
-	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && !strings.HasPrefix(cfg.Streams.RedisURL, "rediss:"):
+	case errors.Is(err, errTLS):
+		what = "uses TLS on this port: write rediss://, or use its port without TLS"
+	case closedOn(err) && !strings.HasPrefix(cfg.Streams.RedisURL, "rediss:"):
 		return fmt.Errorf("it closed the connection; if it requires TLS, write rediss://: %w", err)
 	case errors.Is(err, context.DeadlineExceeded) && strings.HasPrefix(cfg.Streams.RedisURL, "rediss:"):
 		return fmt.Errorf("no response in time; if it does not use TLS, write redis://: %w", err)
