@@ -16,7 +16,8 @@ import (
 // report: it belongs to the blocked loop.
 var blockedMark = []byte("\x1eunderstudy blocked ")
 
-// blockedReport is what follows the mark: one report after a second, and one with Over when the loop turns again.
+// blockedReport is what follows the mark: one report after a second, and one with Over when the loop turns again. With Importing it says where the
+// import of a graph is, each second.
 type blockedReport struct {
 	Run, Thread, Node string
 	File, Code        string
@@ -24,7 +25,7 @@ type blockedReport struct {
 	Inside            string // module of the innermost frame
 	Stack             []string
 	Seconds           float64
-	Over              bool
+	Over, Importing   bool
 }
 
 // blocking is what was logged of one place.
@@ -41,9 +42,20 @@ const (
 )
 
 // blocked counts and logs one report.
-func (p *Pool) blocked(pid int, text []byte) {
+func (p *Pool) blocked(w *worker, text []byte) {
 	var r blockedReport
 	if json.Unmarshal(text, &r) != nil {
+		return
+	}
+	file := r.File
+	if rel, err := filepath.Rel(p.opts.Dir, r.File); err == nil && filepath.IsLocal(rel) {
+		file = rel
+	}
+	place := fmt.Sprintf("%s:%d", file, r.Line)
+	if r.Importing {
+		w.mu.Lock()
+		w.at, w.code = place, r.Code
+		w.mu.Unlock()
 		return
 	}
 	if r.Over {
@@ -51,11 +63,6 @@ func (p *Pool) blocked(pid int, text []byte) {
 	} else {
 		p.metrics.blocked.Inc()
 	}
-	file := r.File
-	if rel, err := filepath.Rel(p.opts.Dir, r.File); err == nil && filepath.IsLocal(rel) {
-		file = rel
-	}
-	place := fmt.Sprintf("%s:%d", file, r.Line)
 	times, log := p.logsBlocked(place, r.Over, time.Now())
 	if !log {
 		return
@@ -72,7 +79,7 @@ func (p *Pool) blocked(pid int, text []byte) {
 	attr("code", r.Code)
 	attr("run_id", r.Run)
 	attr("thread_id", r.Thread)
-	attrs = append(attrs, slog.Int("pid", pid), logctx.Took(took))
+	attrs = append(attrs, slog.Int("pid", w.pid), logctx.Took(took))
 	level := slog.LevelDebug
 	if r.Over {
 		if p.opts.LogBlocking {

@@ -15,7 +15,7 @@ func (w *worker) pipe(r io.Reader, name string, keep *child.Tail) {
 		take = func(line []byte) bool {
 			report, ok := bytes.CutPrefix(line, blockedMark)
 			if ok {
-				w.pool.blocked(w.pid, report)
+				w.pool.blocked(w, report)
 			}
 			return ok
 		}

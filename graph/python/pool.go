@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"understudy/graph"
+	"understudy/internal/logctx"
 	"understudy/internal/loop"
 )
 
@@ -247,15 +248,22 @@ func (p *Pool) loaded(w *worker, name string, why *graph.Failure, took time.Dura
 // slowImport is how long an import may take before it is logged.
 const slowImport = 3 * time.Second
 
-// slow logs once that the import of a graph takes long, because later graphs wait for it.
-func (p *Pool) slow(w *worker, name string) {
+// slow logs that the import of a graph takes long, because later graphs wait for it, and what it does; again after twice the time.
+func (p *Pool) slow(w *worker, name, at, code string, took time.Duration) {
 	p.mu.Lock()
-	again := w.gen.slow[name]
-	w.gen.slow[name] = true
-	p.mu.Unlock()
-	if !again {
-		p.opts.Logger.Info("still importing a graph; the graphs after it wait", "graph", name, "pid", w.pid)
+	due := took >= w.gen.slow[name]
+	if due {
+		w.gen.slow[name] = 2 * took
 	}
+	p.mu.Unlock()
+	if !due {
+		return
+	}
+	attrs := []any{"graph", name, "pid", w.pid, logctx.Took(took)}
+	if at != "" {
+		attrs = append(attrs, "at", at, "code", code)
+	}
+	p.opts.Logger.Info("still importing a graph; the graphs after it wait", attrs...)
 }
 
 // failed notes that a worker died before it was ready. Later workers skip a graph whose import killed it.

@@ -22,7 +22,7 @@ type generation struct {
 	skip     map[string]*graph.Failure // graphs that workers no longer import, and why
 	first    bool                      // of the pool
 	shown    map[string]bool           // graphs whose first import was reported
-	slow     map[string]bool           // graphs whose import was logged as slow
+	slow     map[string]time.Duration  // graphs whose import was logged as slow, and after how long it is next
 	hung     bool                      // it was logged that the interpreter does not run the worker's code
 
 	probing   sync.Once
@@ -36,7 +36,7 @@ func (g *generation) probe(ctx context.Context) error {
 }
 
 func newGeneration(opts Options) *generation {
-	return &generation{opts: opts, deaths: map[string]int{}, skip: map[string]*graph.Failure{}, shown: map[string]bool{}, slow: map[string]bool{}}
+	return &generation{opts: opts, deaths: map[string]int{}, skip: map[string]*graph.Failure{}, shown: map[string]bool{}, slow: map[string]time.Duration{}}
 }
 
 // setup returns the configuration that a worker reads from its environment at start; server is nil when it inherits its socket.

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"understudy/graph"
 	"understudy/graph/python"
 	"understudy/internal/logtest"
+	"understudy/internal/metricstest"
 )
 
 // An error that keeps the worker's own code from starting ends its process, is logged once with the interpreter and a fix, and ends runs
@@ -263,17 +265,22 @@ except FileExistsError:
 }
 
 // Each graph is reported once, with the time that its import took or its traceback, also when several workers import it, and as soon as it is known.
+// Of one that takes long the log says at which line of the user it is.
 func TestGraphsAreReportedAsTheyLoad(t *testing.T) {
 	t.Parallel()
 	o := harmful(t)
 	dir := t.TempDir()
 	gate := filepath.Join(dir, "gate")
 	slow := filepath.Join(dir, "slow.py")
-	require.NoError(t, os.WriteFile(slow, fmt.Appendf(nil, "import os, time\nwhile not os.path.exists(%q):\n    time.sleep(0.01)\nfrom graphs import echo as graph\n", gate), 0o600))
+	require.NoError(t, os.WriteFile(slow, fmt.Appendf(nil, "import os, time\ndef wait():\n    while not os.path.exists(%q):\n        time.sleep(0.01)  # here\nwait()\nfrom graphs import echo as graph\n", gate), 0o600))
 	broken := filepath.Join(dir, "broken.py")
 	require.NoError(t, os.WriteFile(broken, []byte("\nimport nothing_of_this_name\n"), 0o600))
 	o.Graphs = map[string]python.Spec{"a": {Path: "./graphs.py:echo"}, "b": {Path: broken + ":graph"}, "c": {Path: slow + ":graph"}}
 	o.Workers = 3
+	log := &logtest.Buffer{}
+	o.Logger = slog.New(slog.NewJSONHandler(log, nil))
+	registry := prometheus.NewRegistry()
+	o.Registry, o.LogBlocking = registry, true
 	type report struct {
 		name string
 		err  error
@@ -291,6 +298,10 @@ func TestGraphsAreReportedAsTheyLoad(t *testing.T) {
 		}
 	}
 	require.NotContains(t, got, "c")
+	await(t, "a word about the import", func() bool { return strings.Contains(log.String(), "still importing a graph") })
+	require.Contains(t, log.String(), `"graph":"c"`)
+	require.Contains(t, log.String(), fmt.Sprintf(`"at":"%s:4","code":"time.sleep(0.01)  # here"`, slow))
+	require.Zero(t, metricstest.Value(t, registry, "understudy_worker_blocked_total"), "there is no run yet")
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	await(t, "all workers", func() bool { return p.InService() == 3 })
 	r := <-reports

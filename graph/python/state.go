@@ -48,6 +48,9 @@ func (w *worker) tick(now time.Time) bool {
 	switch {
 	case late && importing != "":
 		reason = fmt.Sprintf("importing %s took longer than %s", importing, took.Round(time.Second))
+		if w.at != "" {
+			reason += ", at " + w.at
+		}
 	case late:
 		reason = fmt.Sprintf("it was not ready after %s", took.Round(time.Second))
 	case memory > limit:
@@ -69,6 +72,7 @@ func (w *worker) tick(now time.Time) bool {
 			w.exit.err = nil
 		}
 	}
+	at, code := w.at, w.code
 	w.mu.Unlock()
 	if kill && forced {
 		w.pool.metrics.killed.Inc()
@@ -77,7 +81,7 @@ func (w *worker) tick(now time.Time) bool {
 		w.pool.slowToStart(w, took)
 	}
 	if slow {
-		w.pool.slow(w, importing)
+		w.pool.slow(w, importing, at, code, took)
 	}
 	if memory > limit && served {
 		w.pool.opts.Logger.Warn("a worker is over its memory limit and goes out of service", "pid", w.pid, "bytes", memory, "limit", limit)

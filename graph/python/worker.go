@@ -57,6 +57,7 @@ type worker struct {
 	share    int           // maximum number of runs; 0: any
 	since    time.Time     // when it was started, or began to import a graph
 	graph    string        // being imported; "" before the first and after the last
+	at, code string        // where that import is, and the line there; "" in its first second
 	resting  chan struct{} // closed while silent
 	pingAt   time.Time     // time of the unanswered ping; zero: none
 }
@@ -350,7 +351,7 @@ func (w *worker) hello(m hello) {
 func (w *worker) loading(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.graph, w.since = name, time.Now()
+	w.graph, w.since, w.at, w.code = name, time.Now(), "", ""
 }
 
 // loaded is called after the import of a graph; why is nil when it worked.

@@ -122,11 +122,15 @@ async def serve(sock: socket.socket, options: dict) -> None:
     # Here, on the loop: modules may start tasks when they are imported. The server does not ping before the greeting.
     # Set before, so that a module may set it otherwise.
     gc.set_threshold(*COLLECT)
+    watch = blocked.Watch(loop, [options["dir"], *options["paths"]])
+    watch.importing = True
+    watch.start()
     registry.load(
         options.get("skip") or {},
         lambda graph_id: say([LOADING, graph_id]),
         lambda graph_id, problem: say([LOADED, graph_id, *described(problem)]),
     )
+    watch.importing = False
     say([LOADING, ""])  # what fails from here on is no graph's fault
     # What was imported stays: it need not be looked through again.
     gc.collect()
@@ -135,7 +139,6 @@ async def serve(sock: socket.socket, options: dict) -> None:
     runner = Runner(wire, registry, serde.make(options.get("serde")))
     import langgraph.version
 
-    blocked.Watch(loop, [options["dir"], *options["paths"]]).start()
     problems = [[g, *described(e)] for g, e in registry.problems.items()]
     wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems])
 

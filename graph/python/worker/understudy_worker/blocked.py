@@ -1,7 +1,8 @@
 """A thread that notices when the event loop does not turn, and reports the code that holds it up.
 
 All runs of a worker share its loop: one call that blocks delays every other run. The loop cannot report that itself, and neither can the
-socket, which belongs to the loop: reports are lines on standard error that start with MARK, which the server reads.
+socket, which belongs to the loop: reports are lines on standard error that start with MARK, which the server reads. While graphs are
+imported, on the loop, each report says how far that is.
 """
 from __future__ import annotations
 
@@ -41,6 +42,7 @@ class Watch(threading.Thread):
         self._loop, self._thread = loop, threading.get_ident()
         self._folders = tuple(os.path.join(os.path.abspath(f), "") for f in folders)
         self._out = os.dup(2)  # graphs may close or replace theirs
+        self.importing = False
 
     def run(self) -> None:
         while True:
@@ -52,8 +54,11 @@ class Watch(threading.Thread):
                 return  # the loop is closed
             found: dict[str, Any] | None = None
             while not turned.wait(LIMIT if found is None else PAUSE):
+                if self.importing:
+                    if at := self._look():
+                        self._report({**at, "stack": [], "importing": True})
                 # Without a frame the loop's thread only waits for the processor. It may be in a node the next time.
-                if found is None and (found := self._look()) is not None:
+                elif found is None and (found := self._look()) is not None:
                     self._report({**found, "seconds": round(time.monotonic() - began, 3)})
             took = time.monotonic() - began
             if found is not None:
@@ -81,6 +86,8 @@ class Watch(threading.Thread):
         return out
 
     def _own(self, frame: FrameType) -> bool:
+        if frame.f_code.co_filename.startswith("<"):
+            return False  # "<frozen importlib._bootstrap>" is no file of the current folder
         file = os.path.abspath(frame.f_code.co_filename)
         return file.startswith(self._folders) and not any(part in file for part in _LIBRARIES)
 
