@@ -147,6 +147,21 @@ func (h Home) Has(user, thread string) bool {
 	return err == nil
 }
 
+// Owners returns the users in whose folders a thread has files: one, unless another user had a thread of that id before.
+func (h Home) Owners(thread string) []string {
+	if !IsThread(thread) {
+		return nil
+	}
+	users, _ := os.ReadDir(filepath.Join(h.Dir, "users")) // without the folder there are no files
+	var owners []string
+	for _, u := range users {
+		if h.Has(u.Name(), thread) {
+			owners = append(owners, u.Name())
+		}
+	}
+	return owners
+}
+
 // Remove deletes all files of a thread. It reports whether there were any.
 func (h Home) Remove(user, thread string) (bool, error) {
 	if !IsThread(thread) {

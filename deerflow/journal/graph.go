@@ -57,7 +57,7 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 			}
 		}
 		r := &record{note: inv.Noted}
-		dir := filepath.Join(g.Dir(userOf(&inv), string(inv.Thread)), "user-data")
+		dir := filepath.Join(g.Dir(User(inv.Config.Config, inv.Context), string(inv.Thread)), "user-data")
 		before, err := changes.Take(ctx, dir, changes.Defaults)
 		if err != nil && ctx.Err() == nil {
 			log.Warn("files of the thread cannot be read; what the run changes is not recorded", "error", err)
@@ -99,12 +99,12 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 	}
 }
 
-// userOf returns whose run this is: the server's word, else what the Gateway wrote into the context.
-func userOf(inv *graph.Invocation) string {
-	if a := access.OfRun(inv.Config.Config); a != nil {
+// User returns whose run it is with this configuration and context: the server's word, else what the Gateway wrote into the context.
+func User(config, values json.RawMessage) string {
+	if a := access.OfRun(config); a != nil {
 		return a.Identity
 	}
-	for _, of := range []json.RawMessage{inv.Context, json.RawMessage(gjson.GetBytes(inv.Config.Config, "configurable").Raw)} {
+	for _, of := range []json.RawMessage{values, json.RawMessage(gjson.GetBytes(config, "configurable").Raw)} {
 		if user := gjson.GetBytes(of, "user_id").String(); user != "" {
 			return user
 		}

@@ -55,6 +55,9 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	if s.deerflow, err = s.openDeerFlow(ctx, c.Program); err != nil {
 		return err
 	}
+	if s.deerflow != nil {
+		s.files = s.followFiles()
+	}
 	if err := s.protect(ctx); err != nil {
 		return err
 	}
@@ -139,7 +142,7 @@ func (s *Server) serveThreads(instance string, streams bridge.Options) {
 		Local:    cfg.Storage.DatabaseURL != "" && cfg.Streams.RedisURL == "", Lease: cfg.Storage.Lease,
 		Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.Workers.GraphConcurrency, PerIdentity: cfg.Limits.ConcurrentRuns,
 		Timeout: cfg.Workers.RunTimeout, Grace: cfg.Server.Grace, ResumableTTL: cfg.Streams.ResumableTTL, ThreadTTL: retention.Default,
-		Inside: s.inside, Admit: s.admitCron(), Tasks: s.taskRules(),
+		Inside: s.inside, Admit: s.admitCron(), Gone: s.runGone, Tasks: s.taskRules(),
 		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
 		Spans: spans.Policy{Level: cfg.Traces.Level, Bytes: int(cfg.Traces.Bytes), Keep: cfg.Traces.Age},
 	})

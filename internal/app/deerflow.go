@@ -22,11 +22,8 @@ import (
 	"understudy/id"
 	"understudy/internal/address"
 	"understudy/internal/config"
-	"understudy/internal/jsonobj"
 	"understudy/run/cron"
-	dialect "understudy/server/deerflow"
 	"understudy/server/deerflow/gateway"
-	"understudy/thread"
 )
 
 // openDeerFlow opens the DeerFlow installation whose Gateway API is served; nil when there is none.
@@ -71,18 +68,6 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 		}
 	}
 	return out, nil
-}
-
-// threadDeleted stops what works on a thread that was deleted, by whatever route or sweep, and deletes its files of a DeerFlow installation.
-func (s *Server) threadDeleted(t *thread.Thread) {
-	s.runs.ThreadDeleted(t.ID)
-	owner := jsonobj.Of(t.Metadata).Text(dialect.OwnerKey)
-	if s.deerflow == nil || owner == "" {
-		return
-	}
-	if _, err := s.deerflow.Home.Remove(owner, string(t.ID)); err != nil {
-		s.log.Warn("files of a deleted thread remain; delete its folder", "thread_id", t.ID, "folder", s.deerflow.Home.ThreadDir(owner, string(t.ID)), "error", err)
-	}
 }
 
 // taskRules returns how scheduled tasks are run; nil without an installation. A change of config.yaml counts at once.

@@ -79,7 +79,7 @@ func serveDeerFlow(t *testing.T) (user func(email string) *gatewayUser, routes [
 }
 
 // startDeerFlow starts a server with accounts and a changed configuration, and returns what makes users of it.
-func startDeerFlow(t *testing.T, change func(*Config)) (srv *Server, user func(email string) *gatewayUser) {
+func startDeerFlow(t *testing.T, change func(*Config), prepare ...func(*Server)) (srv *Server, user func(email string) *gatewayUser) {
 	t.Helper()
 	home := t.TempDir()
 	file := filepath.Join(home, "config.yaml")
@@ -96,6 +96,9 @@ func startDeerFlow(t *testing.T, change func(*Config)) (srv *Server, user func(e
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("g", "", repeats{}))
 	require.NoError(t, srv.Register("waits", "", waits{}))
+	for _, do := range prepare {
+		do(srv)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()

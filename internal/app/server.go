@@ -119,6 +119,7 @@ type Server struct {
 	observers []*follow.Loop
 	models    *follow.Loop // keeps the read models of the log
 	counts    *follow.Loop // adds up what runs used
+	files     *follow.Loop // deletes files of deleted threads; nil without an installation of DeerFlow
 	observing []string     // their names
 
 	assistants *assistant.Service
@@ -257,6 +258,9 @@ func (s *Server) lower() []runs {
 	}
 	if s.mirror != nil {
 		parts = append(parts, s.mirror.Run)
+	}
+	if s.files != nil {
+		parts = append(parts, s.files.Run)
 	}
 	for _, o := range s.observers {
 		parts = append(parts, o.Run)

@@ -94,6 +94,7 @@ func (b *Deferred) happened(ctx context.Context) bool {
 func (b *Deferred) end() {
 	b.settled = true
 	b.stream.Drop()
+	b.x.Gone(b.ex.Run)
 }
 
 // finish ends the run. When it was not written and its end leaves nothing, there is nothing to write.

@@ -76,6 +76,8 @@ type Options struct {
 	Webhooks   *webhook.Sender
 	// Queued notes that a run was left in the queue.
 	Queued func()
+	// Gone is called with a run whose row is gone when its execution has ended: with its thread, or by itself. nil: nothing is called.
+	Gone func(*run.Run)
 }
 
 // Executor executes claimed runs from their first record to their last, and writes how they ended.
@@ -87,6 +89,9 @@ type Executor struct {
 
 // New makes an executor.
 func New(o Options) *Executor {
+	if o.Gone == nil {
+		o.Gone = func(*run.Run) {}
+	}
 	return &Executor{Options: o, metrics: newMetrics(o.Registry), outage: outage{log: o.Log, after: outageAfter}}
 }
 

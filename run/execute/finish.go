@@ -93,6 +93,9 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 		if e.row != nil && e.row.Status.Over() {
 			x.Signals.Ended(e.row)
 		}
+		if e.gone || claimed.Kwargs.Temporary && e.row != nil && e.row.Status.Over() {
+			x.Gone(claimed)
+		}
 		return nil
 	}
 }
@@ -150,6 +153,9 @@ func (x *Executor) TellInterrupted(ctx context.Context, ended []*run.Run) {
 	for _, r := range ended {
 		x.metrics.ended[run.Interrupted].Inc()
 		x.Publisher.PublishEnd(ctx, r)
+		if r.Kwargs.Temporary {
+			x.Gone(r)
+		}
 	}
 }
 

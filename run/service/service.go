@@ -69,6 +69,8 @@ type Options struct {
 	Inside *access.Inside
 	// Admit asks whether a cron may make a run; nil: each may. See cron.Options.
 	Admit func(ctx context.Context, c *run.Cron, req *run.Request) error
+	// Gone is called when the execution of a run ends that is deleted, with its thread or by itself; nil: nothing is called.
+	Gone func(*run.Run)
 	// Tasks returns how scheduled tasks are run; nil: not here. See cron.Options.
 	Tasks func() cron.TaskRules
 
@@ -161,7 +163,7 @@ func New(o Options) *Service {
 		Wire: o.Wire, Policy: s.Webhooks, Now: s.Now, Instance: o.Instance, Lease: o.Lease, Timeout: o.Timeout, Version: o.ServerVersion, URL: o.URL, Inside: o.Inside,
 		Log: s.log, Tracer: o.Tracer, Spans: o.Spans, Registry: o.Registry, Quit: s.quit,
 		Slots: s.slots, Executions: s.executions, Publisher: s.publisher, Followers: s.followers, Settler: s.settler, Signals: s.signals, Webhooks: s.sender,
-		Queued: func() { s.queue.Queued() },
+		Queued: func() { s.queue.Queued() }, Gone: o.Gone,
 	})
 	s.queue = queue.New(queue.Options{
 		Store: o.Store, Shared: shared, Bridge: o.Bridge, Graphs: o.Graphs, Clock: s.clock, Instance: o.Instance, Lease: o.Lease,

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -165,8 +166,8 @@ func (s *threadHandlers) deleteThread(c *fiber.Ctx, who *caller) error {
 	if err := s.Threads.Delete(c.UserContext(), v.ID); err != nil { // with its files
 		return err
 	}
-	if _, err := s.DeerFlow.Home.Remove(who.id, t); err != nil { // if they are still there, the caller learns why
-		return err
+	if s.DeerFlow.Home.Has(who.id, t) {
+		return fmt.Errorf("files of thread %s remain; the log says why", t)
 	}
 	text := "Deleted local thread data for " + t
 	if !had {
