@@ -9,41 +9,72 @@ import (
 
 // append writes the events of the step: removals, then summaries, then messages in the order of the list.
 func (s *step) append() error {
-	at := s.f.At
-	if at.IsZero() {
-		at = time.Now().UTC()
+	if s.at = s.f.At; s.at.IsZero() {
+		s.at = time.Now().UTC()
 	}
-	event := func(kind, category string, content []byte, revises *item) *Event {
-		e := &Event{
-			Run: s.f.Run, Type: kind, Category: category, Content: content, Metadata: s.metadataOf(revises), CreatedAt: at,
-		}
-		if revises != nil {
-			e.First = revises.origin()
-		}
-		s.events = append(s.events, e)
-		return e
-	}
-	var made []*item // in the order of events; nil for events without an entry
-	if ids := s.removedIDs(); len(ids) > 0 {
-		content, err := json.Marshal(struct {
-			IDs []string `json:"ids"`
-		}{ids})
-		if err != nil {
+	for _, add := range []func() error{s.addRemoved, s.addCondensed, s.addSummaries, s.addMessages} {
+		if err := add(); err != nil {
 			return err
 		}
-		event(TypeRemoved, CategoryTrace, content, nil)
-		made = append(made, nil)
 	}
+	s.addUnreadable()
+	if len(s.events) == 0 {
+		return nil
+	}
+	if err := s.tx.AppendEvents(s.f.Thread, s.events); err != nil {
+		return err
+	}
+	for i, it := range s.made {
+		if it != nil {
+			it.Seq = s.events[i].Seq
+		}
+	}
+	return nil
+}
 
-	if s.Summary < 0 && len(s.Condensed) > 0 {
-		content, err := json.Marshal(s.summary("", nil))
-		if err != nil {
-			return err
-		}
-		s.locate(event(TypeSummarize, CategoryMiddleware, content, nil))
-		s.marker = &item{Entry: Entry{Summary: true}}
-		made = append(made, s.marker)
+// addEvent adds an event of the step. made is the entry that it makes, or nil; revises the one whose content it replaces, or nil.
+func (s *step) addEvent(kind, category string, content []byte, made, revises *item) *Event {
+	e := &Event{
+		Run: s.f.Run, Type: kind, Category: category, Content: content, Metadata: s.metadataOf(revises), CreatedAt: s.at,
 	}
+	if revises != nil {
+		e.First = revises.origin()
+	}
+	s.events, s.made = append(s.events, e), append(s.made, made)
+	return e
+}
+
+func (s *step) addRemoved() error {
+	ids := s.removedIDs()
+	if len(ids) == 0 {
+		return nil
+	}
+	content, err := json.Marshal(struct {
+		IDs []string `json:"ids"`
+	}{ids})
+	if err != nil {
+		return err
+	}
+	s.addEvent(TypeRemoved, CategoryTrace, content, nil, nil)
+	return nil
+}
+
+// addCondensed adds the marker of messages that were condensed without a message in their place.
+func (s *step) addCondensed() error {
+	if s.Summary >= 0 || len(s.Condensed) == 0 {
+		return nil
+	}
+	content, err := json.Marshal(s.summary("", nil))
+	if err != nil {
+		return err
+	}
+	s.marker = &item{Entry: Entry{Summary: true}}
+	s.locate(s.addEvent(TypeSummarize, CategoryMiddleware, content, s.marker, nil))
+	return nil
+}
+
+// addSummaries adds the messages that stand for others: new ones, which mark where messages were condensed, hidden ones, and those with a new text.
+func (s *step) addSummaries() error {
 	for i, sl := range s.slots {
 		summary := s.Hidden != nil && s.Hidden[i] || sl.was != nil && sl.was.Summary
 		if !summary || sl.it != nil {
@@ -76,13 +107,16 @@ func (s *step) append() error {
 		if err != nil {
 			return err
 		}
-		e := event(TypeSummarize, CategoryMiddleware, content, revises)
+		e := s.addEvent(TypeSummarize, CategoryMiddleware, content, it, revises)
 		if marks {
 			s.locate(e)
 		}
 		e.MessageID, e.Digest, e.Anonymous = it.id, sl.digest[:], it.anonymous
-		made = append(made, it)
 	}
+	return nil
+}
+
+func (s *step) addMessages() error {
 	for _, sl := range s.slots {
 		if sl.it != nil {
 			continue
@@ -91,30 +125,21 @@ func (s *step) append() error {
 		if err != nil {
 			return err
 		}
-		kind := typeOf(sl.message.Type)
-		e := event(kind, CategoryMessage, message, sl.was)
+		e := s.addEvent(typeOf(sl.message.Type), CategoryMessage, message, it, sl.was)
 		e.MessageID, e.Digest, e.Anonymous = it.id, sl.digest[:], it.anonymous
-		made = append(made, it)
-	}
-	if s.unreadable != "" {
-		var content []byte
-		content, s.lost = s.lostItem()
-		e := event(TypeMessage, CategoryMessage, content, nil)
-		e.MessageID, e.Digest = s.lost.id, s.lost.digest[:]
-		made = append(made, s.lost)
-	}
-	if len(s.events) == 0 {
-		return nil
-	}
-	if err := s.tx.AppendEvents(s.f.Thread, s.events); err != nil {
-		return err
-	}
-	for i, it := range made {
-		if it != nil {
-			it.Seq = s.events[i].Seq
-		}
 	}
 	return nil
+}
+
+// addUnreadable adds an entry that says that the value cannot be read.
+func (s *step) addUnreadable() {
+	if s.unreadable == "" {
+		return
+	}
+	var content []byte
+	content, s.lost = s.lostItem()
+	e := s.addEvent(TypeMessage, CategoryMessage, content, s.lost, nil)
+	e.MessageID, e.Digest = s.lost.id, s.lost.digest[:]
 }
 
 // newItem returns the item of a new or revised message, and the message as JSON.

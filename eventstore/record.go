@@ -240,10 +240,12 @@ type step struct {
 	unreadable string // type of a value that cannot be read; else ""
 	shown      bool   // the value is JSON, as clients see it
 
-	marker   *item   // added to the transcript
-	lost     *item   // added to the end of the transcript for an unreadable value
-	nameless []*item // new messages without id
+	marker   *item     // added to the transcript
+	lost     *item     // added to the end of the transcript for an unreadable value
+	nameless []*item   // new messages without id
+	at       time.Time // of events
 	events   []*Event
+	made     []*item // by each of events; nil: it makes no entry
 }
 
 // slot is a message of the new list, with the result of matching it.
