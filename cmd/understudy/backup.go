@@ -59,9 +59,6 @@ A Postgres database is backed up with pg_dump or your provider's snapshots. Conf
 		}
 		out := cmd.OutOrStdout()
 		describeBackup(out, m)
-		if len(m.Lost) > 0 {
-			fmt.Fprintf(out, "some rows of these tables could not be read: %s\nafter restoring it, understudy rebuild makes the read models anew\n", strings.Join(m.Lost, ", "))
-		}
 		fmt.Fprintf(out, "backed up to %s in %s; put it back with: understudy restore %s --data DIR\n", to, humanTime(time.Since(began)), to)
 		return nil
 	}
@@ -79,6 +76,9 @@ func folderOnly(err error, instead string) error {
 func describeBackup(out io.Writer, m *moving.Manifest) {
 	for _, f := range m.Files {
 		fmt.Fprintf(out, "%-40s %12s  sha256 %s…\n", f.Path, config.ByteSize(f.Bytes).String(), f.SHA256[:16])
+		if f.Lost != nil {
+			fmt.Fprintf(out, "some rows of these tables of %s could not be read: %s\nafter restoring it, understudy rebuild makes the read models anew\n", f.Path, strings.Join(f.Lost, ", "))
+		}
 	}
 }
 

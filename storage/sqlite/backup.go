@@ -32,8 +32,6 @@ type Manifest struct {
 	Version string         `json:"version"` // of the program
 	Schema  int            `json:"schema"`  // of the newest database
 	Files   []ManifestFile `json:"files"`
-	// Lost are the tables of a damaged database of which something could not be read; nil in the backup of a whole one.
-	Lost []string `json:"lost,omitempty"`
 }
 
 // ManifestFile is one database of a backup.
@@ -41,6 +39,8 @@ type ManifestFile struct {
 	Path   string `json:"path"` // within the data folder, with slashes
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
+	// Lost are the tables of a damaged database of which something could not be read; nil in the backup of a whole one.
+	Lost []string `json:"lost,omitempty"`
 }
 
 // Report reports how far an operation is, in bytes of one database. It is called often. nil: no reports.
@@ -76,7 +76,7 @@ func Backup(ctx context.Context, dir, to string, o BackupOptions) (*Manifest, er
 	}
 	m := &Manifest{Created: time.Now().UTC().Truncate(time.Second), Version: o.Version}
 	for _, name := range files {
-		f, schema, err := m.backupFile(ctx, filepath.Join(dir, name), filepath.Join(partial, name), o.Damaged, func(done, total int64) {
+		f, schema, err := backupFile(ctx, filepath.Join(dir, name), filepath.Join(partial, name), o.Damaged, func(done, total int64) {
 			if o.Report != nil {
 				o.Report(filepath.ToSlash(name), done, total)
 			}
@@ -133,14 +133,12 @@ func escapeGlob(s string) string {
 }
 
 // backupFile copies one database, checks the copy and returns its checksum.
-func (m *Manifest) backupFile(ctx context.Context, from, to string, damaged bool, report func(done, total int64)) (f ManifestFile, schema int, err error) {
+func backupFile(ctx context.Context, from, to string, damaged bool, report func(done, total int64)) (f ManifestFile, schema int, err error) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return f, 0, err
 	}
 	if damaged {
-		var lost []string
-		lost, err = salvage(ctx, from, to, report)
-		m.Lost = append(m.Lost, lost...)
+		f.Lost, err = salvage(ctx, from, to, report)
 	} else {
 		err = copyDatabase(ctx, from, to, report)
 	}
