@@ -1,30 +1,26 @@
-// Command auth measures what native authentication costs: requests per second of a server with API keys, in proportion to one without.
+// Command auth measures what authentication costs.
 //
-//	make build && go run ./bench/auth            two minutes and a half; needs the Python of conformance/setup
+//	make build && go run ./bench/auth             two minutes and a half; needs the Python of conformance/setup
 //	go run ./bench/auth -scenario get -rounds 40
+//	go run ./bench/auth -scenario gate            five minutes: native tokens, handlers in Python, and LangGraph Server with the same handlers
 //
+// Without gate it compares the requests per second of a server with API keys and one without, to which the same requests are sent, as SDKs do.
 // Both servers run all the time, and take turns of a second: what else the machine does meets both. Of each pair of turns the ratio counts, of the ratios the median, and
 // its spread says what it is worth: the median lies in the interval with 95 % probability. A ratio of 1 is no cost.
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,7 +30,7 @@ import (
 var (
 	binary   = flag.String("binary", "bin/understudy", "`PATH` of the program")
 	python   = flag.String("python", "", "`PATH` of an interpreter with langgraph (conformance/setup python)")
-	only     = flag.String("scenario", "", "one of thread, stateless, get; all without")
+	only     = flag.String("scenario", "", "one of thread, stateless, get; these three without; or gate")
 	clients  = flag.Int("c", 4, "clients at a time")
 	rounds   = flag.Int("rounds", 24, "pairs of turns in each scenario")
 	turn     = flag.Duration("turn", time.Second, "length of a turn")
@@ -45,20 +41,18 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := measure(ctx); err != nil {
+	run := measure
+	if *only == "gate" {
+		run = measureGate
+	}
+	if err := inFolder(ctx, run); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/auth:", err)
 		os.Exit(1)
 	}
 }
 
-// peer is one of the two servers.
-type peer struct {
-	url, key string // key: "" without authentication
-	threads  []string
-	process  *exec.Cmd
-}
-
-func measure(ctx context.Context) (err error) {
+// inFolder runs a measurement in a folder of its own. graphs is the file of the graphs.
+func inFolder(ctx context.Context, run func(ctx context.Context, folder, graphs string) error) (err error) {
 	if *python == "" {
 		out, err := exec.CommandContext(ctx, "conformance/setup", "python").Output()
 		if err != nil {
@@ -66,62 +60,62 @@ func measure(ctx context.Context) (err error) {
 		}
 		*python = strings.TrimSpace(string(out))
 	}
+	graphs, err := filepath.Abs("bench/graphs/graphs.py")
+	if err != nil {
+		return err
+	}
 	folder, err := os.MkdirTemp("", "bench-auth-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	graphs, err := filepath.Abs("bench/graphs/graphs.py")
+	return run(ctx, folder, graphs)
+}
+
+func measure(ctx context.Context, folder, graphs string) (err error) {
+	var peers [2]*peer
+	key, err := newKey(ctx, filepath.Join(folder, "data1"))
 	if err != nil {
 		return err
 	}
-	var peers [2]*peer
 	for i, section := range []string{"", `, "auth": {"api_keys": true}`} {
 		file := filepath.Join(folder, fmt.Sprintf("%d.json", i))
-		text := fmt.Sprintf(`{"dependencies": [%q], "graphs": {"echo": %q}%s}`, filepath.Dir(graphs), graphs+":echo", section)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(file, fmt.Appendf(nil, `{"dependencies": [%q], "graphs": {"echo": %q}%s}`, filepath.Dir(graphs), graphs+":echo", section), 0o600); err != nil {
 			return err
 		}
-		p := &peer{}
-		if peers[i] = p; section != "" {
-			if p.key, err = newKey(ctx, filepath.Join(folder, fmt.Sprint("data", i))); err != nil {
-				return err
-			}
-		}
-		if err := p.start(ctx, file, filepath.Join(folder, fmt.Sprint("data", i))); err != nil {
+		p := &peer{name: fmt.Sprint("server ", i), credential: func(int) string { return "X-Api-Key: " + key + "\r\n" }}
+		peers[i] = p
+		if err := p.start(ctx, understudy(ctx, file, filepath.Join(folder, fmt.Sprint("data", i))), ""); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, p.stop()) }()
-	}
-	for _, p := range peers {
+		if err := p.connect(*clients); err != nil {
+			return err
+		}
 		for range *clients {
-			var t struct {
-				ID string `json:"thread_id"`
-			}
-			if err := p.send(ctx, "POST", "/threads", `{}`, &t); err != nil {
+			t, err := p.newThread(0, 0)
+			if err != nil {
 				return err
 			}
-			p.threads = append(p.threads, t.ID)
+			p.threads = append(p.threads, t)
 		}
 	}
 	for _, s := range []struct {
 		name, title string
-		send        func(ctx context.Context, p *peer, client int) error
+		send        func(p *peer, client int) error
 	}{
-		{"thread", "POST /threads/{id}/runs/wait", func(ctx context.Context, p *peer, client int) error {
-			return p.send(ctx, "POST", "/threads/"+p.threads[client]+"/runs/wait", echo, nil)
+		{"thread", "POST /threads/{id}/runs/wait", func(p *peer, c int) error {
+			return p.send(c, 0, "POST", "/threads/"+p.threads[c]+"/runs/wait", echo, nil)
 		}},
-		{"stateless", "POST /runs/wait", func(ctx context.Context, p *peer, _ int) error { return p.send(ctx, "POST", "/runs/wait", echo, nil) }},
-		{"get", "GET /threads/{id}", func(ctx context.Context, p *peer, client int) error {
-			return p.send(ctx, "GET", "/threads/"+p.threads[client], "", nil)
-		}},
+		{"stateless", "POST /runs/wait", func(p *peer, c int) error { return p.send(c, 0, "POST", "/runs/wait", echo, nil) }},
+		{"get", "GET /threads/{id}", func(p *peer, c int) error { return p.send(c, 0, "GET", "/threads/"+p.threads[c], "", nil) }},
 	} {
 		if *only != "" && *only != s.name {
 			continue
 		}
 		var rates, server, workers [2][]float64
 		for i, p := range peers {
-			if _, _, err := perSecond(ctx, *settling, func(ctx context.Context, c int) error { return s.send(ctx, p, c) }); err != nil {
+			if _, _, err := perSecond(ctx, *settling, func(c int) error { return s.send(p, c) }); err != nil {
 				return fmt.Errorf("%s, server %d: %w", s.title, i, err)
 			}
 		}
@@ -130,7 +124,7 @@ func measure(ctx context.Context) (err error) {
 			for k := range peers { // each is first in half of the pairs
 				i := (n + k) % 2
 				serverBefore, workersBefore := cpu(peers[i].process.Process.Pid)
-				rate, n, err := perSecond(ctx, *turn, func(ctx context.Context, c int) error { return s.send(ctx, peers[i], c) })
+				rate, n, err := perSecond(ctx, *turn, func(c int) error { return s.send(peers[i], c) })
 				if err != nil {
 					return fmt.Errorf("%s, server %d: %w", s.title, i, err)
 				}
@@ -168,74 +162,15 @@ func newKey(ctx context.Context, data string) (string, error) {
 	return string(key), nil
 }
 
-func (p *peer) start(ctx context.Context, file, data string) error {
-	p.process = exec.CommandContext(ctx, *binary, "serve", "--config", file, "--data", data, "--port", "0", "--python", *python, "--workers", "1", "--log-level", "error")
-	p.process.Cancel = func() error { return p.process.Process.Signal(syscall.SIGTERM) }
-	p.process.Stderr = os.Stderr
-	out, err := p.process.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := p.process.Start(); err != nil {
-		return fmt.Errorf("%w (make build)", err)
-	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if url, ok := strings.CutPrefix(lines.Text(), "understudy listening on "); ok {
-			p.url = url
-			go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the process
-			return p.send(ctx, "POST", "/runs/wait", echo, nil)
-		}
-	}
-	return errors.New("the server did not start")
-}
-
-func (p *peer) stop() error {
-	if err := p.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return p.process.Wait()
-}
-
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
-
-func (p *peer) send(ctx context.Context, method, path, body string, into any) error {
-	r, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	if p.key != "" {
-		r.Header.Set("X-Api-Key", p.key)
-	}
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	answer, err := client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	switch {
-	case err != nil:
-		return err
-	case answer.StatusCode != http.StatusOK || bytes.Contains(text, []byte(`"__error__"`)):
-		return fmt.Errorf("%s %s: %d %s", method, path, answer.StatusCode, text)
-	case into == nil:
-		return nil
-	}
-	return json.Unmarshal(text, into)
-}
-
 // perSecond lets all clients send requests, each the next when it has the answer, and returns how many there were in a second, and how many there were.
-func perSecond(ctx context.Context, d time.Duration, send func(ctx context.Context, client int) error) (rate float64, sum int, err error) {
+func perSecond(ctx context.Context, d time.Duration, send func(client int) error) (rate float64, sum int, err error) {
 	counts, errs := make([]int, *clients), make([]error, *clients)
 	began := time.Now()
 	var all sync.WaitGroup
 	for c := range *clients {
 		all.Go(func() {
-			for time.Since(began) < d && errs[c] == nil {
-				if errs[c] = send(ctx, c); errs[c] == nil {
+			for time.Since(began) < d && errs[c] == nil && ctx.Err() == nil {
+				if errs[c] = send(c); errs[c] == nil {
 					counts[c]++
 				}
 			}
@@ -246,34 +181,6 @@ func perSecond(ctx context.Context, d time.Duration, send func(ctx context.Conte
 		sum += n
 	}
 	return float64(sum) / time.Since(began).Seconds(), sum, errors.Join(errs...)
-}
-
-// cpu returns the processor time that a process and its children have used so far; 0 where there is no /proc. Other programs on the machine change it little, unlike rates.
-func cpu(pid int) (server, workers time.Duration) {
-	server = cpuOf(pid)
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, list := range lists {
-		text, _ := os.ReadFile(list)
-		for _, child := range strings.Fields(string(text)) {
-			if n, err := strconv.Atoi(child); err == nil {
-				workers += cpuOf(n)
-			}
-		}
-	}
-	return server, workers
-}
-
-func cpuOf(pid int) time.Duration {
-	var sum time.Duration
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	for _, list := range lists { // of threads: what they ran, in nanoseconds
-		text, _ := os.ReadFile(list)
-		ran, _, _ := strings.Cut(string(text), " ")
-		if n, err := strconv.ParseInt(ran, 10, 64); err == nil {
-			sum += time.Duration(n)
-		}
-	}
-	return sum
 }
 
 // tenth is the value below which a tenth of the list is: that of turns in which the machine did little else.

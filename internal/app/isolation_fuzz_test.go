@@ -135,6 +135,11 @@ func (w *world) probe(probes []probe, silent map[string]bool) {
 		return
 	}
 	want := w.send(u, p, plain)
+	if got.body != want.body && (strings.HasSuffix(got.body, "(open)") || strings.HasSuffix(want.body, "(open)")) { // of a busy machine, which may need longer
+		w.patience = 10 * time.Second
+		got, want = w.send(u, p, has), w.send(u, p, plain)
+		w.patience = 0
+	}
 	require.Equal(w.t, want.status, got.status, "%s, %s: %s, and for an id that does not exist %s", u.name, p, got.body, want.body)
 	for _, a := range []*answered{&got, &want} { // whether the end of a stream came in time depends on how busy the machine is
 		a.body = strings.TrimSuffix(a.body, "(open)")

@@ -104,11 +104,12 @@ func talking(t *testing.T, release <-chan struct{}) *pregel.Graph {
 
 // village is a server with users.
 type village struct {
-	t      *testing.T
-	url    string
-	routes []string
-	users  []*villager
-	random *rand.Rand
+	t        *testing.T
+	url      string
+	routes   []string
+	users    []*villager
+	random   *rand.Rand
+	patience time.Duration // instead of idle, if that is shorter
 }
 
 // villager is a user, and the ids of what the user has, by placeholder of a request.
@@ -204,7 +205,7 @@ func (v *village) ask(user, method, path, body string, headers ...string) answer
 		a.body = string(text)
 		return a
 	}
-	patience := idle
+	patience := max(idle, v.patience)
 	silent := time.AfterFunc(patience, cancel)
 	for in := bufio.NewReader(resp.Body); ; {
 		line, err := in.ReadString('\n')

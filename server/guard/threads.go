@@ -25,7 +25,8 @@ var _ server.Threads = (*threads)(nil)
 
 // Create asks threads.create. The filter of the answer matters for an id that exists: one that is not shown is taken.
 func (g *threads) Create(ctx context.Context, n thread.New) (*thread.View, error) {
-	if n.ID == "" {
+	chosen := n.ID != ""
+	if !chosen {
 		n.ID = id.NewThread()
 	}
 	narrow, v, err := g.ask(ctx, access.Threads, "create", object(
@@ -35,7 +36,7 @@ func (g *threads) Create(ctx context.Context, n thread.New) (*thread.View, error
 	}
 	n.Metadata = metadataOf(v)
 	taken := fault.Newf(fault.Conflict, "Thread with ID %s already exists", n.ID)
-	if g.hidden(narrow, n.ID) {
+	if chosen && g.hidden(narrow, n.ID) {
 		return nil, taken
 	}
 	made, err := g.inner.Create(ctx, n)

@@ -21,6 +21,7 @@ import (
 type FilteredSearch struct {
 	Name   string
 	Filter *access.Filter
+	Text   json.RawMessage // of the filter
 	Query  thread.Query
 	// Rare says that an index finds the few threads that the filter selects.
 	Rare bool
@@ -32,7 +33,7 @@ func FilteredSearches(t testing.TB) (out []FilteredSearch) {
 	for _, c := range filteredSearches {
 		filter, err := access.ParseFilter([]byte(c.filter))
 		require.NoError(t, err)
-		out = append(out, FilteredSearch{c.name, filter, c.of, strings.Contains(c.filter, "u7")})
+		out = append(out, FilteredSearch{c.name, filter, json.RawMessage(c.filter), c.of, strings.Contains(c.filter, "u7")})
 	}
 	return out
 }
