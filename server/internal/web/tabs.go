@@ -1,7 +1,9 @@
 package web
 
 import (
+	"hash/maphash"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,8 +37,13 @@ func browserOf(c *fiber.Ctx) string {
 	if c.Get("Sec-Fetch-Mode") == "" { // only browsers send it
 		return ""
 	}
-	return strings.Join([]string{c.Context().RemoteIP().String(), c.Get(fiber.HeaderUserAgent), c.Get(fiber.HeaderHost)}, "\n")
+	// Users who share an address, such as that of an office, differ in their credentials.
+	credentials := strconv.FormatUint(maphash.String(browserSeed, c.Get(fiber.HeaderCookie)+"\n"+c.Get(fiber.HeaderAuthorization)), 16)
+	return strings.Join([]string{c.Context().RemoteIP().String(), c.Get(fiber.HeaderUserAgent), c.Get(fiber.HeaderHost), credentials}, "\n")
 }
+
+// browserSeed makes digests of credentials useless elsewhere.
+var browserSeed = maphash.MakeSeed()
 
 // begin counts a stream of a browser, and logs when no further request of it can arrive.
 func (t *tabs) begin(browser string) {
@@ -56,7 +63,7 @@ func (t *tabs) begin(browser string) {
 	if tell {
 		client, _, _ := strings.Cut(browser, "\n")
 		t.log.Warn("a browser has as many streams open as it opens connections; further requests of its pages wait until one ends", "client", client,
-			"streams", browserConnections, "fix", `close tabs, put a proxy with HTTP/2 in front, or let pages of event streaming use transport: "websocket" (docs/frontend.md)`)
+			"streams", browserConnections, "fix", `if several users without credentials share this address, nothing; else close tabs, put a proxy with HTTP/2 in front, or let pages of event streaming use transport: "websocket" (docs/frontend.md)`)
 	}
 }
 
