@@ -413,3 +413,16 @@ func UsageOfDamagedRuns(t *testing.T, b Backend, damage func(r id.Run)) {
 		return
 	}
 }
+
+// EndedRun makes a run that is over, and not counted.
+func EndedRun(t *testing.T, b Backend) (th id.Thread, r id.Run) {
+	t.Helper()
+	l := &ledger{Backend: b, random: rand.New(rand.NewPCG(7, 8)), threads: map[id.Thread][]id.Run{}, days: map[string]map[int64][]usage.Sum{}}
+	l.end(t)
+	for th, runs := range l.threads {
+		if len(runs) > 0 {
+			return th, runs[0]
+		}
+	}
+	panic("no run")
+}
