@@ -212,7 +212,10 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 		return errors.Join(err, s.folder.close(), s.readers.close(), conn.Close())
 	}
 	s.nearest = &nearest{log: s.log, limit: vectorMemory()}
-	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.nearest, keys, s.log, opts.Changed, opts.Touched)
+	s.writer = (&writer{
+		conn: conn, lists: newLists(layout == layoutLangGraph), folder: s.folder, disk: s.disk, vectors: s.nearest, keys: keys, log: s.log,
+		changed: opts.Changed, touched: opts.Touched,
+	}).start()
 	s.Hidden = keys.Hidden()
 	keys.Use(keyTable{store: s})
 	return nil

@@ -134,22 +134,9 @@ const (
 	abandoned
 )
 
-// startWriter starts the writer's goroutine; close ends it.
-func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, keys *seal.Keyring, log *slog.Logger, changed func([]id.Thread), touched func([]changes.Change)) *writer {
-	w := &writer{
-		log:     log,
-		conn:    conn,
-		lists:   l,
-		folder:  f,
-		disk:    d,
-		changed: changed,
-		touched: touched,
-		vectors: n,
-		keys:    keys,
-		queue:   make(chan *request, queueLength),
-		stop:    make(chan struct{}),
-		stopped: make(chan struct{}),
-	}
+// start starts the writer's goroutine; close ends it.
+func (w *writer) start() *writer {
+	w.queue, w.stop, w.stopped = make(chan *request, queueLength), make(chan struct{}), make(chan struct{})
 	go w.run()
 	return w
 }
@@ -375,15 +362,7 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 		}
 	}
 	if !w.conn.AutocommitEnabled() {
-		if err = w.disk.cover(w.conn); err == nil {
-			err = exec(w.conn, "COMMIT")
-		}
-		if err != nil {
-			err = fmt.Errorf("commit: %w", err)
-			w.lists.clear()
-			w.rollback()
-		}
-		if isFull(err) {
+		if err = w.commit(); isFull(err) {
 			finished = true
 			return ran, err
 		}
@@ -394,6 +373,27 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 	w.lists.done(false)
 	w.disk.restore() // before callers learn that there is space
 	finished = true
+	w.publish(ran, err)
+	finish(ran, err)
+	return nil, nil
+}
+
+// commit commits the transaction, or rolls it back.
+func (w *writer) commit() error {
+	err := w.disk.cover(w.conn)
+	if err == nil {
+		err = exec(w.conn, "COMMIT")
+	}
+	if err != nil {
+		w.lists.clear()
+		w.rollback()
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// publish passes on what requests of a transaction changed; err is that of its commit.
+func (w *writer) publish(ran []*request, err error) {
 	if slices.ContainsFunc(ran, func(r *request) bool { return r.assistants }) {
 		w.assistants.forget() // also after a failed commit, whose outcome is unknown
 	}
@@ -408,8 +408,6 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 			w.vectors.wrote(r.vectors, err)
 		}
 	}
-	finish(ran, err)
-	return nil, nil
 }
 
 // attempt runs a request in the transaction, beginning one if needed. A failure rolls back this
