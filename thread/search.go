@@ -55,7 +55,7 @@ func (s *Service) Show(ctx context.Context, q Search, v *View) error {
 		if err != nil {
 			return err
 		}
-		v.Values = shown.Values
+		v.Thread, v.Values = shown.Thread, shown.Values
 		if err := s.overlayView(ctx, v, overlay.Lists); err != nil {
 			return s.unlessGone(ctx, v.ID, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 
 	"understudy/access"
@@ -213,6 +214,9 @@ func (s *Service) row(ctx context.Context, t id.Thread) (*Thread, error) {
 	return row, err
 }
 
+// lostValues is the error that a thread shows whose values were lost with a part of the database.
+var lostValues = json.RawMessage(`{"error":"ValuesLost","message":` + strconv.Quote(checkpointer.ErrLost.Message) + `}`)
+
 func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, error) {
 	v := &View{Thread: *row}
 	if row.Head == "" || noValues {
@@ -220,6 +224,11 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	}
 	// The row was found for who asks, and no other thread has its checkpoint: whose it is need not be read again.
 	values, err := s.Snapshots.Values(access.Everything(ctx), checkpointer.Key{Thread: row.ID, ID: row.Head})
+	if errors.Is(err, checkpointer.ErrLost) {
+		s.Log.WarnContext(ctx, "a thread is shown without its values: a part of them is lost", "thread_id", row.ID, "error", err)
+		v.Touched, v.Error = true, lostValues
+		return v, nil
+	}
 	if err != nil {
 		return nil, s.unlessGone(ctx, row.ID, fmt.Errorf("values of thread %s: %w", row.ID, err))
 	}

@@ -12,7 +12,8 @@ import (
 // format begins every value. Other formats are from newer versions.
 const format = 1
 
-var errCorrupt = errors.New("compact: corrupt value")
+// ErrCorrupt: bytes or parts of a value are not those that were stored.
+var ErrCorrupt = errors.New("compact: corrupt value")
 
 // Run is a range of numbers.
 type Run struct{ First, Count uint32 }
@@ -29,12 +30,12 @@ type Value struct {
 // Parse reads a stored value. It is safe on any bytes, and its result is never larger than MaxParts allows.
 func Parse(value []byte) (v Value, err error) {
 	if len(value) == 0 || value[0] != format {
-		return v, fmt.Errorf("%w: unknown format", errCorrupt)
+		return v, fmt.Errorf("%w: unknown format", ErrCorrupt)
 	}
 	items, b, ok := uvarint(value[1:])
 	size, b, ok2 := uvarint(b)
 	if !ok || !ok2 || items > size || size > 1<<40 {
-		return v, errCorrupt
+		return v, ErrCorrupt
 	}
 	v.Items, v.Size = int(items), int(size)
 	if v.Chunks, b, err = parseRuns(b); err != nil {
@@ -48,7 +49,7 @@ func Parse(value []byte) (v Value, err error) {
 func ParseChunk(data []byte) ([]Run, error) {
 	runs, rest, err := parseRuns(data)
 	if err == nil && len(rest) > 0 {
-		err = errCorrupt
+		err = ErrCorrupt
 	}
 	return runs, err
 }
@@ -62,21 +63,21 @@ func (v *Value) Restore(runs []Run, part func(number uint32) []byte) (items [][]
 		for n := r.First; n-r.First < r.Count; n++ {
 			data := part(n)
 			if data == nil {
-				return nil, fmt.Errorf("%w: part %d is missing", errCorrupt, n)
+				return nil, fmt.Errorf("%w: part %d is missing", ErrCorrupt, n)
 			}
 			if size += len(data); size > v.Size {
-				return nil, errCorrupt
+				return nil, ErrCorrupt
 			}
 			if items, err = jsonplus.AppendItems(items, data); err != nil {
-				return nil, fmt.Errorf("%w: part %d: %w", errCorrupt, n, err)
+				return nil, fmt.Errorf("%w: part %d: %w", ErrCorrupt, n, err)
 			}
 		}
 	}
 	if items, err = jsonplus.AppendItems(items, v.Tail); err != nil {
-		return nil, fmt.Errorf("%w: tail: %w", errCorrupt, err)
+		return nil, fmt.Errorf("%w: tail: %w", ErrCorrupt, err)
 	}
 	if len(items) != v.Items || len(appendHeader(nil, len(items)))+size+len(v.Tail) != v.Size {
-		return nil, fmt.Errorf("%w: %d items of %d", errCorrupt, len(items), v.Items)
+		return nil, fmt.Errorf("%w: %d items of %d", ErrCorrupt, len(items), v.Items)
 	}
 	return items, nil
 }
@@ -108,7 +109,7 @@ func appendRuns(dst []byte, runs []Run) []byte {
 func parseRuns(b []byte) (runs []Run, rest []byte, err error) {
 	n, b, ok := uvarint(b)
 	if !ok || n > uint64(len(b)/2) {
-		return nil, nil, errCorrupt
+		return nil, nil, ErrCorrupt
 	}
 	if n > 0 {
 		runs = make([]Run, 0, n)
@@ -117,15 +118,15 @@ func parseRuns(b []byte) (runs []Run, rest []byte, err error) {
 	for range n {
 		gap, used := binary.Varint(b)
 		if used <= 0 || gap > 1<<32 || gap < -1<<32 {
-			return nil, nil, errCorrupt
+			return nil, nil, ErrCorrupt
 		}
 		count, after, ok := uvarint(b[used:])
 		first := end + gap
 		if !ok || count == 0 || count > MaxParts || first < 1 || first+int64(count) > 1<<31 {
-			return nil, nil, errCorrupt
+			return nil, nil, ErrCorrupt
 		}
 		if total += count; total > MaxParts {
-			return nil, nil, errCorrupt
+			return nil, nil, ErrCorrupt
 		}
 		b, end = after, first+int64(count)
 		runs = append(runs, Run{uint32(first), uint32(count)})

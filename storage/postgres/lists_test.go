@@ -81,6 +81,22 @@ func TestListsOfTwoInstances(t *testing.T) {
 	require.NotEmpty(t, stores[0].lists.of)
 }
 
+// A list of which parts are gone is an error that says so, not a list with a hole.
+func TestMissingParts(t *testing.T) {
+	t.Parallel()
+	s := open(t, Options{URL: postgrestest.Database(t)})
+	for n := 1; n <= 20; n++ {
+		require.NoError(t, s.write(t.Context(), func(tx *Tx) error { return tx.PutCheckpoint(growing("t", n)) }))
+	}
+	for _, lose := range []string{"DELETE FROM list_parts WHERE part & 15 = 2", "DELETE FROM list_parts", "DELETE FROM list_owners"} {
+		require.NoError(t, s.write(t.Context(), func(tx *Tx) error { return tx.exec(lose) }))
+		_, err := s.LoadCheckpoint(t.Context(), checkpointer.Key{Thread: "t"})
+		require.ErrorIs(t, err, checkpointer.ErrLost, lose)
+		_, err = s.ListCheckpoints(t.Context(), checkpointer.List{Thread: "t"})
+		require.ErrorIs(t, err, checkpointer.ErrLost, lose)
+	}
+}
+
 // Many goroutines of two instances on few threads: lists are whole, and what is kept in memory is
 // counted right.
 func TestListsUnderLoad(t *testing.T) {

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -9,6 +8,7 @@ import (
 	"understudy/id"
 	"understudy/internal/compact"
 	"understudy/internal/jsonplus"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 )
 
@@ -344,7 +344,7 @@ func (l *loader) restore(v *list) error {
 }
 
 func (v *list) wrong(err error) error {
-	return fmt.Errorf("channel %s: version %s: %w", v.blob.Channel, v.blob.Version, err)
+	return fmt.Errorf("channel %s: version %s: %w", v.blob.Channel, v.blob.Version, relational.Lost(err))
 }
 
 // runs returns the parts of a list in order, those named by its chunks included. The chunks are
@@ -355,7 +355,7 @@ func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
 		for n := r.First; n-r.First < r.Count; n++ {
 			chunk, ok := l.parts[n]
 			if !ok {
-				return nil, fmt.Errorf("chunk %d is missing", n)
+				return nil, fmt.Errorf("%w: chunk %d is missing", compact.ErrCorrupt, n)
 			}
 			more, err := compact.ParseChunk(chunk)
 			if err != nil {
@@ -417,7 +417,7 @@ func (l *loader) fetch(runs []compact.Run) (loaded int, err error) {
 			return 0, err
 		}
 		if !found {
-			return 0, errors.New("the thread has no parts of lists")
+			return 0, relational.Lost(fmt.Errorf("%w: the thread has no parts of lists", compact.ErrCorrupt))
 		}
 		l.owner = owner
 	}

@@ -117,6 +117,7 @@ func TestMissingPart(t *testing.T) {
 	putSteady(t, s, "t", 1, 20)
 	require.NoError(t, s.write(context.Background(), func(tx *Tx) error { return tx.exec("DELETE FROM list_parts WHERE part & 15 = 7") }))
 	_, err := s.LoadCheckpoint(context.Background(), checkpointer.Key{Thread: "t"})
+	require.ErrorIs(t, err, checkpointer.ErrLost)
 	require.ErrorContains(t, err, "part 7 is missing")
 	require.ErrorContains(t, err, "messages")
 }

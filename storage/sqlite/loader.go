@@ -10,6 +10,7 @@ import (
 	"understudy/id"
 	"understudy/internal/compact"
 	"understudy/internal/jsonplus"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 	"understudy/storage/internal/seal"
 )
@@ -123,7 +124,7 @@ func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
 	}
 	if b != nil && b.Type == typeList {
 		if b.Items, err = l.list(b.Data); err != nil {
-			return nil, fmt.Errorf("version %s: %w", k.Version, err)
+			return nil, fmt.Errorf("version %s: %w", k.Version, relational.Lost(err))
 		}
 		b.Type, b.Data = jsonplus.TypeMsgpack, nil
 	}
@@ -176,7 +177,7 @@ func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
 		for n := r.First; n-r.First < r.Count; n++ {
 			chunk, ok := l.parts[n]
 			if !ok {
-				return nil, fmt.Errorf("chunk %d is missing", n)
+				return nil, fmt.Errorf("%w: chunk %d is missing", compact.ErrCorrupt, n)
 			}
 			more, err := compact.ParseChunk(chunk)
 			if err != nil {
@@ -248,7 +249,7 @@ func (l *loader) read(first, last uint32, size int) error {
 			return err
 		}
 		if !found {
-			return errors.New("the thread has no parts of lists")
+			return fmt.Errorf("%w: the thread has no parts of lists", compact.ErrCorrupt)
 		}
 		l.owner = owner
 	}
