@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,6 +24,8 @@ type Inspection struct {
 	// is how many are available.
 	Connections int
 	Room        Room
+	// Ahead is by how much, at least, the clock of this machine is ahead of that of the database; negative when it is behind.
+	Ahead time.Duration
 	// Locked is why the database does not open with the configured encryption; nil: it does, as far as that shows without handlers.
 	Locked error
 	// Refused is why the database would save nothing, because it is read-only or its disk is full, and Fix what ends that. "": neither.
@@ -44,6 +47,9 @@ func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Ins
 	in.Known, in.Connections = len(migrations()), int(config.MaxConns)
 	if err := refuseServer(ctx, conn); err != nil {
 		return in, err
+	}
+	if in.Ahead, err = clockAhead(ctx, conn); err != nil {
+		return in, fmt.Errorf("read the clock of the database: %w", classify(ended(ctx, err)))
 	}
 	var found bool
 	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database()), to_regclass('understudy_migrations') IS NOT NULL").Scan(&in.Size, &found)
@@ -72,4 +78,17 @@ func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Ins
 		return in, fmt.Errorf("look into the database: %w", classify(ended(ctx, err)))
 	}
 	return in, nil
+}
+
+// clockAhead returns by how much, at least, the clock of this machine is ahead of that of the database: the answer was made at any time of the query.
+func clockAhead(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
+	var there time.Time
+	before := time.Now()
+	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&there); err != nil {
+		return 0, err
+	}
+	if early := before.Sub(there); early > 0 {
+		return early, nil
+	}
+	return min(time.Since(there), 0), nil
 }

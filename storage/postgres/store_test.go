@@ -313,6 +313,7 @@ func TestInstancesStartAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, len(migrations()), in.Schema)
 	require.Positive(t, in.Size)
+	require.Less(t, in.Ahead.Abs(), time.Second, "it is the same clock")
 	execAll(t, connect(t, address), "INSERT INTO understudy_migrations (number, name) VALUES (9999, 'later')")
 	_, err = Open(t.Context(), Options{URL: address})
 	require.ErrorContains(t, err, "newer version")

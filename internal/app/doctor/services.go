@@ -34,6 +34,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 			"use that version, or a backup from before")
 		return
 	}
+	d.clock(in.Ahead)
 	if short := in.Room.Short(in.Connections); short != "" {
 		d.say("database", Warning, short, "lower --database-connections, or raise max_connections in postgresql.conf")
 	}
@@ -54,6 +55,23 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		text += "; the next start migrates it"
 	}
 	d.say("database", Fine, text, "")
+}
+
+// mostAhead is the difference of clocks that a server warns of, too (run/clock).
+const mostAhead = time.Second
+
+// clock reports whether this machine has the time of the database. Leases and due times use that of the database.
+func (d *doctor) clock(ahead time.Duration) {
+	const fix = "let NTP set both clocks (timedatectl); IDs, logs and traces have the time of this machine"
+	way, off := "ahead of", ahead.Abs()
+	if ahead < 0 {
+		way = "behind"
+	}
+	if off > mostAhead {
+		d.say("clock", Warning, fmt.Sprintf("the clock of this machine is %s %s that of the database", off.Round(100*time.Millisecond), way), fix)
+		return
+	}
+	d.say("clock", Fine, "this machine and the database agree on the time, to the second", "")
 }
 
 // noDatabase reports that the database cannot be examined, in the words with which a server does not start.

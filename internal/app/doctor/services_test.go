@@ -46,6 +46,7 @@ func TestExamineDatabase(t *testing.T) {
 	small := strings.Replace(owner, "postgres@", "small@", 1)
 
 	require.Contains(t, examine(owner), "ok database: no tables of this program yet")
+	require.Contains(t, examine(owner), "ok clock: ")
 	require.Contains(t, examine(owner+"&options=-csearch_path%3Dmine"), "problem database: no schema of the search_path (mine) exists")
 	require.Contains(t, examine(small), `problem database: user small may not make tables in schema public, and the next start has to → as the owner of the schema: GRANT CREATE, USAGE ON SCHEMA "public" TO "small"`)
 	exec("GRANT CREATE, USAGE ON SCHEMA public TO small")
@@ -141,4 +142,19 @@ func TestExamineTellsAsItFinds(t *testing.T) {
 	require.Len(t, all, len(checks))
 	require.Equal(t, []string{"port", "python"}, checks[len(checks)-2:])
 	require.Contains(t, checks, "data")
+}
+
+// A difference of more than a second is a warning that says which clock is behind.
+func TestExamineClock(t *testing.T) {
+	t.Parallel()
+	for ahead, want := range map[time.Duration]string{
+		0: "agree", time.Second: "agree", -time.Second: "agree", 90 * time.Second: "is 1m30s ahead of that of the database", -1250 * time.Millisecond: "is 1.3s behind that of the database",
+	} {
+		d := &doctor{}
+		d.clock(ahead)
+		require.Len(t, d.findings, 1)
+		require.Contains(t, d.findings[0].Text, want)
+		require.Equal(t, strings.HasPrefix(want, "is"), d.findings[0].Verdict == Warning)
+		require.Equal(t, d.findings[0].Verdict == Warning, d.findings[0].Mend != "")
+	}
 }
