@@ -175,13 +175,13 @@ func (d *DeerFlow) Settings() (*settings.Settings, error) {
 }
 
 func (d *DeerFlow) registration() bool {
-	s, err := d.config.Current()
-	return err != nil || s.Registration()
+	s, err := d.config.Last() // read at the start
+	return err == nil && s.Registration()
 }
 
 // memoryFile returns the file of a memory: of a user, of a user's agent, or the one that all share, if memory.storage_path is absolute.
 func (d *DeerFlow) memoryFile(subject string) string {
-	if s, err := d.config.Current(); err == nil && filepath.IsAbs(s.Memory.Path) {
+	if s, err := d.config.Last(); err == nil && filepath.IsAbs(s.Memory.Path) {
 		return s.Memory.Path
 	}
 	user, name := memory.Of(subject)
@@ -206,8 +206,9 @@ func (d *DeerFlow) EnabledSkills(user string) ([]*skill.Skill, error) {
 	return slices.DeleteFunc(all, func(s *skill.Skill) bool { return !s.Enabled }), err
 }
 
+// skillsRoot returns the folder of skills: also while config.yaml is being edited, because runs read it at each step.
 func (d *DeerFlow) skillsRoot() (string, error) {
-	s, err := d.Settings()
+	s, err := d.config.Last()
 	if err != nil {
 		return "", err
 	}

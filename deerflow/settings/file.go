@@ -25,6 +25,8 @@ type File[T any] struct {
 	sum   [sha256.Size]byte
 	value T
 	err   error
+	last  T // value as it could be read last
+	read  bool
 	begun bool
 }
 
@@ -66,10 +68,25 @@ func (f *File[T]) Current() (T, error) {
 	return f.set(now, sum, value, err)
 }
 
+// Last returns the contents of the file as they could be read last, for what must not stop while it is being edited. The error is that of Current if it never
+// could be read.
+func (f *File[T]) Last() (T, error) {
+	value, err := f.Current()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil && f.read {
+		return f.last, nil
+	}
+	return value, err
+}
+
 // set keeps a version. An error that is the same as before is not reported again.
 func (f *File[T]) set(s stamp, sum [sha256.Size]byte, value T, err error) (T, error) {
 	news := !f.begun || sum != f.sum || fmt.Sprint(err) != fmt.Sprint(f.err)
 	f.stamp, f.sum, f.value, f.err, f.begun = s, sum, value, err, true
+	if err == nil {
+		f.last, f.read = value, true
+	}
 	if news && f.Changed != nil {
 		f.Changed(value, err)
 	}

@@ -570,3 +570,36 @@ func TestLeadReadsBeforeItWrites(t *testing.T) {
 	}
 	require.Equal(t, []string{"(no output)", "Error: /mnt/user-data/workspace/a.txt exists, and you have not read it. Read it with read_file before you change it.", "mine\n", "OK", "OK"}, got)
 }
+
+// A run continues with the settings of its start when config.yaml or extensions_config.json cannot be read any more; new requests get 503.
+func TestLeadSettingsThatBreakDuringARun(t *testing.T) {
+	t.Parallel()
+	var w *leadWorld
+	broken := func(file string, reply providertest.Reply) providertest.Reply {
+		return func(to http.ResponseWriter, r *http.Request) {
+			if err := os.WriteFile(filepath.Join(w.config, file), []byte("{models: ["), 0o600); err != nil {
+				t.Error(err)
+			}
+			reply(to, r)
+		}
+	}
+	list := func(id string) providertest.Reply {
+		return calling(id, "ls", `{"description":"look","path":"/mnt/user-data/workspace"}`)
+	}
+	w = serveLead(t, off, map[string]string{
+		"extensions_config.json":        `{"skills":{"hidden":{"enabled":false}}}`,
+		"skills/public/demo/SKILL.md":   "---\nname: demo\ndescription: shows\n---\nbody",
+		"skills/public/hidden/SKILL.md": "---\nname: hidden\ndescription: is not shown\n---\nbody",
+	}, broken("extensions_config.json", list("a")), broken("config.yaml", list("b")), list("c"), providertest.Answer("done"))
+	l := w.turn("go", `{}`)
+	require.Empty(t, l.failed)
+	require.Equal(t, "done", l.last().Get("content").Str)
+	asked := w.model.Taken()
+	require.Len(t, asked, 4)
+	for _, request := range asked {
+		require.Contains(t, request.Raw, "demo")
+		require.NotContains(t, request.Raw, "is not shown")
+	}
+	status, answer := w.ask("GET", "/api/models", "")
+	require.Equal(t, 503, status, answer)
+}
