@@ -148,8 +148,8 @@ func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error
 // ErrUndescribed: the checkpoint has no description, so that only its graph knows the next tasks.
 var ErrUndescribed = errors.New("the checkpoint has no description")
 
-// ErrLost: of a list in a checkpoint parts are missing, as in what was copied of a damaged database.
-var ErrLost = fault.New(fault.Conflict, "A part of the state of this thread is lost, because its database was damaged. GET /threads/{thread_id}/messages has what is left of its messages. Restore a backup, or delete the thread.")
+// ErrLost: parts of a list in a checkpoint are missing, as in what was copied from a damaged database.
+var ErrLost = fault.New(fault.Lost, "A part of the state of this thread is lost, because its database was damaged. GET /threads/{thread_id}/messages has what is left of its messages. Restore a backup, or delete the thread.")
 
 // HeadOf is Head for a loaded checkpoint, from its description and writes; t is nil when there is none. It returns
 // ErrUndescribed when only the graph knows, which Head calls.

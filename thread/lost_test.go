@@ -40,7 +40,7 @@ func (lostSnapshots) Values(_ context.Context, k checkpointer.Key) (json.RawMess
 // A thread of whose values a part is lost is shown with the reason, and does not keep lists from being shown.
 func TestAThreadWhoseValuesAreLost(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, fault.Conflict, fault.KindOf(fmt.Errorf("checkpoint c: %w", checkpointer.ErrLost)))
+	require.Equal(t, fault.Lost, fault.KindOf(fmt.Errorf("checkpoint c: %w", checkpointer.ErrLost)))
 	s := NewService(Options{Store: lostStore{}, Snapshots: lostSnapshots{}})
 	why := `{"error":"ValuesLost","message":"A part of the state of this thread is lost`
 	v, err := s.Get(t.Context(), "lost")

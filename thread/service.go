@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"time"
 
 	"understudy/access"
@@ -17,6 +16,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/idempotency"
+	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
 	"understudy/internal/limits"
 )
@@ -215,7 +215,7 @@ func (s *Service) row(ctx context.Context, t id.Thread) (*Thread, error) {
 }
 
 // lostValues is the error that a thread shows whose values were lost with a part of the database.
-var lostValues = json.RawMessage(`{"error":"ValuesLost","message":` + strconv.Quote(checkpointer.ErrLost.Message) + `}`)
+var lostValues = json.RawMessage(`{"error":"ValuesLost","message":` + string(jsonobj.Quote(checkpointer.ErrLost.Message)) + `}`)
 
 func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, error) {
 	v := &View{Thread: *row}

@@ -99,9 +99,9 @@ func (f *File) change(key string, fn func(*jsonobj.Object) error) error {
 // SkillEnabled reports whether a skill is switched on; skills are, unless the file says otherwise. While it cannot be read, what it said last counts: runs ask at
 // each step.
 func (f *File) SkillEnabled(name string) (bool, error) {
-	o, err := f.file.Last()
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
+	o, err := f.read()
+	if err != nil { // a file that is not there is an empty one
+		o, err = f.file.Last()
 	}
 	if err != nil {
 		return false, err

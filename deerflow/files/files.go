@@ -147,19 +147,14 @@ func (h Home) Has(user, thread string) bool {
 	return err == nil
 }
 
-// Owners returns the users in whose folders a thread has files: one, unless another user had a thread of that id before.
-func (h Home) Owners(thread string) []string {
-	if !IsThread(thread) {
-		return nil
+// Users returns the names of the folders of users.
+func (h Home) Users() []string {
+	list, _ := os.ReadDir(filepath.Join(h.Dir, "users")) // without the folder there are no files
+	names := make([]string, len(list))
+	for i, u := range list {
+		names[i] = u.Name()
 	}
-	users, _ := os.ReadDir(filepath.Join(h.Dir, "users")) // without the folder there are no files
-	var owners []string
-	for _, u := range users {
-		if h.Has(u.Name(), thread) {
-			owners = append(owners, u.Name())
-		}
-	}
-	return owners
+	return names
 }
 
 // Remove deletes all files of a thread. It reports whether there were any.

@@ -2,9 +2,13 @@ package app
 
 import (
 	"context"
+	"hash/fnv"
+	"io"
 	"math"
+	"path/filepath"
 	"time"
 
+	"understudy/access"
 	"understudy/deerflow/journal"
 	"understudy/eventstore"
 	"understudy/eventstore/follow"
@@ -60,16 +64,41 @@ func (s *Server) followFiles() *follow.Loop {
 	return l
 }
 
-// syncFiles implements follow.Loop.Sync. No event is behind an offset: only whether the thread is there counts.
-func (s *Server) syncFiles(_ context.Context, t id.Thread, was *eventstore.Offset, created time.Time, _ bool) (*eventstore.Offset, bool, error) {
-	switch {
-	case created.IsZero() && was == nil, was != nil && was.Created.Equal(created):
+// syncFiles implements follow.Loop.Sync. No event is behind an offset: only whether the thread is there counts. Its position says in whose folder the files are:
+// another user may have a folder of that id that does not belong to the thread.
+func (s *Server) syncFiles(ctx context.Context, t id.Thread, was *eventstore.Offset, created time.Time, _ bool) (*eventstore.Offset, bool, error) {
+	if created.IsZero() && was == nil || was != nil && was.Created.Equal(created) {
 		return nil, false, nil
-	case created.IsZero():
-		for _, owner := range s.deerflow.Home.Owners(string(t)) {
-			s.removeFiles(owner, t)
-		}
-		return &eventstore.Offset{Thread: t}, false, nil // which deletes the offset
 	}
-	return &eventstore.Offset{Thread: t, Created: created, Seq: math.MaxInt64}, false, nil
+	now := eventstore.Offset{Thread: t, Created: created} // without a time it deletes the offset
+	if !created.IsZero() {
+		row, err := s.rows.Threads().Thread(access.Everything(ctx), t)
+		if fault.Is(err, fault.NotFound) {
+			return nil, true, nil // it was deleted meanwhile
+		} else if err != nil {
+			return nil, false, err
+		}
+		now.Seq = math.MaxInt64
+		if owner := jsonobj.Of(row.Metadata).Text(dialect.OwnerKey); owner != "" {
+			now.Position = folderHash(filepath.Base(s.deerflow.Home.UserDir(owner)))
+		}
+	}
+	if was != nil && was.Position != 0 && was.Position != now.Position {
+		for _, folder := range s.deerflow.Home.Users() {
+			if folderHash(folder) != was.Position {
+				continue
+			}
+			if _, err := s.deerflow.Home.Remove(folder, string(t)); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	return &now, false, nil
+}
+
+// folderHash stands for the name of a user's folder; it is never 0.
+func folderHash(name string) int64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, name)
+	return int64(h.Sum64()>>1) | 1
 }

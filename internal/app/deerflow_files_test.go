@@ -128,8 +128,12 @@ func TestFilesOfRunsGoWithTheirThread(t *testing.T) {
 		at, _, err := srv.rows.Offset(t.Context(), "deerflow-files", id.Thread(thread))
 		return err == nil && at != nil
 	}, 20*time.Second, 10*time.Millisecond)
+	// Another user's folder of that id, which came from elsewhere, is not the thread's.
+	other := filepath.Join(filepath.Dir(filepath.Dir(threads)), "another", "threads", thread)
+	require.NoError(t, os.MkdirAll(other, 0o700))
 	foreign := filepath.Join(threads, "not-imported")
 	require.NoError(t, os.Mkdir(foreign, 0o700))
 	require.NoError(t, srv.rows.Runs().Write(t.Context(), func(tx run.Tx) error { return tx.DeleteThread(id.Thread(thread)) }))
 	require.Eventually(t, func() bool { return slices.Equal(left(), []string{"not-imported"}) }, 20*time.Second, 10*time.Millisecond, left())
+	require.DirExists(t, other)
 }

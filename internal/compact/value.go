@@ -15,6 +15,9 @@ const format = 1
 // ErrCorrupt: bytes or parts of a value are not those that were stored.
 var ErrCorrupt = errors.New("compact: corrupt value")
 
+// ErrMissing is the ErrCorrupt of a value of which parts are not there any more.
+var ErrMissing = fmt.Errorf("%w", ErrCorrupt)
+
 // Run is a range of numbers.
 type Run struct{ First, Count uint32 }
 
@@ -63,7 +66,7 @@ func (v *Value) Restore(runs []Run, part func(number uint32) []byte) (items [][]
 		for n := r.First; n-r.First < r.Count; n++ {
 			data := part(n)
 			if data == nil {
-				return nil, fmt.Errorf("%w: part %d is missing", ErrCorrupt, n)
+				return nil, fmt.Errorf("%w: part %d is missing", ErrMissing, n)
 			}
 			if size += len(data); size > v.Size {
 				return nil, ErrCorrupt

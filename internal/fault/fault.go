@@ -21,6 +21,7 @@ const (
 	NotSupported              // known, but not supported by this server (501)
 	Unavailable               // temporarily unavailable; try again (503)
 	Upstream                  // an upstream server failed (502)
+	Lost                      // it was stored, and cannot be read any more (409)
 )
 
 // Error is an error with a kind, a message for the client, and a cause that the client does not see.

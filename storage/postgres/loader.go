@@ -355,7 +355,7 @@ func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
 		for n := r.First; n-r.First < r.Count; n++ {
 			chunk, ok := l.parts[n]
 			if !ok {
-				return nil, fmt.Errorf("%w: chunk %d is missing", compact.ErrCorrupt, n)
+				return nil, fmt.Errorf("%w: chunk %d is missing", compact.ErrMissing, n)
 			}
 			more, err := compact.ParseChunk(chunk)
 			if err != nil {
@@ -417,7 +417,7 @@ func (l *loader) fetch(runs []compact.Run) (loaded int, err error) {
 			return 0, err
 		}
 		if !found {
-			return 0, relational.Lost(fmt.Errorf("%w: the thread has no parts of lists", compact.ErrCorrupt))
+			return 0, relational.Lost(fmt.Errorf("%w: the thread has no parts of lists", compact.ErrMissing))
 		}
 		l.owner = owner
 	}

@@ -26,6 +26,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/postgrestest"
 	"understudy/run"
+	"understudy/run/usage"
 	"understudy/storage/storagetest"
 	"understudy/store"
 	"understudy/thread"
@@ -409,10 +410,12 @@ func TestUsageOfTheVersionBefore(t *testing.T) {
 	address := postgrestest.Database(t)
 	b := backend(t, Options{URL: address})
 	conn := connect(t, address)
-	storagetest.UsageUpgrade(t, b, func(listed map[id.Run]string) {
+	storagetest.UsageUpgrade(t, b, func(listed []usage.Ended) {
 		execAll(t, conn, "DELETE FROM log_offsets")
-		for r, sums := range listed {
-			execAll(t, conn, fmt.Sprintf("INSERT INTO usage_ended (identity, day, sums, run_id) SELECT '', ended_at / 86400000000, convert_to('%s', 'UTF8'), run_id FROM runs WHERE run_id = '%s'", sums, r))
+		for _, e := range listed {
+			sums, err := json.Marshal(e.Sums)
+			require.NoError(t, err)
+			execAll(t, conn, fmt.Sprintf("INSERT INTO usage_ended (identity, day, sums, run_id) VALUES ('%s', %d, convert_to('%s', 'UTF8'), '%s')", e.Identity, e.Day, sums, e.Run))
 		}
 		for _, m := range migrations() {
 			if strings.Contains(m.name, "usage_follower") {

@@ -177,7 +177,7 @@ func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
 		for n := r.First; n-r.First < r.Count; n++ {
 			chunk, ok := l.parts[n]
 			if !ok {
-				return nil, fmt.Errorf("%w: chunk %d is missing", compact.ErrCorrupt, n)
+				return nil, fmt.Errorf("%w: chunk %d is missing", compact.ErrMissing, n)
 			}
 			more, err := compact.ParseChunk(chunk)
 			if err != nil {
@@ -249,7 +249,7 @@ func (l *loader) read(first, last uint32, size int) error {
 			return err
 		}
 		if !found {
-			return fmt.Errorf("%w: the thread has no parts of lists", compact.ErrCorrupt)
+			return fmt.Errorf("%w: the thread has no parts of lists", compact.ErrMissing)
 		}
 		l.owner = owner
 	}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/usage"
 	"understudy/storage/storagetest"
 	"understudy/thread"
 )
@@ -127,13 +129,15 @@ func TestUsageOfTheVersionBefore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := backend(t, Options{Dir: dir})
-	storagetest.UsageUpgrade(t, b, func(listed map[id.Run]string) {
+	storagetest.UsageUpgrade(t, b, func(listed []usage.Ended) {
 		conn, err := connect(filepath.Join(dir, fileName), true, "normal")
 		require.NoError(t, err)
 		run := func(script string) { require.NoError(t, sqlitex.ExecuteScript(conn, script, nil), script) }
 		run("DELETE FROM log_offsets")
-		for r, sums := range listed {
-			run(fmt.Sprintf("INSERT INTO usage_ended (identity, day, sums, run_id) SELECT '', ended_at / 86400000000, CAST('%s' AS BLOB), run_id FROM runs WHERE run_id = '%s'", sums, r))
+		for _, e := range listed {
+			sums, err := json.Marshal(e.Sums)
+			require.NoError(t, err)
+			run(fmt.Sprintf("INSERT INTO usage_ended (identity, day, sums, run_id) VALUES ('%s', %d, CAST('%s' AS BLOB), '%s')", e.Identity, e.Day, sums, e.Run))
 		}
 		for _, m := range migrations() {
 			if strings.Contains(m.name, "usage_follower") || strings.Contains(m.name, "usage_ended") {

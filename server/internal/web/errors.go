@@ -30,6 +30,7 @@ var statuses = map[fault.Kind]int{
 	fault.NotSupported:  http.StatusNotImplemented,
 	fault.Unavailable:   http.StatusServiceUnavailable,
 	fault.Upstream:      http.StatusBadGateway,
+	fault.Lost:          http.StatusConflict,
 }
 
 // ErrLeft is the cause of requests that end because the client closed the connection.
@@ -55,7 +56,7 @@ func Explain(err error) (status int, text string, worth bool) {
 		if f.Kind == fault.Internal {
 			return status, http.StatusText(status), true
 		}
-		return status, f.Message, f.Kind == fault.Unavailable || f.Kind == fault.Upstream
+		return status, f.Message, f.Kind == fault.Unavailable || f.Kind == fault.Upstream || f.Kind == fault.Lost
 	case errors.As(err, &fe):
 		return fe.Code, http.StatusText(fe.Code), fe.Code >= 500
 	case errors.Is(err, bridge.ErrInterrupted):

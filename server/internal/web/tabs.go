@@ -38,7 +38,7 @@ func browserOf(c *fiber.Ctx) string {
 		return ""
 	}
 	// Users who share an address, such as that of an office, differ in their credentials.
-	credentials := strconv.FormatUint(maphash.String(browserSeed, c.Get(fiber.HeaderCookie)+"\n"+c.Get(fiber.HeaderAuthorization)), 16)
+	credentials := strconv.FormatUint(maphash.String(browserSeed, c.Get(fiber.HeaderCookie)+"\n"+c.Get(fiber.HeaderAuthorization)+"\n"+c.Get("X-Api-Key")), 16)
 	return strings.Join([]string{c.Context().RemoteIP().String(), c.Get(fiber.HeaderUserAgent), c.Get(fiber.HeaderHost), credentials}, "\n")
 }
 

@@ -36,11 +36,12 @@ var (
 	// endsOfThread and endsOfRun are behind the offset of the follower, and not listed either.
 	endsOfThread = same(strings.Replace(usageEnds, "$2", usageOffset, 1) + unlisted)
 	endsOfRun    = same(strings.Replace(usageEnds, "$2", usageOffset, 1) + unlisted + " AND e.run_id = $2")
-	// keepRuns and takeRuns lock runs, in one order: against deletions, and against countRuns.
-	keepRuns = differing("SELECT run_id FROM runs WHERE run_id = ANY($1) ORDER BY run_id FOR KEY SHARE", "")
-	takeRuns = differing("SELECT run_id FROM runs WHERE run_id = ANY($1) ORDER BY run_id FOR UPDATE", "")
+	// keepRuns and takeRuns lock runs against deletions, and against countRuns: in one order, which is that of a transaction that deletes several threads.
+	keepRuns = differing("SELECT run_id FROM runs WHERE run_id = ANY($1) ORDER BY thread_id, run_id FOR KEY SHARE", "")
+	takeRuns = differing("SELECT run_id FROM runs WHERE run_id = ANY($1) ORDER BY thread_id, run_id FOR UPDATE", "")
 	listRun  = same(insertInto("usage_ended", "run_id, identity, day, sums"))
-	takeList = differing("DELETE FROM usage_ended WHERE id IN (SELECT id FROM usage_ended ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING identity, day, sums, run_id",
+	// takeList has an array in Postgres, which is made once: a subquery of IN may be read again for each row, and then its limit is none.
+	takeList = differing("DELETE FROM usage_ended WHERE id = ANY(ARRAY(SELECT id FROM usage_ended ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING identity, day, sums, run_id",
 		"DELETE FROM usage_ended WHERE id IN (SELECT id FROM usage_ended ORDER BY id LIMIT $1) RETURNING identity, day, sums, run_id")
 	hasListed   = same("SELECT 1 FROM usage_ended LIMIT 1")
 	keepUsage   = same(insertInto("usage_runs", "day, run_id, identity, sums") + " ON CONFLICT DO NOTHING")

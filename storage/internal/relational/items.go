@@ -69,8 +69,8 @@ var (
 	// put with another TTL since it was read keeps its own.
 	touchItem = same("UPDATE store_items SET expires_at = $3 WHERE namespace = $1 AND key = $2 AND ttl > 0 AND ttl = $4 AND expires_at < $3")
 	// SweepItems deletes expired items in batches, and skips rows that are being written.
-	SweepItems = differing("DELETE FROM store_items WHERE (namespace, key) IN "+
-		"(SELECT namespace, key FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING namespace, key",
+	SweepItems = differing("DELETE FROM store_items WHERE ctid = ANY(ARRAY("+ // made once, as in takeList
+		"SELECT ctid FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING namespace, key",
 		"DELETE FROM store_items WHERE rowid IN (SELECT rowid FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2) RETURNING namespace, key")
 )
 

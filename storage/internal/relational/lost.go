@@ -10,7 +10,7 @@ import (
 
 // Lost returns the error of reading a list, as checkpointer.ErrLost when what was stored of it is not there any more.
 func Lost(err error) error {
-	if !errors.Is(err, compact.ErrCorrupt) || errors.Is(err, checkpointer.ErrLost) {
+	if !errors.Is(err, compact.ErrMissing) || errors.Is(err, checkpointer.ErrLost) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", checkpointer.ErrLost, err)
