@@ -79,6 +79,7 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 		if err != nil {
 			return nil, err
 		}
+		given := slices.Sorted(maps.Keys(h))
 		if key := os.Getenv("UNDERSTUDY_API_KEY"); key != "" && h.Get("X-Api-Key") == "" {
 			h.Set("X-Api-Key", key)
 		}
@@ -86,7 +87,7 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 		if cmd.Flags().Changed("url") {
 			c.flags = " --url " + address
 		}
-		for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, name := range given { // not the variable, which the next command reads as well
 			c.flags += " --header '" + name + ": …'"
 		}
 		return c, nil

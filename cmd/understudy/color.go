@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 )
 
 // palette writes colors, or nothing.
@@ -23,11 +21,6 @@ func colorsOf(w io.Writer) palette {
 		return true
 	}
 	return palette(isTerminal(w) && os.Getenv("TERM") != "dumb")
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 const (

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -97,7 +96,7 @@ it, changes nothing, and may be run while a server runs. Exit code 0: all is wel
 func findingPrinter(w io.Writer) func(doctor.Finding) {
 	signs := map[doctor.Verdict]string{doctor.Fine: "ok      ", doctor.Warning: "warning ", doctor.Problem: "PROBLEM "}
 	indent := "        "
-	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+	if isTerminal(w) {
 		signs = map[doctor.Verdict]string{doctor.Fine: "\x1b[32m✓\x1b[0m ", doctor.Warning: "\x1b[33m!\x1b[0m ", doctor.Problem: "\x1b[31m✗\x1b[0m "}
 		indent = "  "
 	}

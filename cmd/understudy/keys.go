@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"slices"
@@ -118,7 +119,9 @@ Clients send it as x-api-key, which is what api_key of LangGraph's SDKs does, or
 		if err := keys.InsertKey(ctx, k); err != nil {
 			return err
 		}
-		fmt.Fprintln(cmd.OutOrStdout(), text)
+		if err := printKey(ctx, cmd.OutOrStdout(), keys, k, text); err != nil {
+			return err
+		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "key %s acts as %q with scope %s%s; it is not shown again\n", k.ID, identity, scope, until(end))
 		return nil
 	})
@@ -127,6 +130,18 @@ Clients send it as x-api-key, which is what api_key of LangGraph's SDKs does, or
 	cmd.Flags().StringVar(&scope, "scope", "write", "`SCOPE`: read, write or admin")
 	cmd.Flags().StringVar(&expires, "expires", "", "`DURATION` after which it ends, such as 12h or 90d (default never)")
 	return cmd
+}
+
+// printKey prints the text of a new key, which cannot be shown again. A key that could not be printed ends.
+func printKey(ctx context.Context, out io.Writer, keys moving.Keys, k *auth.Key, text string) error {
+	_, err := fmt.Fprintln(out, text)
+	if err == nil {
+		return nil
+	}
+	if failed := keys.ExpireKey(ctx, k.ID, time.Now()); failed != nil {
+		return fmt.Errorf("the new key could not be printed: %w; and it is valid: %w; run: understudy keys revoke %s", err, failed, k.ID)
+	}
+	return fmt.Errorf("the new key could not be printed, and has ended: %w; let the output go where there is space, and run the command again", err)
 }
 
 // endOf reads a time from now; "" is the zero time.
@@ -275,7 +290,9 @@ change over.`,
 		if err := keys.InsertKey(ctx, k); err != nil {
 			return err
 		}
-		fmt.Fprintln(cmd.OutOrStdout(), text) // before the old one ends: it cannot be shown again
+		if err := printKey(ctx, cmd.OutOrStdout(), keys, k, text); err != nil { // before the old one ends
+			return err
+		}
 		if err := keys.ExpireKey(ctx, old.ID, now.Add(overlap)); err != nil {
 			return fmt.Errorf("the new key %s is valid, but the old one does not end: %w; run: understudy keys revoke %s", k.ID, err, old.ID)
 		}

@@ -36,7 +36,11 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == markdown.Command { // a process of the server's own
 		os.Exit(markdown.Main(os.Args[2], os.Stdin, os.Stdout, os.Stderr))
 	}
-	err := newRoot(os.Stdout, os.Stderr).ExecuteContext(context.Background())
+	out := &output{File: os.Stdout}
+	err := newRoot(out, os.Stderr).ExecuteContext(context.Background())
+	if err == nil {
+		err = out.err
+	}
 	if err == nil {
 		return
 	}

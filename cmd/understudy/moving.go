@@ -12,7 +12,6 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"understudy/internal/app/moving"
 	"understudy/internal/config"
@@ -235,7 +234,7 @@ func report(w io.Writer, r *transfer.Result) {
 
 // newProgress is a bar on a terminal, and plain lines elsewhere.
 func newProgress(w io.Writer) transfer.Progress {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if isTerminal(w) {
 		return &bar{w: w}
 	}
 	return &lines{w: w}

@@ -39,6 +39,7 @@ function Chat() {
       {chat.error ? <p role="alert">{String(chat.error.message ?? chat.error)}</p> : null}
       <form onSubmit={send}>
         <input value={draft} onChange={(event) => setDraft(event.target.value)} placeholder="What is 6 times 7?" aria-label="Message" />
+        <button type="button" onClick={() => { sessionStorage.removeItem("thread"); setThreadId(null); }}>New</button>
         {chat.isLoading ? <button type="button" onClick={() => chat.stop()}>Stop</button> : <button>Send</button>}
       </form>
     </main>
