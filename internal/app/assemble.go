@@ -62,7 +62,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 		return err
 	}
 	instance := string(id.NewRun())
-	s.serveThreads(instance, streams)
+	s.addServices(instance, streams)
 	s.fleet = s.keeper(c.Version, instance)
 	if s.listener != nil {
 		s.addComponents()
@@ -125,8 +125,8 @@ func (s *Server) addGraphs(tools []agent.Tool) error {
 	return s.addDeclared(tools)
 }
 
-// serveThreads makes the services of runs and threads.
-func (s *Server) serveThreads(instance string, streams bridge.Options) {
+// addServices makes the services of runs and threads.
+func (s *Server) addServices(instance string, streams bridge.Options) {
 	cfg := s.cfg
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log

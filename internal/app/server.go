@@ -235,14 +235,14 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	return errors.Join(notCanceled(err), lower.Wait())
 }
 
-// runs is what a part does until its context ends.
-type runs = func(context.Context) error
+// part is what runs until its context ends.
+type part = func(context.Context) error
 
 // lower are the parts that run until the last run has ended: workers, streams, and what follows the storage.
-func (s *Server) lower() []runs {
-	parts := []runs{canBeCanceled(s.bridge.Run), s.followChanges, s.usage.Run, s.fleet.Run, s.models.Run, s.counts.Run}
+func (s *Server) lower() []part {
+	parts := []part{withoutCanceled(s.bridge.Run), s.followChanges, s.usage.Run, s.fleet.Run, s.models.Run, s.counts.Run}
 	if s.pool != nil {
-		parts = append(parts, canBeCanceled(s.pool.Run))
+		parts = append(parts, withoutCanceled(s.pool.Run))
 	}
 	if s.gate != nil {
 		parts = append(parts, func(ctx context.Context) error { _ = s.gate.Run(ctx); return nil }) // Ready has its error
@@ -269,9 +269,9 @@ func (s *Server) lower() []runs {
 }
 
 // upper are the parts that make work, and end first: requests, the queue, sweeps.
-func (s *Server) upper() []runs {
-	parts := []runs{
-		s.runs.Run, s.watchGraphs, s.watchStart, canBeCanceled(s.threads.Sweep), canBeCanceled(s.items.Sweep), canBeCanceled(s.items.Embed),
+func (s *Server) upper() []part {
+	parts := []part{
+		s.runs.Run, s.watchGraphs, s.watchStart, withoutCanceled(s.threads.Sweep), withoutCanceled(s.items.Sweep), withoutCanceled(s.items.Embed),
 	}
 	if s.gate != nil {
 		parts = append(parts, s.awaitGate)
@@ -286,7 +286,7 @@ func (s *Server) upper() []runs {
 		parts = append(parts, s.tokens.Run)
 	}
 	if s.sessions != nil {
-		parts = append(parts, canBeCanceled(s.sessions.Run))
+		parts = append(parts, withoutCanceled(s.sessions.Run))
 	}
 	if s.learner != nil {
 		parts = append(parts, s.learner.Run)
@@ -294,8 +294,8 @@ func (s *Server) upper() []runs {
 	return parts
 }
 
-// canBeCanceled is a part that returns the error of its context when it ends.
-func canBeCanceled(run runs) runs {
+// withoutCanceled is a part for which the end of its context is no error.
+func withoutCanceled(run part) part {
 	return func(ctx context.Context) error { return notCanceled(run(ctx)) }
 }
 

@@ -62,7 +62,7 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, in insertion) (create
 	if missing := unasked(askedIn(row.Interrupts), in.req.Answers); missing != "" { // another run, which is over, has answered meanwhile
 		return c, &run.UnknownInterrupt{ID: missing}
 	}
-	now = after(active, now)
+	now = creationTime(active, now)
 	r, err := compose.Run(as, row, in.req, in.stateless, temporary, s.ThreadTTL, now) // before anything is written: it may refuse the request
 	if err != nil {
 		return c, err
@@ -136,10 +136,10 @@ func activeRuns(tx run.Tx, t id.Thread) ([]*run.Run, error) {
 	return tx.ActiveRuns(t)
 }
 
-// after returns now, or a time after the creation of all active runs if one was created later by the clock of another server, which may differ by
+// creationTime returns now, or a time after the creation of all active runs if one was created later by the clock of another server, which may differ by
 // milliseconds. Runs begin in the order in which they were acknowledged; and one that is taken over must not find a younger run before it in the queue,
 // which would continue from its state.
-func after(active []*run.Run, now time.Time) time.Time {
+func creationTime(active []*run.Run, now time.Time) time.Time {
 	for _, other := range active {
 		delayed := other.Attempt == 0 && other.CreatedAt.After(other.UpdatedAt) // it is due in the future, by intention
 		if !delayed && !now.After(other.CreatedAt) {
