@@ -174,14 +174,17 @@ func (d *DeerFlow) Settings() (*settings.Settings, error) {
 	return s, nil
 }
 
+// LastSettings returns the settings as they could be read last, for what continues while the file is being edited.
+func (d *DeerFlow) LastSettings() (*settings.Settings, error) { return d.config.Last() }
+
 func (d *DeerFlow) registration() bool {
-	s, err := d.config.Last() // read at the start
+	s, err := d.LastSettings() // read at the start
 	return err == nil && s.Registration()
 }
 
 // memoryFile returns the file of a memory: of a user, of a user's agent, or the one that all share, if memory.storage_path is absolute.
 func (d *DeerFlow) memoryFile(subject string) string {
-	if s, err := d.config.Last(); err == nil && filepath.IsAbs(s.Memory.Path) {
+	if s, err := d.LastSettings(); err == nil && filepath.IsAbs(s.Memory.Path) {
 		return s.Memory.Path
 	}
 	user, name := memory.Of(subject)
@@ -208,7 +211,7 @@ func (d *DeerFlow) EnabledSkills(user string) ([]*skill.Skill, error) {
 
 // skillsRoot returns the folder of skills: also while config.yaml is being edited, because runs read it at each step.
 func (d *DeerFlow) skillsRoot() (string, error) {
-	s, err := d.config.Last()
+	s, err := d.LastSettings()
 	if err != nil {
 		return "", err
 	}

@@ -25,7 +25,7 @@ type lineReader interface {
 }
 
 func newLines(in io.Reader, out io.Writer) lineReader {
-	if f, ok := in.(*os.File); ok && isTerminal(out) && term.IsTerminal(int(f.Fd())) {
+	if f, ok := in.(*os.File); ok && isTerminal(out) && isTerminal(in) {
 		return &terminalLines{fd: int(f.Fd()), out: out, terminal: term.NewTerminal(struct {
 			io.Reader
 			io.Writer

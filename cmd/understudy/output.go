@@ -27,8 +27,8 @@ func (o *output) WriteString(s string) (int, error) { return o.Write([]byte(s)) 
 // ReadFrom is there for the same reason.
 func (o *output) ReadFrom(r io.Reader) (int64, error) { return io.Copy(struct{ io.Writer }{o}, r) }
 
-// isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(interface{ Fd() uintptr })
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }

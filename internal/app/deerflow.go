@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/tmc/langchaingo/llms"
@@ -75,24 +74,20 @@ func (s *Server) taskRules() func() cron.TaskRules {
 	if s.deerflow == nil {
 		return nil
 	}
-	rules := lastRules(s.deerflow.Settings)
+	rules := rulesOf(s.deerflow.LastSettings)
 	rules() // config.yaml was valid a moment ago
 	return rules
 }
 
-// lastRules returns a function that returns the rules of the settings, and while those cannot be read, such as of a file that is half saved, the rules before.
-func lastRules(read func() (*settings.Settings, error)) func() cron.TaskRules {
-	var last atomic.Pointer[cron.TaskRules]
-	last.Store(&cron.TaskRules{MaxRuns: 1, MinDelay: time.Minute}) // of settings that could not be read yet
+// rulesOf returns a function that returns the rules of the settings that read returns, which are those that could be read last.
+func rulesOf(read func() (*settings.Settings, error)) func() cron.TaskRules {
 	return func() cron.TaskRules {
 		set, err := read()
-		if err != nil {
-			return *last.Load()
+		if err != nil { // none could be read yet
+			return cron.TaskRules{MaxRuns: 1, MinDelay: time.Minute}
 		}
 		c := set.Scheduler
-		now := cron.TaskRules{Scheduled: c.Enabled, MaxRuns: c.MaxRuns, MinDelay: time.Duration(c.MinDelay) * time.Second}
-		last.Store(&now)
-		return now
+		return cron.TaskRules{Scheduled: c.Enabled, MaxRuns: c.MaxRuns, MinDelay: time.Duration(c.MinDelay) * time.Second}
 	}
 }
 

@@ -325,7 +325,7 @@ func TestRulesOfBrokenSettings(t *testing.T) {
 	file := &settings.File[*settings.Settings]{Path: path, Parse: func(text []byte) (*settings.Settings, error) {
 		return settings.Parse(text, func(string) (string, bool) { return "", false })
 	}}
-	rules := lastRules(file.Current)
+	rules := rulesOf(file.Last)
 	require.False(t, rules().Scheduled)
 	require.NotZero(t, rules().MaxRuns, "0 is any number")
 	save := func(scheduler string) {

@@ -217,8 +217,11 @@ func (s *Server) watchStart(ctx context.Context) error {
 			return nil
 		}
 		if err := s.pool.Never(0); err != nil {
+			if s.needsPython() { // the error of Run says it
+				return nil
+			}
 			for _, g := range s.cfg.Graphs {
-				if g.IsPython() && !s.needsPython() { // else the error of Run says it
+				if g.IsPython() {
 					s.loaded(g.ID, err, 0)
 				}
 			}

@@ -61,7 +61,7 @@ func TestDeclaredAgent(t *testing.T) {
 	c, warnings, err := Load(src)
 	require.NoError(t, err)
 	require.Empty(t, warnings)
-	require.Empty(t, c.Workers.Python, "nobody needs it")
+	require.Empty(t, c.Workers.Python, "no graph needs it")
 	zero, none, yes, no := 0.0, 0, true, false
 	want := Graph{ID: "chat", Description: "Talks.", Agent: &Agent{
 		Key: "graphs.chat.agent",

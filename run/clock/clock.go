@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// skewWorthSaying is the difference from which on the log reports that the machine's clock is wrong.
-const skewWorthSaying = time.Second
+// SkewWorthSaying is the difference from which on the log and understudy doctor report that the machine's clock is wrong.
+const SkewWorthSaying = time.Second
 
 // Retry is when to ask again after Sure was not.
 const Retry = 100 * time.Millisecond
@@ -84,7 +84,7 @@ func (c *Clock) Compare(ctx context.Context) error {
 		c.log.WarnContext(ctx, "the time jumped by more than a quarter of the lease, here or at the database: nothing is claimed or taken over until it is measured again", "seconds_ahead", ahead.Seconds())
 	}
 	switch {
-	case news && ahead.Abs() > skewWorthSaying:
+	case news && ahead.Abs() > SkewWorthSaying:
 		c.log.WarnContext(ctx, "the clock of this machine differs from the database's, whose time is used for leases, due times and timestamps: check NTP", "seconds_ahead", ahead.Seconds())
 	case news:
 		c.log.InfoContext(ctx, "the clock of this machine agrees with the database's again", "seconds_ahead", ahead.Seconds())
@@ -117,7 +117,7 @@ func (c *Clock) set(before, after, answer time.Time) (ahead time.Duration, news,
 	}
 	c.measured = after
 	ahead = middle.Round(0).Sub(answer)
-	news = (ahead - c.reported).Abs() > skewWorthSaying
+	news = (ahead - c.reported).Abs() > SkewWorthSaying
 	if news {
 		c.reported = ahead
 	}

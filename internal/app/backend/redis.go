@@ -54,7 +54,7 @@ func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
 	}
 	defer func() { _ = client.Close() }() // it holds nothing
 	if at := client.Options(); at.TLSConfig != nil {
-		// Redis without TLS takes the handshake for the begin of a long command, and answers nothing.
+		// Redis without TLS takes the handshake for the beginning of a long command, and answers nothing.
 		asked, ended := context.WithCancelCause(ctx)
 		probed := make(chan struct{})
 		ctx = asked

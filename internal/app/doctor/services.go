@@ -15,6 +15,7 @@ import (
 	"understudy/internal/app/advice"
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
+	"understudy/run/clock"
 	"understudy/storage/postgres"
 )
 
@@ -57,9 +58,6 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	d.say("database", Fine, text, "")
 }
 
-// mostAhead is the difference of clocks that a server warns of, too (run/clock).
-const mostAhead = time.Second
-
 // clock reports whether this machine has the time of the database. Leases and due times use that of the database.
 func (d *doctor) clock(ahead time.Duration) {
 	const fix = "let NTP set both clocks (timedatectl); IDs, logs and traces have the time of this machine"
@@ -67,7 +65,7 @@ func (d *doctor) clock(ahead time.Duration) {
 	if ahead < 0 {
 		way = "behind"
 	}
-	if off > mostAhead {
+	if off > clock.SkewWorthSaying {
 		d.say("clock", Warning, fmt.Sprintf("the clock of this machine is %s %s that of the database", off.Round(100*time.Millisecond), way), fix)
 		return
 	}
