@@ -56,7 +56,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 		return err
 	}
 	if s.deerflow != nil {
-		s.files = s.followFiles()
+		s.files, s.left = s.followFiles(), make(chan leftFiles, 256)
 	}
 	if err := s.protect(ctx); err != nil {
 		return err

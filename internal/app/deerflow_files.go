@@ -31,22 +31,50 @@ func (s *Server) threadDeleted(t *thread.Thread) {
 	}
 }
 
-// runGone deletes the files of the thread of a run that has ended, if the thread is deleted.
+// leftFiles are files of a thread that may be deleted.
+type leftFiles struct {
+	owner  string
+	thread id.Thread
+}
+
+// runGone has the files of a run's thread deleted, if the thread is. The end of a run does not wait for a large folder, unless as many wait as there is room for.
 func (s *Server) runGone(r *run.Run) {
 	if s.deerflow == nil {
 		return
 	}
-	owner := journal.User(r.Kwargs.Config, r.Kwargs.Context)
-	if !s.deerflow.Home.Has(owner, string(r.Thread)) {
+	left := leftFiles{journal.User(r.Kwargs.Config, r.Kwargs.Context), r.Thread}
+	if !s.deerflow.Home.Has(left.owner, string(left.thread)) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the run is over, whatever becomes of its request
+	select {
+	case s.left <- left:
+	default:
+		s.removeLeft(left)
+	}
+}
+
+// removeLeftFiles deletes what runGone passes on, until ctx ends and nothing of it is left.
+func (s *Server) removeLeftFiles(ctx context.Context) error {
+	for {
+		select {
+		case left := <-s.left:
+			s.removeLeft(left)
+		case <-ctx.Done():
+			if len(s.left) == 0 {
+				return nil
+			}
+		}
+	}
+}
+
+func (s *Server) removeLeft(left leftFiles) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // also while the server ends
 	defer cancel()
-	_, err := s.rows.Threads().Thread(ctx, r.Thread)
+	_, err := s.rows.Threads().Thread(ctx, left.thread)
 	if fault.Is(err, fault.NotFound) {
-		s.removeFiles(owner, r.Thread)
+		s.removeFiles(left.owner, left.thread)
 	} else if err != nil {
-		s.log.Warn("files of a deleted thread may remain", "thread_id", r.Thread, "folder", s.deerflow.Home.ThreadDir(owner, string(r.Thread)), "error", err)
+		s.log.Warn("files of a deleted thread may remain", "thread_id", left.thread, "folder", s.deerflow.Home.ThreadDir(left.owner, string(left.thread)), "error", err)
 	}
 }
 

@@ -120,7 +120,8 @@ type Server struct {
 	models    *follow.Loop // keeps the read models of the log
 	counts    *follow.Loop // adds up what runs used
 	files     *follow.Loop // deletes files of deleted threads; nil without an installation of DeerFlow
-	observing []string     // their names
+	left      chan leftFiles
+	observing []string // their names
 
 	assistants *assistant.Service
 	threads    *thread.Service
@@ -260,7 +261,7 @@ func (s *Server) lower() []part {
 		parts = append(parts, s.mirror.Run)
 	}
 	if s.files != nil {
-		parts = append(parts, s.files.Run)
+		parts = append(parts, s.files.Run, s.removeLeftFiles)
 	}
 	for _, o := range s.observers {
 		parts = append(parts, o.Run)
