@@ -16,12 +16,8 @@ import (
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/completion"
-	"understudy/run/crash"
 	"understudy/run/settle"
-	"understudy/run/spans"
 	"understudy/run/stream"
-	"understudy/run/webhook"
-	"understudy/thread"
 )
 
 // maxFailures is how often a worker may die under a run in a row.
@@ -59,13 +55,13 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 			return err
 		}
 	}
-	last := ex.spans.Load().Last(out.kind.span(), out.failure)
-	var head *checkpointer.HeadInfo // from the graph, when the rows do not have it
+	c := &closing{x: x, ex: ex, out: out, last: ex.spans.Load().Last(out.kind.span(), out.failure), values: values, read: read}
 	for {
 		var e ending
 		written := false
 		err := x.Settler.WriteWith(ctx, read, func(tx run.Tx, read *settle.Readings) (err error) {
-			e, err = x.end(tx, ex, out, last, head, values, read)
+			c.read = read
+			e, err = c.write(tx)
 			written = err == nil && e.row != nil
 			return err
 		})
@@ -74,7 +70,7 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 			if err != nil {
 				return fmt.Errorf("head of thread %s: %w", claimed.Thread, err)
 			}
-			head = &asked
+			c.head = &asked
 			continue
 		}
 		if err != nil {
@@ -127,7 +123,7 @@ func (e *ending) committed(row *run.Run) bool {
 	case e == nil:
 		return false
 	case row == nil:
-		return e.row.Status.Over() && (e.row.Kwargs.Temporary || e.row.Status == run.Interrupted && e.row.Cancel == run.CancelRollback)
+		return e.row.Status.Over() && (e.row.Kwargs.Temporary || rolledBack(e.row))
 	}
 	return row.Attempt == e.row.Attempt && row.Status == e.row.Status
 }
@@ -255,111 +251,6 @@ func workerDied(d *graph.Death) json.RawMessage {
 		}
 	}
 	return run.ErrorJSON(run.WorkerDied, text)
-}
-
-// end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
-// returned as the thread's head; nil: the rows have it, or the error is checkpointer.ErrUndescribed.
-func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, last *spans.Last, head *checkpointer.HeadInfo, values json.RawMessage, read *settle.Readings) (ending, error) {
-	claimed := ex.Run
-	run.Expect(tx, func(e run.Expecting) { e.ExpectEnd(claimed) })
-	row, err := tx.Run(claimed.Thread, claimed.ID)
-	if err != nil && !fault.Is(err, fault.NotFound) {
-		return ending{}, err
-	}
-	if err != nil {
-		row = nil
-	}
-	switch {
-	case ex.tried.committed(row):
-		return *ex.tried, nil
-	case row == nil:
-		return ending{gone: true}, nil
-	}
-	if row.Attempt == claimed.Attempt && row.Status.Over() {
-		return ending{row: row, again: true}, nil
-	}
-	if row.Attempt != claimed.Attempt || row.Status != run.Running {
-		return ending{}, crash.Acquit(tx, row)
-	}
-	if row.Cancel != "" { // it came while the graph ended
-		out.kind, out.failure = interrupted, nil
-	}
-	if out.kind == dropped {
-		return ending{}, nil
-	}
-	now := x.Now()
-	failure := x.conclude(row, out, now)
-	if row.Status == run.Pending {
-		if err := tx.UpdateRun(row); err != nil {
-			return ending{}, err
-		}
-		reason, cause := again(out)
-		if err := completion.RecordRetry(tx, row, reason, cause, now); err != nil {
-			return ending{}, err
-		}
-		if err := ex.notes.Record(tx, row); err != nil {
-			return ending{}, err
-		}
-		if err := ex.calls.Put(tx, row.ID); err != nil {
-			return ending{}, err
-		}
-		return ending{row: row}, last.Put(tx, row.ID, out.kind.span(), out.failure)
-	}
-	rolledBack := row.Status == run.Interrupted && row.Cancel == run.CancelRollback
-	e := ending{row: row}
-	switch {
-	case row.Kwargs.Temporary: // it goes with its thread
-	case rolledBack:
-		err = settle.Rollback(tx, row, now)
-	default:
-		err = tx.UpdateRun(row)
-	}
-	if err != nil {
-		return e, err
-	}
-	if row.Kwargs.Webhook != "" && !x.Policy.Disabled {
-		if err := tx.InsertDelivery(x.Policy.Delivery(webhook.End{
-			Thread: row.Thread, Run: row.ID, URL: row.Kwargs.Webhook, Object: x.Wire.Run(row), Started: row.StartedAt, Ended: row.EndedAt, Values: values, Failure: failure,
-		})); err != nil {
-			return e, err
-		}
-	}
-	if row.Kwargs.Temporary {
-		return e, tx.DeleteThread(row.Thread)
-	}
-	if rolledBack { // the head that was looked up before is deleted now
-		head = nil
-	}
-	e.more, err = thread.SettleIn(tx, x.Snapshots, row.Thread, thread.Settling{
-		Head: head, Failure: failure, Failed: !rolledBack && (row.Status == run.Error || row.Status == run.Timeout), Now: now, Waits: &ex.waits,
-	})
-	if rolledBack && errors.Is(err, checkpointer.ErrUndescribed) {
-		e.unsettled, e.failure, err = true, failure, nil
-	}
-	if err != nil || rolledBack {
-		return e, err
-	}
-	if err := last.Put(tx, row.ID, out.kind.span(), out.failure); err != nil {
-		return e, err
-	}
-	if err := x.Settler.Push(tx, row, now); err != nil {
-		return e, err
-	}
-	if e.partial, err = x.Settler.KeepPartial(tx, row, out.streamed, read, now); err != nil {
-		return e, err
-	}
-	if err := ex.notes.Record(tx, row); err != nil {
-		return e, err
-	}
-	waits := row.Status == run.Success && ex.waits
-	if waits { // few do, and the row of a thread holds its values
-		t, err := tx.Thread(row.Thread)
-		if err != nil {
-			return e, err
-		}
-		waits = t.Waits()
-	}
-	return e, completion.RecordEnd(tx, row, ex.calls, waits, now)
 }
 
 // again says why a run is tried again, for its log.
