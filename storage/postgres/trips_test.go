@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
 
+	"understudy/access"
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/eventstore/overlay"
@@ -21,6 +24,7 @@ import (
 	"understudy/id"
 	"understudy/internal/postgrestest"
 	"understudy/run"
+	"understudy/storage/storagetest"
 	"understudy/thread"
 )
 
@@ -117,6 +121,61 @@ func TestTripsOfTranscripts(t *testing.T) {
 	one, whole := count(all[:1]), count(all)
 	require.Positive(t, one)
 	require.LessOrEqual(t, whole, one+1) // a large answer may come in pieces while the client sends what ends the read
+}
+
+// A search of threads in reach of a filter asks the database as often as one without, also while a thread has a list that is too long for the index, and again when
+// what was counted before is old.
+func TestTripsOfFilteredSearches(t *testing.T) {
+	t.Parallel()
+	address, trips := tripsTo(t, postgrestest.Database(t))
+	now := time.Unix(1_700_000_000, 0)
+	s := open(t, Options{URL: address, Now: func() time.Time { return now }})
+	require.NoError(t, s.write(t.Context(), func(tx *Tx) error {
+		for n := range 300 {
+			if err := tx.InsertThread(storagetest.FilteredThread(n)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	count := func(of storagetest.FilteredSearch) (first, fewest int64) {
+		first, fewest = -1, 1<<60 // others may use the storage, to look after it
+		for range 5 {
+			before := trips.Load()
+			_, err := s.Threads().Threads(access.Narrow(t.Context(), access.Threads, of.Filter), of.Query)
+			require.NoError(t, err)
+			if n := trips.Load() - before; first < 0 {
+				first, fewest = n, min(fewest, n)
+			} else {
+				fewest = min(fewest, n)
+			}
+		}
+		return first, fewest
+	}
+	searches := storagetest.FilteredSearches(t)
+	for _, of := range searches { // statements are prepared
+		count(of)
+	}
+	_, without := count(searches[0])
+	equal := func() {
+		t.Helper()
+		for _, of := range searches[1:] {
+			_, with := count(of)
+			require.Equal(t, without, with, of.Name)
+		}
+	}
+	equal()
+	require.NoError(t, s.write(t.Context(), func(tx *Tx) error {
+		long := storagetest.FilteredThread(300)
+		long.Metadata = []byte(`{"members":["u7"` + strings.Repeat(`,"x"`, 200) + `]}`)
+		return tx.InsertThread(long)
+	}))
+	equal()
+	now = now.Add(time.Hour)
+	and := searches[slices.IndexFunc(searches, func(of storagetest.FilteredSearch) bool { return of.Name == "and" })]
+	first, later := count(and)
+	require.Equal(t, without+1, first)
+	require.Equal(t, without, later)
 }
 
 // A history with transcripts asks the database as often for a page of many checkpoints as for one, of a thread whose messages were condensed.

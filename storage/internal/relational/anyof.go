@@ -83,7 +83,7 @@ type anyOf struct {
 }
 
 // anyOf chooses a term of each alternative: the one that the fewest threads have. It has no terms if there would be too many.
-func (t *searchTerms) anyOf(q Querier) (out anyOf, err error) {
+func (t *searchTerms) anyOf(c *counter) (out anyOf, err error) {
 	add := func(term contain.Term) {
 		if !slices.Contains(out.terms, term) {
 			out.terms = append(out.terms, term)
@@ -93,7 +93,7 @@ func (t *searchTerms) anyOf(q Querier) (out anyOf, err error) {
 	for _, a := range t.any {
 		best := 0
 		if len(a) > 1 {
-			if best, _, err = rarest(q, a); err != nil {
+			if best, _, err = c.rarest(a); err != nil {
 				return out, err
 			}
 		}
@@ -104,7 +104,7 @@ func (t *searchTerms) anyOf(q Querier) (out anyOf, err error) {
 		}
 	}
 	if out.exact = !lists; lists {
-		if err := out.lookBeyond(q); err != nil {
+		if err := out.lookBeyond(c); err != nil {
 			return out, err
 		}
 	}
@@ -116,47 +116,37 @@ func (t *searchTerms) anyOf(q Querier) (out anyOf, err error) {
 
 // lookBeyond decides whether threads with long lists, and those that are not listed, are read too: mostly there are none, and Postgres does not know it when it
 // plans a search.
-func (a *anyOf) lookBeyond(q Querier) error {
-	var unlisted []int
-	if err := ask(q, &unlisted, CountUnlisted, number[int], 1); err != nil {
-		return err
+func (a *anyOf) lookBeyond(c *counter) error {
+	look := []contain.Term{notListedYet}
+	for _, term := range a.terms {
+		if term == term.Long() {
+			look = append(look, term)
+		}
 	}
-	counts, err := countTerms(q, a.terms, 1)
+	there, err := c.exist(look)
 	if err != nil {
 		return err
 	}
-	_, a.exact = q.(Nesting) // a server of before lists may leave rows of items behind, but there it cannot write meanwhile
-	if unlisted[0] > 0 {
-		a.unlisted, a.exact = true, false
-	}
-	kept := a.terms[:0]
-	for i, term := range a.terms {
-		if long := term == term.Long(); !long || counts[i] > 0 {
-			kept = append(kept, term)
-			a.exact = a.exact && !long
-		}
-	}
-	a.terms = kept
+	_, a.exact = c.q.(Nesting) // a server of before lists may leave rows of items behind, but there it cannot write meanwhile
+	a.exact = a.exact && len(there) == 0
+	a.unlisted = slices.Contains(there, notListedYet)
+	a.terms = slices.DeleteFunc(a.terms, func(term contain.Term) bool { return slices.Contains(look, term) && !slices.Contains(there, term) })
 	return nil
 }
 
 // isBetter reports whether few threads have one of the terms, and many have the others, all of which each has.
-func (a *anyOf) isBetter(q Querier, others []contain.Term) (bool, error) {
-	sum := 0
+func (a *anyOf) isBetter(c *counter, others []contain.Term) (bool, error) {
+	terms, sum := slices.Clip(a.terms), 0
+	if a.unlisted {
+		terms = append(terms, notListedYet)
+	}
 	for _, bound := range []int{100, fewThreads + 1} { // mostly they are so few that the others need not be counted
-		counts, err := countTerms(q, a.terms, bound)
+		counts, err := c.count(terms, bound)
 		if err != nil {
 			return false, err
 		}
 		sum = 0
 		for _, n := range counts {
-			sum += n
-		}
-		if a.unlisted {
-			n, _, err := first(q, CountUnlisted, number[int], bound)
-			if err != nil {
-				return false, err
-			}
 			sum += n
 		}
 		if sum < bound {
@@ -166,8 +156,8 @@ func (a *anyOf) isBetter(q Querier, others []contain.Term) (bool, error) {
 	if sum < 100 || sum > fewThreads || len(others) == 0 {
 		return sum <= fewThreads, nil
 	}
-	_, few, err := rarest(q, others)
-	return !few, err
+	_, n, err := c.rarest(others)
+	return n > fewThreads, err
 }
 
 // ofAny is a plan that reads the threads with one of some terms: in their order of updated_at, or all of them, sorted.

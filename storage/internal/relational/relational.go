@@ -217,6 +217,7 @@ type base struct {
 	now func() time.Time
 	// Hidden reports keys of threads' metadata that are not in the index, because they are secret; nil: all are in it. It is set before the store is used.
 	Hidden contain.Hidden
+	counts *keptCounts // of threads by their terms
 }
 
 // Each part has the reads of one resource, in the files of its tables.
@@ -240,7 +241,7 @@ type (
 
 // NewStore returns a store on db; now is the clock for expiry.
 func NewStore(db DB, now func() time.Time) Store {
-	b := &base{db: db, now: now}
+	b := &base{db: db, now: now, counts: &keptCounts{now: now}}
 	return Store{
 		base: b, accountStore: accountStore{b}, assistantStore: assistantStore{b}, auditStore: auditStore{b}, checkpointStore: checkpointStore{b},
 		cronStore: cronStore{b}, eventStore: eventStore{b}, feedbackStore: feedbackStore{b}, itemStore: itemStore{b}, keyStore: keyStore{b},

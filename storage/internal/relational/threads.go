@@ -131,6 +131,8 @@ const (
 	// index of metadata does not have the requested order. Beyond it they are so common that a walk
 	// in that order soon finds a page of them.
 	fewThreads = 2000
+	// veryFew threads are read and checked in less time than Postgres takes to plan a search by more than one term: a cursor is planned each time.
+	veryFew = 64
 	// maxTerms bounds the terms that use the index; others are checked on the rows.
 	maxTerms = 4
 )
@@ -180,6 +182,10 @@ type ThreadSearch struct {
 
 // PlanThreads chooses the index that a search reads, of the threads that reach selects. hidden are keys that are not in it.
 func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contain.Hidden) (ThreadSearch, error) {
+	return planThreads(&counter{q: q}, of, reach, hidden)
+}
+
+func planThreads(c *counter, of thread.Query, reach *access.Filter, hidden contain.Hidden) (ThreadSearch, error) {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return ThreadSearch{}, fault.Newf(fault.Invalid, "metadata: %w", err)
@@ -201,13 +207,13 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contai
 		return read(threadsOfIDs, of.IDs)
 	}
 	terms := termsOf(match, reach, hidden)
-	any, err := terms.anyOf(q)
+	any, err := terms.anyOf(c)
 	if err != nil {
 		return plan, err
 	}
 	if len(any.terms) > 0 && (by != "updated_at" || len(terms.all) > 0) {
-		if better, err := any.isBetter(q, terms.all); err != nil || better {
-			return plan.ofAny(q, by, &terms, any), err
+		if better, err := any.isBetter(c, terms.all); err != nil || better {
+			return plan.ofAny(c.q, by, &terms, any), err
 		}
 	}
 	found := func(all bool) { // whether the index has found what has all terms
@@ -220,71 +226,37 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter, hidden contai
 	}
 	if _, sorts := allThreads[by]; sorts && len(terms.all) > 0 {
 		terms := terms.all
-		_, nests := q.(Nesting)
-		best, few := 0, false
+		_, nests := c.q.(Nesting)
+		best, fewest := 0, math.MaxInt
 		if by != "updated_at" || len(terms) > 1 {
-			if best, few, err = rarest(q, terms); err != nil {
+			if best, fewest, err = c.rarest(terms); err != nil {
 				return plan, err
 			}
 		}
-		if by == "updated_at" && len(terms) > 1 && nests && !few {
+		if by == "updated_at" && len(terms) > 1 && nests && fewest > fewThreads {
 			plan.Terms = terms
 			found(true)
 			return plan, nil
 		}
-		if by == "updated_at" || few {
+		if by == "updated_at" || fewest <= fewThreads {
 			terms[0], terms[best] = terms[best], terms[0]
-			found(len(terms) <= maxTerms)
-			terms = terms[:min(len(terms), maxTerms)]
+			most := maxTerms
+			if fewest <= veryFew && !nests {
+				most = 1
+			}
+			found(len(terms) <= most)
+			terms = terms[:min(len(terms), most)]
 			return read(threadsOfTerms[len(terms)-1], termArgs(terms)...)
 		}
 	}
 	if by == "updated_at" && len(any.terms) > 0 {
-		return plan.ofAny(q, by, &terms, any), nil
+		return plan.ofAny(c.q, by, &terms, any), nil
 	}
 	if of.Status != "" && (by == "updated_at" || by == "status") {
 		plan.status = ""
 		return read(threadsOfStatus, string(of.Status))
 	}
 	return read(allThreads)
-}
-
-// rarest returns the term that the fewest threads have, and whether they are few. It does not
-// count far beyond fewThreads.
-func rarest(q Querier, terms []contain.Term) (best int, few bool, err error) {
-	bound, step := 100, fewThreads/100+1
-	if _, nests := q.(Nesting); nests { // a question costs little: first those that take no time
-		bound, step = 32, 8
-	}
-	for ; ; bound *= step {
-		counts, err := countTerms(q, terms, bound)
-		if err != nil {
-			return 0, false, err
-		}
-		best = 0
-		for i, n := range counts {
-			if n < counts[best] {
-				best = i
-			}
-		}
-		if counts[best] < bound || bound > fewThreads {
-			return best, counts[best] <= fewThreads, nil
-		}
-	}
-}
-
-// countTerms counts the threads with each term, up to a bound.
-func countTerms(q Querier, terms []contain.Term, bound int) ([]int, error) {
-	counts := make([]int, len(terms))
-	for i, term := range terms {
-		if err := q.Ask(CountTerm, func(r Row) error {
-			counts[i] = int(r.Int(0))
-			return nil
-		}, term.Key, term.Value, bound); err != nil {
-			return nil, err
-		}
-	}
-	return counts, q.Send()
 }
 
 // SearchThreads implements the search of thread.Store.
@@ -308,13 +280,17 @@ func (s threadStore) eachThread(ctx context.Context, of thread.Query, fn func(Ro
 		return fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
 	reach := access.Reach(ctx, access.Threads)
-	search := func(q Querier) error {
-		plan, err := PlanThreads(q, of, reach, s.Hidden)
-		if err != nil {
+	read := func(c *counter) error {
+		q := c.q
+		plan, err := planThreads(c, of, reach, s.Hidden)
+		if err != nil || c.wrong {
 			return err
 		}
 		last := ""
 		check := func(r Row) error {
+			if c.wrong {
+				return ErrStop
+			}
 			if plan.any { // a thread with two of the terms comes twice
 				t := r.Text(0)
 				if t == last {
@@ -336,6 +312,16 @@ func (s threadStore) eachThread(ctx context.Context, of thread.Query, fn func(Ro
 			return eachWithAll(q, plan.Terms, plan.ascending, check)
 		}
 		return q.Walk(expected(of.Limit, of.Offset), plan.Text, check, plan.args...)
+	}
+	search := func(q Querier) error {
+		if _, nests := q.(Nesting); nests {
+			return read(&counter{q: q})
+		}
+		c := &counter{q: q, kept: s.counts, presumes: true}
+		if err := read(c); err != nil || !c.wrong {
+			return err
+		}
+		return read(&counter{q: q, kept: s.counts})
 	}
 	if terms := termsOf(match, reach, s.Hidden); terms.scans(of) {
 		return s.db.Scan(ctx, rows.NarrowThreads, search)
