@@ -2,13 +2,9 @@ package python
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -80,153 +76,6 @@ func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
 		w.share = n - rand.IntN(n/10+1) // workers are not replaced all at once
 	}
 	return w
-}
-
-// run starts the process and returns when it and all its goroutines have ended.
-func (w *worker) run(ctx context.Context) (err error) {
-	// The kernel kills the child when the thread that started it ends, so the thread must stay.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-
-	ooms := child.OOMKills()
-	w.child, err = child.Start(child.Program{
-		Python: w.gen.opts.Python, Package: "understudy_worker", Dir: w.gen.opts.Dir, Env: w.gen.opts.Env,
-		Setup: func(server *child.Address) string {
-			w.pool.mu.Lock()
-			defer w.pool.mu.Unlock()
-			return w.gen.setup(server)
-		},
-	})
-	if err != nil {
-		return err
-	}
-	w.pid = w.child.PID
-	defer w.child.Close()
-	log := w.pool.opts.Logger.With("pid", w.pid)
-	log.Debug("worker started")
-
-	_ = w.send(codeMessage) // its size is fixed and far below the limit
-	var pipes, wires sync.WaitGroup
-	pipes.Go(func() { w.pipe(w.child.Stdout, "stdout", nil) })
-	pipes.Go(func() { w.pipe(w.child.Stderr, "stderr", &w.tail) })
-	gone, left := make(chan struct{}), make(chan struct{})
-	var readErr, waitErr error
-	connected := make(chan net.Conn, 1)
-	wires.Go(func() {
-		defer close(gone)
-		defer close(connected)
-		conn, err := w.child.Connect()
-		if err != nil {
-			readErr = err
-			return
-		}
-		connected <- conn
-		readErr = w.read(conn)
-	})
-	wires.Go(func() {
-		if conn, ok := <-connected; ok {
-			w.out.WriteTo(conn)
-		}
-	})
-	wires.Go(func() { defer close(left); waitErr = w.child.Wait() })
-
-	w.supervise(ctx, gone, left)
-	w.retire(exit{})
-	select {
-	case <-left:
-		// Its last output is still to be read. Forked children may hold its socket: those in its group end now, others are
-		// not waited for.
-		w.child.Kill()
-		w.child.ExpectNone()
-		select {
-		case <-gone:
-		case <-time.After(time.Second):
-		}
-	default:
-	}
-
-	// The worker exits when its socket closes. Its children die with its process group.
-	w.out.Close()
-	w.child.Hangup()
-	timer := time.NewTimer(time.Second)
-	select {
-	case <-left:
-	case <-timer.C:
-		w.child.Kill()
-		<-left
-	}
-	timer.Stop()
-	w.child.Kill()
-	wires.Wait()
-	w.child.Drain()
-	pipes.Wait()
-	w.confess()
-
-	w.mu.Lock()
-	e, byUs := w.exit, w.state == killed
-	calls := make([]*call, 0, len(w.calls))
-	for _, c := range w.calls {
-		calls = append(calls, c)
-	}
-	w.mu.Unlock()
-	var why error
-	switch {
-	case byUs && e.err != nil:
-		why = e.err
-	case ctx.Err() != nil && !byUs:
-		why = graph.ErrReloading
-	default:
-		if !byUs {
-			e.reason = ""
-		}
-		w.cause, w.fix = deathOf(waitErr, e.reason, child.OOMKills() > ooms)
-	}
-	w.report(time.Time{})
-	for _, c := range calls {
-		if why == nil {
-			c.finish(done{}, c.died(w.cause, w.fix))
-		} else {
-			c.finish(done{}, why)
-		}
-	}
-	w.reading.Wait()
-	log.Debug("worker ended", "status", fmt.Sprint(waitErr))
-	if waitErr == nil && readErr != nil && w.hasSpoken() && !errors.Is(readErr, io.EOF) && !errors.Is(readErr, net.ErrClosed) {
-		return readErr // it was stopped after an invalid frame
-	}
-	return waitErr
-}
-
-// supervise returns when the worker must end or has ended.
-func (w *worker) supervise(ctx context.Context, gone, left <-chan struct{}) {
-	ticker := time.NewTicker(w.pool.pingEvery)
-	defer ticker.Stop()
-	var number uint64
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-gone:
-			return
-		case <-left:
-			return
-		case <-ticker.C:
-		}
-		w.report(time.Now())
-		if w.tick(time.Now()) {
-			return
-		}
-		w.mu.Lock()
-		ping := w.state != starting && w.pingAt.IsZero()
-		if ping {
-			w.pingAt = time.Now()
-		}
-		w.mu.Unlock()
-		if ping {
-			number++
-			_ = w.send(pingMessage(number))
-		}
-	}
 }
 
 // stuckOn is called for a call that does not end although it was cancelled.
