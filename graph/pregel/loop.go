@@ -1,7 +1,6 @@
 package pregel
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -68,106 +67,6 @@ type loop struct {
 }
 
 var errRecursion = errors.New("recursion limit")
-
-// applyWrites applies the writes of tasks to the channels, in the order of their paths, and returns the channels that changed, sorted.
-func (l *loop) applyWrites(tasks []*task, versioned bool) ([]string, error) {
-	if len(tasks) > 1 {
-		tasks = slices.Clone(tasks)
-		slices.SortStableFunc(tasks, func(a, b *task) int { return cmp.Compare(a.pathText, b.pathText) })
-	}
-	bump := false
-	for _, t := range tasks {
-		bump = bump || len(t.triggers) > 0
-		if l.cp.seen[t.name] == nil {
-			l.cp.seen[t.name] = map[string]string{}
-		}
-		for _, trigger := range t.triggers {
-			if i, ok := l.g.chanIndex[trigger]; ok && l.cp.versions[i] != "" {
-				l.cp.seen[t.name][trigger] = l.cp.versions[i]
-			}
-		}
-	}
-	next := ""
-	if versioned {
-		next = nextVersion(l.cp.highest())
-	}
-	for _, t := range tasks {
-		for _, trigger := range t.triggers {
-			if i, ok := l.g.chanIndex[trigger]; ok && !reserved[trigger] || ok && trigger == START {
-				if l.chans[i].consume() && versioned {
-					l.cp.versions[i] = next
-				}
-			}
-		}
-	}
-	byChan := make([][]*value, len(l.chans))
-	var order []int
-	ignored := 0
-	for _, t := range tasks {
-		for _, w := range t.writes {
-			switch w.channel {
-			case writeNone, push, writeResume, writeInterrupt, writeReturn, writeError, writeErrorNode:
-				continue
-			}
-			i, ok := l.g.chanIndex[w.channel]
-			if !ok {
-				if ignored++; ignored > 1 {
-					continue
-				}
-				if to, ok := strings.CutPrefix(w.channel, branchTo); ok {
-					l.x.log.Warn("a node chose a node that does not exist; it is ignored", "node", t.name, "chosen", short([]byte(to)))
-				} else {
-					l.x.log.Warn("writes to unknown channels are ignored in this step", "node", t.name, "first", short([]byte(w.channel)))
-				}
-				continue
-			}
-			if byChan[i] == nil {
-				order = append(order, i)
-			}
-			byChan[i] = append(byChan[i], w.v)
-		}
-	}
-	updated := make([]bool, len(l.chans))
-	touch := func(i int, changed bool) {
-		if changed && versioned {
-			l.cp.versions[i] = next
-			updated[i] = l.chans[i].available()
-		}
-	}
-	for _, i := range order {
-		changed, err := l.chans[i].update(byChan[i])
-		if err != nil {
-			return nil, err
-		}
-		touch(i, changed)
-	}
-	triggering := false
-	if bump {
-		for i := range l.chans {
-			if !updated[i] && l.chans[i].available() {
-				changed, err := l.chans[i].update(nil)
-				if err != nil {
-					return nil, err
-				}
-				touch(i, changed)
-			}
-			triggering = triggering || updated[i] && len(l.g.chans[i].triggers) > 0
-		}
-		if !triggering {
-			for i := range l.chans {
-				touch(i, l.chans[i].finish())
-			}
-		}
-	}
-	var names []string
-	for i, u := range updated {
-		if u {
-			names = append(names, l.g.chans[i].name)
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
 
 // enter loads the checkpoint from which the run resumes.
 func (l *loop) enter() error {
