@@ -83,9 +83,15 @@ const Masked = "An internal error occurred"
 // ServerFailure is the failure of a run for which the server could not save or read something. Clients see why only when the error says it to them.
 func ServerFailure(err error) *Failure {
 	f := &Failure{Type: "ServerError", Message: Masked, Detail: err.Error(), Server: true}
-	var away *fault.Error
-	if errors.As(err, &away) && away.Kind == fault.Unavailable {
-		f.Type, f.Message = "ServiceUnavailable", away.Message
+	var why *fault.Error
+	if !errors.As(err, &why) {
+		return f
+	}
+	switch why.Kind {
+	case fault.Unavailable:
+		f.Type, f.Message = "ServiceUnavailable", why.Message
+	case fault.TooLarge:
+		f.Message = why.Message
 	}
 	return f
 }

@@ -99,6 +99,10 @@ func failure(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
+	var stored *storageError
+	if errors.As(err, &stored) {
+		return graph.ServerFailure(err)
+	}
 	return &graph.Failure{Type: errorName(err), Message: errorText(err), Detail: errorDetail(err), Fix: fixOf(err)}
 }
 

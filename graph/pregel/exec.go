@@ -3,7 +3,6 @@ package pregel
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -105,7 +104,7 @@ func (x *exec) load(k checkpointer.Key) (*checkpointer.Tuple, error) {
 	}
 	t, err := x.saver.Load(x.ctx, k)
 	if err != nil {
-		return nil, fmt.Errorf("load checkpoint %s of thread %s: %w", k.ID, k.Thread, err)
+		return nil, &storageError{"read checkpoints", err}
 	}
 	return t, nil
 }
@@ -116,7 +115,7 @@ func (x *exec) list(q checkpointer.List) ([]*checkpointer.Tuple, error) {
 	}
 	found, err := x.saver.List(x.ctx, q)
 	if err != nil {
-		return nil, fmt.Errorf("list checkpoints of thread %s: %w", q.Thread, err)
+		return nil, &storageError{"read checkpoints", err}
 	}
 	return found, nil
 }

@@ -53,6 +53,71 @@ func TestInvokeKeepsErrors(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 }
 
+// unreadable is a saver that fails to load, in namespaces of at least so many characters.
+type unreadable struct {
+	memory
+	loading error
+	within  int
+}
+
+func (u *unreadable) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	if u.loading != nil && len(k.NS) >= u.within {
+		return nil, u.loading
+	}
+	return u.memory.Load(ctx, k)
+}
+
+// Errors of the storage keep their chain in process, whatever fails and however deep; clients of a server read that it failed, not why.
+func TestInvokeKeepsErrorsOfStorage(t *testing.T) {
+	t.Parallel()
+	cause := fmt.Errorf("disk of the secret host: %w", errors.Join(fs.ErrPermission, &typed{7}))
+	leaf := single(t, func(_ context.Context, s counted) (any, error) { return counted{N: s.N + 1}, nil })
+	nested := pregel.NewStateGraph[counted]().AddSubgraph("sub", leaf).AddEdge(pregel.START, "sub").MustCompile()
+	savers := map[string]func() *unreadable{
+		"the first save": func() *unreadable { return &unreadable{memory: memory{fail: func(graph.Save) error { return cause }}} },
+		"writes of the node": func() *unreadable {
+			return &unreadable{memory: memory{fail: func(s graph.Save) error {
+				if s.Put == nil {
+					return cause
+				}
+				return nil
+			}}}
+		},
+		"load":               func() *unreadable { return &unreadable{loading: cause} },
+		"load of a subgraph": func() *unreadable { return &unreadable{loading: cause, within: 1} },
+	}
+	for name, saver := range savers {
+		for depth, g := range []*pregel.Graph{leaf, nested} {
+			for _, durability := range []string{"sync", "async", "exit"} {
+				m := saver()
+				_, err := pregel.Invoke[counted](t.Context(), g, counted{N: 1}, pregel.WithThread(testThread, m), pregel.WithDurability(durability))
+				at := fmt.Sprint(name, depth, durability)
+				if name == "load of a subgraph" && depth == 0 || name == "writes of the node" && durability == "exit" {
+					require.NoError(t, err, at)
+					continue
+				}
+				require.ErrorIs(t, err, fs.ErrPermission, at)
+				var found *typed
+				require.ErrorAs(t, err, &found, at)
+				require.Regexp(t, "^(node sub: )?(save|read) checkpoints: disk of the secret host: ", err.Error(), at)
+				var masked *graph.Failure
+				require.False(t, errors.As(err, &masked), at)
+
+				inv := invocation(nil, `{"n":1}`, "values", "debug")
+				inv.Saver, inv.Durability = saver(), durability
+				events, err := collect(t, g, inv)
+				require.ErrorAs(t, err, &masked, at)
+				require.True(t, masked.Server, at)
+				require.NotContains(t, masked.Message, "secret", at)
+				for _, e := range events {
+					require.NotContains(t, string(e.Data), "secret", at)
+				}
+				require.Contains(t, masked.Detail, "secret", at)
+			}
+		}
+	}
+}
+
 // A panic shows its value and the node in one line, and with %+v the stack; an error that a node panicked with is part of the chain.
 func TestInvokeShowsPanics(t *testing.T) {
 	t.Parallel()

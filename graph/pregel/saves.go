@@ -171,10 +171,22 @@ func (s *saves) throttle(ctx context.Context) {
 	}
 }
 
+// storageError is a failure to save or read checkpoints. In this process its text and chain say why; on the wire it is the server's failure: see failure.
+type storageError struct {
+	what string
+	err  error
+}
+
+func (e *storageError) Error() string { return e.what + ": " + e.err.Error() }
+func (e *storageError) Unwrap() error { return e.err }
+
+// ErrorName is the name in events and checkpoints, which do not show the text.
+func (e *storageError) ErrorName() string { return "ServerError" }
+
 // savingFailed returns the error of a run whose checkpoints could not be saved.
 func savingFailed(err error) error {
 	if errors.Is(err, graph.ErrFenced) {
 		return graph.ErrFenced
 	}
-	return graph.ServerFailure(err)
+	return &storageError{"save checkpoints", err}
 }

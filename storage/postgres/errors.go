@@ -33,6 +33,8 @@ func classify(err error) error {
 			return unavailable("the disk of the database is full: nothing can be saved until there is room")
 		case "53200":
 			return unavailable("the database is out of memory or lock slots")
+		case "54000":
+			return fault.Wrap(fault.TooLarge, "a value is larger than Postgres stores, which is 1 GB: keep large data out of the state, for example in files that it names", err)
 		case "53300":
 			return unavailable("the database accepts no more connections: raise max_connections, or lower --database-connections of each server")
 		case "57P01", "57P02", "57P03", "25P03":

@@ -171,7 +171,7 @@ func TestNoRoom(t *testing.T) {
 	s, admin := open(t, Options{URL: address}), connect(t, address)
 	require.NoError(t, insert(s, 1))
 	for code, text := range map[string]string{
-		"53100": "the disk of the database is full", "53200": "out of memory", "58030": "disk I/O error", "54000": "",
+		"53100": "the disk of the database is full", "53200": "out of memory", "58030": "disk I/O error", "54000": "", // too large: no other try helps
 	} {
 		execAll(t, admin, fmt.Sprintf(`CREATE OR REPLACE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '%s'; END $$`, code),
 			"CREATE TRIGGER fails BEFORE INSERT ON thread_metadata EXECUTE FUNCTION fails()")
@@ -183,6 +183,8 @@ func TestNoRoom(t *testing.T) {
 		require.Error(t, err)
 		if text != "" {
 			isUnavailable(t, err, text)
+		} else {
+			require.True(t, fault.Is(err, fault.TooLarge), err)
 		}
 		_, err = s.Thread(t.Context(), someThread(1).ID)
 		require.NoError(t, err)

@@ -626,6 +626,7 @@ func TestFoldFailuresAreThrottled(t *testing.T) {
 func TestOutOfMemoryIsUnavailable(t *testing.T) {
 	t.Parallel()
 	require.True(t, fault.Is(classify(sqlite.ResultNoMem.ToError()), fault.Unavailable))
+	require.True(t, fault.Is(classify(sqlite.ResultTooBig.ToError()), fault.TooLarge))
 }
 
 // Servers that start and end at the same time on data folders in memory, each of which removes

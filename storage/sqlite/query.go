@@ -224,6 +224,8 @@ func classify(err error) error {
 	switch code := sqlite.ErrCode(err); code.ToPrimary() {
 	case sqlite.ResultNoMem:
 		return fault.Wrap(fault.Unavailable, "not enough memory for this at the moment; try again later", err)
+	case sqlite.ResultTooBig:
+		return fault.Wrap(fault.TooLarge, "a value is larger than SQLite stores, which is 1 GB: keep large data out of the state, for example in files that it names", err)
 	case sqlite.ResultIOErr:
 		return fault.Wrap(fault.Unavailable, "disk I/O error", err)
 	case sqlite.ResultConstraint:
