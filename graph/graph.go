@@ -179,6 +179,9 @@ type Event struct {
 	Checkpoint id.Checkpoint
 }
 
+// Decode decodes the data of the event.
+func (e Event) Decode(into any) error { return json.Unmarshal(e.Data, into) }
+
 // Saver stores the checkpoints of one invocation. Calls may run concurrently.
 type Saver interface {
 	Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error)

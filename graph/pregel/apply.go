@@ -84,6 +84,9 @@ func (a *applying) consume(tasks []*task) {
 // update passes each channel what tasks wrote to it.
 func (a *applying) update(tasks []*task) error {
 	l := a.l
+	if l.writers == nil {
+		l.writers = make([][]string, len(l.chans))
+	}
 	byChan := make([][]*value, len(l.chans))
 	var order []int
 	ignored := 0
@@ -102,6 +105,10 @@ func (a *applying) update(tasks []*task) error {
 			}
 			if byChan[i] == nil {
 				order = append(order, i)
+				l.writers[i] = l.writers[i][:0]
+			}
+			if names := l.writers[i]; len(names) == 0 || names[len(names)-1] != t.name {
+				l.writers[i] = append(names, t.name)
 			}
 			byChan[i] = append(byChan[i], w.v)
 		}
@@ -109,7 +116,7 @@ func (a *applying) update(tasks []*task) error {
 	for _, i := range order {
 		changed, err := l.chans[i].update(byChan[i])
 		if err != nil {
-			return err
+			return &unmerged{l.g.chans[i].name, l.writers[i], err}
 		}
 		a.touch(i, changed)
 	}

@@ -463,7 +463,7 @@ func typedCall[I any](fn func(ctx context.Context, input I) (any, error)) func(c
 		return func(ctx context.Context, input *value) (any, error) {
 			state, err := input.values()
 			if err != nil {
-				return nil, Errorf("TypeError", "read the input: %w", err)
+				return nil, reading(ctx, err)
 			}
 			return fn(ctx, any(state).(I))
 		}
@@ -471,7 +471,7 @@ func typedCall[I any](fn func(ctx context.Context, input I) (any, error)) func(c
 	return func(ctx context.Context, input *value) (any, error) {
 		var in I
 		if err := decodeTo(input, &in); err != nil {
-			return nil, Errorf("TypeError", "read the input: %w", err)
+			return nil, reading(ctx, err)
 		}
 		return fn(ctx, in)
 	}
@@ -492,7 +492,7 @@ func (v *value) values() (Values, error) {
 		x, err := f.v.messages()
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%s: %w", f.name, err)
+			return nil, &unfit{f.name, f.v, messagesType, err}
 		case x != nil:
 			out[f.name] = x
 		default:
@@ -536,6 +536,8 @@ func Get[T any](state Values, key string) (v T, ok bool, err error) {
 	if typed, ok := x.(T); ok {
 		return typed, true, nil
 	}
-	err = decodeTo(fromGo(x), &v)
+	if err = decodeTo(fromGo(x), &v); err != nil {
+		err = fmt.Errorf("key '%s': %w", key, err)
+	}
 	return v, true, err
 }

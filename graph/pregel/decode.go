@@ -96,7 +96,7 @@ func (v *value) decode(dst reflect.Value) error {
 			for _, k := range known {
 				if k.name == f.name {
 					if err := f.v.into(dst.FieldByIndex(k.index)); err != nil {
-						return fmt.Errorf("%s: %w", f.name, err)
+						return &unfit{f.name, f.v, dst.FieldByIndex(k.index).Type(), err}
 					}
 				}
 			}

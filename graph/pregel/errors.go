@@ -125,6 +125,14 @@ func fixOf(err error) string {
 	if errors.As(err, &choice) {
 		return choice.fix()
 	}
+	var merge *unmerged
+	if errors.As(err, &merge) {
+		return merge.fix()
+	}
+	var read *misread
+	if errors.As(err, &read) {
+		return read.fix()
+	}
 	var known *Error
 	if !errors.As(err, &known) || known.Cause != nil {
 		return ""

@@ -205,12 +205,17 @@ func (l *loop) command(c *commandInput, forks bool) ([]pendingWrite, error) {
 		}
 		fields, ok := c.resume.object()
 		isMap = ok && !slices.ContainsFunc(fields, func(f field) bool { return !isInterruptID(f.name) })
+		waiting := l.waiting()
+		l.unasked = waiting == 0
+		if l.unasked && !l.cp.written() {
+			l.warnUnasked()
+		}
 		if isMap {
 			l.x.resumeMap = map[string]*value{}
 			for _, f := range fields {
 				l.x.resumeMap[f.name] = f.v
 			}
-		} else if l.waiting() > 1 {
+		} else if waiting > 1 {
 			return nil, Errorf("RuntimeError", "When there are multiple pending interrupts, you must specify the interrupt id when resuming. "+
 				"Docs: https://docs.langchain.com/oss/python/langgraph/interrupts#handling-multiple-interrupts.")
 		}
@@ -237,6 +242,13 @@ func (l *loop) command(c *commandInput, forks bool) ([]pendingWrite, error) {
 		carried[i] = pendingWrite{nullTask, w.channel, w.v}
 	}
 	return carried, nil
+}
+
+// warnUnasked reports, once, an answer without a question. As in LangGraph it is no error, and the first question of this run takes it.
+func (l *loop) warnUnasked() {
+	l.unasked = false
+	l.x.log.Warn("an answer came to a thread on which no question waits; only a question of this run takes it",
+		"fix", "resume the thread that asked, while it waits: its questions are in Result.Interrupts, or in the interrupts of its state")
 }
 
 // waiting returns the number of unanswered interrupts.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"reflect"
@@ -17,7 +16,6 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/graph"
-	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
@@ -50,16 +48,30 @@ func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(gr
 	if err != nil {
 		return err
 	}
+	err = l.show(ctx, in, l.x.finish, yield)
+	switch {
+	case errors.Is(err, errStopped):
+		return nil
+	case ctx.Err() != nil && !errors.Is(err, graph.ErrFenced):
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// errStopped is the error of show when the consumer of the events stopped.
+var errStopped = errors.New("the consumer stopped")
+
+// show runs the loop and yields its events. It returns after the run has ended, with what finish makes of its error.
+func (l *loop) show(ctx context.Context, in input, finish func(error) error, yield func(graph.Event, error) bool) error {
 	x := l.x
 	defer x.cancel(nil)
 	x.out = newStream()
 	done := make(chan error, 1)
 	go func() {
-		err := l.guardedRun(in)
-		err = x.finish(err)
-		done <- err
+		done <- finish(l.guardedRun(in))
 		x.out.wake()
 	}()
+	var err error
 	var spare []graph.Event
 	over := false
 	for {
@@ -74,7 +86,7 @@ func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(gr
 				if !over {
 					<-done //nolint:errcheck // it was canceled
 				}
-				return nil
+				return errStopped
 			}
 		}
 		clear(events)
@@ -85,10 +97,7 @@ func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(gr
 			if !over {
 				err = <-done
 			}
-			if errors.Is(err, graph.ErrFenced) {
-				return err
-			}
-			return context.Cause(ctx)
+			return err
 		case over && len(events) == 0:
 			return err
 		case over:
@@ -115,8 +124,7 @@ func (l *loop) guardedRun(in input) (err error) {
 
 // finish waits for what the run left running, and returns its error in the form that graph.Graph promises.
 func (x *exec) finish(err error) error {
-	err = x.drain(err)
-	x.messages.flush(nil)
+	err = x.flush(err)
 	var known *graph.Failure
 	switch {
 	case err == nil:
@@ -127,6 +135,13 @@ func (x *exec) finish(err error) error {
 		return err
 	}
 	return failure(err)
+}
+
+// flush waits for what the run left running, shows the last messages, and returns the error of the run.
+func (x *exec) flush(err error) error {
+	err = x.drain(err)
+	x.messages.flush(nil)
+	return err
 }
 
 // drain waits for what the run left running, and returns its error.
@@ -374,70 +389,6 @@ func nodesOf(raw json.RawMessage, unset []string) ([]string, error) {
 		return nodes, nil
 	}
 	return nil, fault.New(fault.Invalid, `interrupt_before and interrupt_after are lists of nodes, or "*"`)
-}
-
-// invocation is what Invoke makes of its options.
-type invocation = graph.Invocation
-
-// RunOption is an option of Invoke.
-type RunOption func(*invocation)
-
-// WithThread runs the graph on a thread; saver stores its checkpoints.
-func WithThread(thread id.Thread, saver graph.Saver) RunOption {
-	return func(inv *invocation) { inv.Thread, inv.Saver = thread, saver }
-}
-
-// WithConfig sets the configuration as JSON: tags, metadata, recursion_limit, max_concurrency, configurable.
-func WithConfig(config json.RawMessage) RunOption {
-	return func(inv *invocation) { inv.Config.Config = config }
-}
-
-// WithRunContext sets the run's context, which nodes read with ContextOf.
-func WithRunContext(context any) RunOption {
-	return func(inv *invocation) { inv.Context = fromGo(context).JSON() }
-}
-
-// WithLog sets where the run reports retries, panics of tools, and nodes that do not end. Without it that is slog.Default.
-func WithLog(log *slog.Logger) RunOption { return func(inv *invocation) { inv.Log = log } }
-
-// WithStore sets the long-term memory.
-func WithStore(s graph.Store) RunOption { return func(inv *invocation) { inv.Store = s } }
-
-// WithDurability says when checkpoints are written: sync (before the next step), async, or exit.
-func WithDurability(d string) RunOption { return func(inv *invocation) { inv.Durability = d } }
-
-// checkOptions returns the error of options of Invoke. Without it a mistake in them would change nothing, in silence.
-func checkOptions(inv *invocation) error {
-	if config := inv.Config.Config; len(config) > 0 && (!json.Valid(config) || !gjson.ParseBytes(config).IsObject()) {
-		return errors.New("WithConfig: the configuration is not a JSON object")
-	}
-	if limit := gjson.GetBytes(inv.Config.Config, "recursion_limit"); limit.Exists() && limit.Type != gjson.Number {
-		return fmt.Errorf("WithConfig: recursion_limit is a number, not %s", short([]byte(limit.Raw)))
-	}
-	switch inv.Durability {
-	case "", durabilitySync, durabilityAsync, durabilityExit:
-	default:
-		return fmt.Errorf("WithDurability: %q is not %s, %s or %s", inv.Durability, durabilitySync, durabilityAsync, durabilityExit)
-	}
-	switch {
-	case inv.Thread == "" && inv.Saver != nil:
-		return errors.New("WithThread: the thread has no ID; id.NewThread returns one")
-	case inv.Thread != "" && inv.Saver == nil:
-		return errors.New("WithThread: there is no saver; checkpointer.NewMemory returns one that keeps threads in memory")
-	}
-	return nil
-}
-
-// inputOf returns the input as an update. Of a struct it takes the fields that are set.
-func inputOf(x any) *value {
-	rv := reflect.ValueOf(x)
-	for rv.Kind() == reflect.Pointer && !rv.IsNil() {
-		rv = rv.Elem()
-	}
-	if rv.Kind() == reflect.Struct && rv.Type() != messageType && !hasMarshaler(rv.Type()) {
-		return fromFields(goFields(rv, true))
-	}
-	return fromGo(x)
 }
 
 // keyOf returns the checkpoint that a call refers to.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 
@@ -20,7 +21,8 @@ func (g *Graph) compiled() *Graph { return g }
 type Result[S any] struct {
 	// State has the keys of the graph's output type.
 	State S
-	// Interrupts are the questions that the run waits for, in the order of the tasks that asked. Answer them with Command.Resume.
+	// Interrupts are the questions that the run waits for, in the order of the tasks that asked. Answer them with Command.Resume, on the same thread: without WithThread
+	// they cannot be answered, which the log of the run says.
 	Interrupts []PendingInterrupt
 	// Next are the nodes at which the run was stopped, by a question or by InterruptBefore and InterruptAfter; none: it has reached its end. It continues
 	// with Invoke on the same thread.
@@ -127,11 +129,16 @@ func Invoke[S any](ctx context.Context, g Compiled, input any, options ...RunOpt
 		return r, err
 	}
 	if err := state.into(reflect.ValueOf(&r.State).Elem()); err != nil {
-		return r, fmt.Errorf("result of graph %s: %w", g.compiled().name, err)
+		m := &misread{what: "result of graph " + g.compiled().name, err: err}
+		if errors.As(err, &m.key) && l != nil {
+			m.by = l.writersOf(m.key.key)
+		}
+		return r, withFix(m)
 	}
 	if l == nil || l.stopped == nil {
 		return r, nil
 	}
+	l.warnUnsaved()
 	for _, q := range l.stopped.interrupts {
 		p := PendingInterrupt{ID: q.id, Value: q.value.JSON()}
 		if q.schema != nil {
@@ -177,30 +184,80 @@ func (g *Graph) invoke(ctx context.Context, input any, options []RunOption) (*va
 		out, err := tc.l.subgraph(ctx, tc, g, v)
 		return out, nil, err
 	}
-	inv := &graph.Invocation{}
-	for _, option := range options {
-		option(inv)
-	}
-	if err := checkOptions(inv); err != nil {
-		return nil, nil, fmt.Errorf("graph %s: %w", g.name, err)
-	}
-	l, in, err := g.begin(ctx, inv)
+	l, in, err := g.prepare(ctx, input, options)
 	if err != nil {
 		return nil, nil, err
 	}
-	if cmd, ok := asCommand(input); ok {
-		if in, err = g.commandOf(cmd); err != nil {
-			return nil, nil, err
-		}
-	} else if v := inputOf(input); !v.isNull() {
-		if err := v.check(); err != nil {
-			return nil, nil, Errorf("TypeError", "input of graph %s: %w", g.name, err)
-		}
-		in.given, in.v = true, v
+	if l.x.modes != (modes{}) {
+		return nil, nil, fmt.Errorf("graph %s: WithModes and WithSubgraphs are for Stream: Invoke shows no events", g.name)
 	}
 	l.outKeys = g.result
 	if err := l.x.drain(l.guardedRun(in)); err != nil {
 		return nil, nil, forCaller(err)
 	}
 	return l.values(), l, nil
+}
+
+// warnUnsaved reports questions that cannot be answered.
+func (l *loop) warnUnsaved() {
+	if l.stopped != nil && len(l.stopped.interrupts) > 0 && l.x.saver == nil {
+		l.x.log.Warn("the run waits for an answer, but was not saved: nothing can resume it", "graph", l.g.name,
+			"fix", "pass WithThread, with a thread and a saver such as checkpointer.NewMemory()")
+	}
+}
+
+// prepare returns the loop of a run in this process, and its input.
+func (g *Graph) prepare(ctx context.Context, given any, options []RunOption) (*loop, input, error) {
+	inv := &graph.Invocation{}
+	for _, option := range options {
+		option(inv)
+	}
+	if err := checkOptions(inv); err != nil {
+		return nil, input{}, fmt.Errorf("graph %s: %w", g.name, err)
+	}
+	l, in, err := g.begin(ctx, inv)
+	if err != nil {
+		return nil, input{}, err
+	}
+	if cmd, ok := asCommand(given); ok {
+		in, err = g.commandOf(cmd)
+		return l, in, err
+	}
+	if v := inputOf(given); !v.isNull() {
+		if err := v.check(); err != nil {
+			return nil, input{}, Errorf("TypeError", "input of graph %s: %w", g.name, err)
+		}
+		in.given, in.v = true, v
+	}
+	return l, in, nil
+}
+
+// Stream runs a graph in this process as Invoke does, and yields its events while it runs: those of WithModes, in the form in which a server sends them. The run
+// ends, cancelled, when the caller breaks out of the loop. The last pair has the error of the run, as Invoke returns it, if it failed; a question that the run waits for is
+// an event `updates` with the key __interrupt__.
+//
+// Within a node it is a run of its own.
+func Stream(ctx context.Context, g Compiled, input any, options ...RunOption) iter.Seq2[graph.Event, error] {
+	return func(yield func(graph.Event, error) bool) {
+		if err := yieldEvents(ctx, g, input, options, yield); err != nil && !errors.Is(err, errStopped) {
+			yield(graph.Event{}, err)
+		}
+	}
+}
+
+func yieldEvents(ctx context.Context, g Compiled, input any, options []RunOption, yield func(graph.Event, error) bool) error {
+	if g == nil || g.compiled() == nil {
+		return errors.New("stream: there is no graph; check the error of Compile")
+	}
+	l, in, err := g.compiled().prepare(ctx, input, append([]RunOption{WithModes("values")}, options...))
+	if err != nil {
+		return err
+	}
+	return l.show(ctx, in, func(err error) error {
+		if err = l.x.flush(err); err != nil {
+			return forCaller(err)
+		}
+		l.warnUnsaved()
+		return nil
+	}, yield)
 }

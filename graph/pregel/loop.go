@@ -40,8 +40,9 @@ type loop struct {
 
 	cp       *checkpoint
 	chans    []channel
-	prevVers []string // versions that are stored already
-	parent   string   // id under which the next checkpoint is saved
+	writers  [][]string // of each channel: the nodes that wrote it last in this run, for errors
+	prevVers []string   // versions that are stored already
+	parent   string     // id under which the next checkpoint is saved
 	meta     savedMetadata
 	loadedID string
 	shape    string // that the storage has
@@ -59,6 +60,7 @@ type loop struct {
 	known      bool // updated is
 	replaying  bool
 	superseded bool
+	unasked    bool            // the run began with an answer, and no question waited
 	written    map[string]bool // tasks that wrote in this run
 	atID       id.Checkpoint   // the checkpoint that was saved last
 	prevParent string          // the one before, for events
@@ -140,8 +142,12 @@ func (l *loop) tick() (bool, error) {
 	}
 	l.prepareStep()
 	if len(l.tasks) == 0 {
+		if l.unasked {
+			l.warnUnasked()
+		}
 		return false, nil
 	}
+	l.unasked = false // a breakpoint stopped the run before
 	if !l.replaying && len(l.pending) > 0 {
 		l.reapply(l.tasks)
 	}

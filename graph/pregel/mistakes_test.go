@@ -14,6 +14,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/graph"
+	"understudy/graph/message"
 	"understudy/graph/pregel"
 	"understudy/id"
 )
@@ -263,4 +264,169 @@ func TestUnknownKeysAreReported(t *testing.T) {
 	require.Contains(t, log.String(), "node=a key=N keys=n")
 	require.Equal(t, 1, strings.Count(log.String(), "a key of the input is not one that the graph takes"), log.String())
 	require.Contains(t, log.String(), "key=number keys=n")
+}
+
+// A value that does not fit is the error of the node that reads it; who wrote it, the key and both types are in the error, and in the log of a server.
+func TestMisreadNamesTheWriter(t *testing.T) {
+	t.Parallel()
+	type state struct {
+		N    int      `json:"n"`
+		List []string `json:"list" graph:"list,reducer=append"`
+		Raw  any      `json:"raw"`
+	}
+	reader := func(context.Context, state) (any, error) { return nil, nil }
+	build := func(update any, options func(g *pregel.StateGraph[state])) *pregel.Graph {
+		g := pregel.NewStateGraph[state]()
+		g.AddNode("first", func(context.Context, state) (any, error) { return update, nil })
+		g.AddNode("between", func(context.Context, state) (any, error) { return pregel.Values{"raw": 1}, nil })
+		g.AddNode("reader", reader)
+		options(g)
+		return g.MustCompile()
+	}
+	chain := func(g *pregel.StateGraph[state]) { g.AddSequence(pregel.START, "first", "reader") }
+	last := func(g *pregel.StateGraph[state]) { g.AddEdge(pregel.START, "first") }
+	condition := func(g *pregel.StateGraph[state]) {
+		g.AddEdge(pregel.START, "first")
+		g.AddConditionalEdges("first", func(context.Context, state) (any, error) { return "reader", nil })
+	}
+	for _, c := range []struct {
+		name   string
+		update any
+		edges  func(*pregel.StateGraph[state])
+		want   string
+	}{
+		{"a node", pregel.Values{"n": "two"}, chain, `node reader: read the input: n: "two" is not an integer that fits; key 'n' is read as int, but node 'first' wrote string: use one type for both`},
+		{"raw JSON", json.RawMessage(`{"n":{"a":1}}`), chain, `key 'n' is read as int, but node 'first' wrote an object: use one type for both`},
+		{"a Command", &pregel.Command{Update: pregel.Values{"n": []int{1}}}, chain, `key 'n' is read as int, but node 'first' wrote a list: `},
+		{"an item", pregel.Values{"list": []int{7}}, chain, `list: item 0: 7 is not text; key 'list' is read as []string, but node 'first' wrote a list: `},
+		{"its condition", pregel.Values{"n": 1.5}, condition, `node first: read the input: n: 1.5 is not an integer that fits; key 'n' is read as int, but node 'first' wrote float64: `},
+		{"the result", pregel.Values{"n": true}, last, `n: true is not an integer that fits; key 'n' is read as int, but node 'first' wrote bool: `},
+		{"a Send", &pregel.Command{Goto: pregel.Send{Node: "reader", Arg: pregel.Values{"n": "x"}}}, last, `node reader: read the input: n: "x" is not an integer that fits; key 'n' is read as int, but node 'first' sent string: `},
+	} {
+		_, err := pregel.Invoke[state](t.Context(), build(c.update, c.edges), state{N: 1})
+		require.ErrorContains(t, err, c.want, c.name)
+		var failure *graph.Failure
+		if _, err := collect(t, build(c.update, c.edges), invocation(nil, `{"n":1}`)); err != nil {
+			require.ErrorAs(t, err, &failure, c.name)
+			require.Equal(t, "TypeError", failure.Type, c.name)
+			require.NotContains(t, failure.Message, "first", c.name)
+			require.Contains(t, failure.Fix, "node 'first'", c.name)
+		}
+	}
+
+	_, err := pregel.Invoke[state](t.Context(), build(nil, chain), pregel.Values{"n": "two"})
+	require.ErrorContains(t, err, `node first: read the input: n: "two" is not an integer that fits; key 'n' is read as int, but the input has string: use one type for both`)
+	_, err = pregel.Invoke[state](t.Context(), build(pregel.Values{"n": "two"}, func(g *pregel.StateGraph[state]) {
+		g.AddSequence(pregel.START, "first")
+		g.AddConditionalEdges(pregel.START, func(context.Context, state) (any, error) { return "between", nil })
+		g.AddJoin([]string{"first", "between"}, "reader")
+	}), state{N: 1})
+	require.ErrorContains(t, err, "node 'first' wrote string")
+
+	// In an earlier run.
+	thread := pregel.WithThread(id.NewThread(), checkpointer.NewMemory())
+	_, err = pregel.Invoke[json.RawMessage](t.Context(), build(pregel.Values{"n": "two"}, last), state{N: 1}, thread)
+	require.NoError(t, err)
+	_, err = pregel.Invoke[state](t.Context(), build(nil, chain), state{List: []string{"x"}}, thread)
+	require.ErrorContains(t, err, "key 'n' is read as int, but it was written before this run, or by a client: use one type for both")
+}
+
+// What a reducer does not take is the error of the run, not of a node: the key and who wrote it are in the error, and in the log of a server.
+func TestRefusedUpdateNamesTheWriter(t *testing.T) {
+	t.Parallel()
+	type state struct {
+		N        int               `json:"n" graph:"n,reducer=add"`
+		List     []string          `json:"list" graph:"list,reducer=append"`
+		Messages []message.Message `json:"messages" graph:"messages,reducer=add_messages"`
+		Own      float64           `json:"own"`
+		Last     string            `json:"last"`
+	}
+	for key, update := range map[string]any{
+		"n": pregel.Values{"n": "x"}, "list": pregel.Values{"list": 5}, "messages": pregel.Values{"messages": 5},
+		"own": &pregel.Command{Update: pregel.Values{"own": "x"}}, "last": []pregel.Write{{Channel: "last", Value: "x"}, {Channel: "last", Value: "y"}},
+	} {
+		for _, both := range []bool{false, true} {
+			g := pregel.NewStateGraph[state](pregel.WithChannel("own", pregel.Reducer(func(a, b float64) float64 { return a + b })))
+			g.AddNode("first", func(context.Context, state) (any, error) { return update, nil })
+			g.AddNode("second", func(context.Context, state) (any, error) {
+				if both {
+					return update, nil
+				}
+				return nil, nil
+			})
+			g.AddEdge(pregel.START, "first").AddEdge(pregel.START, "second")
+			compiled := g.MustCompile()
+			want := "this is key '" + key + "', with what node 'first' wrote"
+			if both {
+				want = "this is key '" + key + "', with what nodes first, second wrote"
+			}
+			_, err := pregel.Invoke[state](t.Context(), compiled, state{List: []string{"a"}, Own: 1})
+			require.ErrorContains(t, err, want, key)
+			_, err = collect(t, compiled, invocation(nil, `{"list":["a"],"own":1}`))
+			var failure *graph.Failure
+			require.ErrorAs(t, err, &failure, key)
+			require.NotContains(t, failure.Message, "first", key)
+			require.Contains(t, failure.Fix, want, key)
+		}
+	}
+	_, _, err := pregel.Get[int](pregel.Values{"n": json.RawMessage(`"x"`)}, "n")
+	require.EqualError(t, err, `key 'n': "x" is not an integer that fits`)
+}
+
+// As in LangGraph an answer that no question waits for is no error, and a question of a run that is not saved is a result. The log says what is wrong with both.
+func TestAnswersAndQuestionsWithoutEachOther(t *testing.T) {
+	t.Parallel()
+	counting := single(t, func(_ context.Context, s counted) (any, error) { return counted{N: s.N + 1}, nil })
+	asking := single(t, func(ctx context.Context, _ counted) (any, error) {
+		n, err := pregel.Interrupt[int](ctx, "how many?")
+		if err != nil {
+			return nil, err
+		}
+		return counted{N: n}, nil
+	})
+	var log bytes.Buffer
+	run := func(g *pregel.Graph, input any, options ...pregel.RunOption) (pregel.Result[counted], string) {
+		log.Reset()
+		r, err := pregel.Invoke[counted](t.Context(), g, input, append(options, pregel.WithLog(slog.New(slog.NewTextHandler(&log, nil))))...)
+		require.NoError(t, err)
+		return r, log.String()
+	}
+	const unasked, unsaved = "an answer came to a thread on which no question waits", "nothing can resume it"
+	thread := func() pregel.RunOption { return pregel.WithThread(id.NewThread(), checkpointer.NewMemory()) }
+
+	used := thread()
+	_, text := run(counting, counted{N: 1}, used)
+	require.Empty(t, text)
+	for _, answer := range []any{1, map[string]any{strings.Repeat("0", 32): 1}} {
+		r, text := run(counting, &pregel.Command{Resume: answer}, used)
+		require.Equal(t, 1, strings.Count(text, unasked), text)
+		require.Equal(t, counted{N: 2}, r.State)
+		_, text = run(counting, &pregel.Command{Resume: answer}, thread())
+		require.Equal(t, 1, strings.Count(text, unasked), text)
+	}
+
+	used = thread()
+	r, text := run(asking, counted{N: 1}, used)
+	require.Len(t, r.Interrupts, 1)
+	require.Empty(t, text)
+	r, text = run(asking, &pregel.Command{Resume: map[string]any{strings.Repeat("0", 32): 1}}, used) // another question's
+	require.Len(t, r.Interrupts, 1)
+	require.Empty(t, text)
+	r, text = run(asking, &pregel.Command{Resume: 7}, used)
+	require.Equal(t, counted{N: 7}, r.State)
+	require.Empty(t, text)
+
+	used = thread()
+	stopping := pregel.NewStateGraph[counted]().AddNode("a", func(_ context.Context, s counted) (any, error) { return counted{N: s.N + 1}, nil }).
+		AddEdge(pregel.START, "a").MustCompile(pregel.InterruptBefore("a"))
+	_, text = run(stopping, counted{N: 1}, used)
+	require.Empty(t, text)
+	r, text = run(stopping, &pregel.Command{Resume: 1}, used) // past a breakpoint, as in LangGraph
+	require.Equal(t, counted{N: 2}, r.State)
+	require.Empty(t, text)
+
+	r, text = run(asking, counted{N: 1})
+	require.Len(t, r.Interrupts, 1)
+	require.Equal(t, 1, strings.Count(text, unsaved), text)
+	require.Contains(t, text, "pass WithThread")
 }

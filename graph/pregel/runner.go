@@ -266,6 +266,7 @@ func (r *runner) work(t *task, extra bool) {
 func (r *runner) commit(t *task, err error) error {
 	var gi *GraphInterrupt
 	var pc *parentCommand
+	r.l.blame(t, err)
 	switch {
 	case err == nil:
 		if !slices.ContainsFunc(t.writes, func(w write) bool { return !controlWrite(w.channel) }) {

@@ -292,6 +292,9 @@ func (l *loop) choose(ctx context.Context, w writer, out any, writes []write) ([
 	}
 	got, err := w.branch.path(ctx, state)
 	if err != nil {
+		if tc := taskOf(ctx); tc != nil {
+			wrote(tc.t, writes, err)
+		}
 		return nil, err
 	}
 	targets, err := destinations(got)
