@@ -127,8 +127,23 @@ func (s *step) addMessages() error {
 		}
 		e := s.addEvent(typeOf(sl.message.Type), CategoryMessage, message, it, sl.was)
 		e.MessageID, e.Digest, e.Anonymous = it.id, sl.digest[:], it.anonymous
+		if e.Type == TypeAI && s.f.Calls != nil {
+			e.Metadata = s.f.Calls(it.id).describe(e.Metadata)
+		}
 	}
 	return nil
+}
+
+// describe adds the call to the metadata of the message that it made.
+func (c Call) describe(metadata json.RawMessage) json.RawMessage {
+	if c.Number == 0 {
+		return metadata
+	}
+	metadata = fmt.Appendf(metadata[:len(metadata)-1], `,"llm_call_index":%d`, c.Number)
+	if c.Took > 0 {
+		metadata = fmt.Appendf(metadata, `,"latency_ms":%d`, c.Took.Milliseconds())
+	}
+	return append(metadata, '}')
 }
 
 // addUnreadable adds an entry that says that the value cannot be read.

@@ -48,6 +48,14 @@ type Facts struct {
 	Words string
 	// Deleted names condensed messages that a client deleted with this checkpoint. The graph no longer has them.
 	Deleted []string
+	// Calls returns the model call that made a message; the zero value when none is known. nil: none is.
+	Calls func(message string) Call
+}
+
+// Call is a model call that made a message.
+type Call struct {
+	Took   time.Duration // 0: unknown
+	Number int           // among the calls of its run, from 1; 0: there is no call
 }
 
 // FactsOf returns the facts of a checkpoint as it is saved, with its messages in `messages`.

@@ -1,6 +1,9 @@
 package graph
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // ModelCall is one finished call of a model within a run, as reported by its graph.
 type ModelCall struct {
@@ -9,6 +12,10 @@ type ModelCall struct {
 	Caller  Caller
 	Model   string // "" when unknown
 	Usage   *Usage // nil when the model did not report it
+	// Took is how long the call took; 0: unknown.
+	Took time.Duration
+	// Number counts the calls of the run from 1, in the order in which they ended. Graphs leave it 0; who collects the calls sets it.
+	Number int
 }
 
 // Usage is the number of tokens of a model call.

@@ -54,6 +54,8 @@ type Store interface {
 	// SpanBatches returns the stored batches of spans of a run in order; none when it is not there.
 	SpanBatches(ctx context.Context, t id.Thread, r id.Run) ([][]byte, error)
 
+	// ModelCalls returns the stored model calls of a run that is not over.
+	ModelCalls(ctx context.Context, r id.Run) ([]graph.ModelCall, error)
 	// Completions returns what was kept of the ends of runs, by run. Some may have nothing.
 	Completions(ctx context.Context, runs ...id.Run) (map[id.Run]*Completion, error)
 }

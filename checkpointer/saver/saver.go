@@ -29,6 +29,8 @@ type Store[T Tx] interface {
 type Saver[T Tx] struct {
 	// Keys returns which channels hold messages. Set it before use.
 	Keys eventstore.Keys
+	// Calls returns the model call that made a message. nil: none is known. Set it before use.
+	Calls func(message string) eventstore.Call
 
 	store Store[T]
 	fence func(tx T) error
@@ -54,6 +56,7 @@ func (s *Saver[T]) facts(saves []graph.Save) []eventstore.Facts {
 	for i := range saves {
 		if p := saves[i].Put; p != nil && p.NS == "" {
 			out[i] = s.Keys.FactsOf(p)
+			out[i].Calls = s.Calls
 		}
 	}
 	s.mu.Lock()

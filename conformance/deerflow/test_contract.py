@@ -276,3 +276,5 @@ def test_rows_of_answers_say_what_they_used(alice, thread):
     rows = {x["event_type"]: x["metadata"] for x in alice.get(f"/api/threads/{thread}/messages/page").json()["data"]}
     used = rows["llm.ai.response"]["usage"]
     assert {k: used[k] for k in ("input_tokens", "output_tokens", "total_tokens")} == {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11} and "usage" not in rows["llm.human.input"]
+    made = rows["llm.ai.response"]
+    assert made["llm_call_index"] == 1 and isinstance(made["latency_ms"], int) and made["latency_ms"] >= 0 and not {"llm_call_index", "latency_ms"} & set(rows["llm.human.input"])

@@ -48,6 +48,7 @@ func TestModelCallsAreReported(t *testing.T) {
 			defer mu.Unlock()
 			require.NotNil(t, c.Usage)
 			require.NotEmpty(t, c.Message)
+			require.Positive(t, c.Took)
 			require.False(t, ids[c.ID])
 			ids[c.ID] = true
 			got = append(got, fmt.Sprint(c.Caller, " ", c.Model))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/tidwall/gjson"
@@ -234,6 +235,7 @@ type ModelCall struct {
 	info     ModelInfo
 	id       string
 	metadata []byte
+	began    time.Time
 	span     *span
 	traced   graph.SpanEnd // its ID is 0 without a span, or after its end
 	wanted   bool
@@ -247,7 +249,7 @@ func StartModel(ctx context.Context, info ModelInfo) *ModelCall {
 	if err != nil {
 		id = uuid.New()
 	}
-	c := &ModelCall{tc: taskOf(ctx), info: info, id: "lc_run--" + id.String()}
+	c := &ModelCall{tc: taskOf(ctx), info: info, id: "lc_run--" + id.String(), began: time.Now()}
 	// As in LangChain, a model streams as soon as the run subscribes to messages, even if its own tokens are not emitted.
 	c.wanted = c.tc != nil && c.tc.l.x.out != nil && (c.tc.l.x.modes.anyMessages() || c.tc.l.x.modes.events) && !slices.Contains(info.Tags, noStream)
 	defer c.startSpan(info)
@@ -319,7 +321,7 @@ func (c *ModelCall) count(msg message.Message) {
 		ID: c.id, Message: msg.ID,
 		Caller: graph.CallerOf(c.tc.t.name, c.tc.messageNS() != "", gjson.GetBytes(c.info.Metadata, "lc_source").String(),
 			slices.Concat(c.tc.l.x.tags, c.info.Tags)...),
-		Model: c.model(&msg),
+		Model: c.model(&msg), Took: max(time.Since(c.began), time.Microsecond),
 	}
 	if u := msg.Usage; u != nil {
 		call.Usage = &graph.Usage{Input: u.InputTokens, Output: u.OutputTokens, Total: u.TotalTokens}

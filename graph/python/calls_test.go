@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -41,7 +42,7 @@ func testCalls(t *testing.T, p *python.Pool) {
 					used = fmt.Sprintf("%d+%d=%d", u.Input, u.Output, u.Total)
 				}
 				got = append(got, fmt.Sprintf("%s %s %s", c.Caller, c.Model, used))
-				if c.Message == "" || ids[c.ID] {
+				if c.Message == "" || ids[c.ID] || c.Took <= 0 || c.Took > time.Minute {
 					t.Errorf("%s: call %+v", tt.graph, c)
 				}
 				ids[c.ID] = true

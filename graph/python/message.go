@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -24,7 +25,7 @@ import (
 //	[pong, number]
 //	[loading, graph]                                                     before the greeting: a graph is imported now; "": all have been
 //	[loaded, graph, error type, text, detail]                            it was imported, or was not: an error type
-//	[called, call, id, message, node, nested, source, tags, model, [input, output, total] | nil]   a model call ended
+//	[called, call, id, message, node, nested, source, tags, model, [input, output, total] | nil, µs]   a model call ended
 //	[begin, call, id, parent, kind, name, namespace, node, step, provider, µs, content | nil]   a span began; content: [json, cut]
 //	[end, call, id, µs, µs of the first token, status, error type, text, detail, model, message, [input, output, total, cached] | nil, content | nil]
 //
@@ -169,7 +170,7 @@ func decode(body []byte, r receiver) error {
 			if d.err == nil {
 				r.loaded(name, why)
 			}
-		case kind == fromCalled && n == 10:
+		case kind == fromCalled && n == 11:
 			call, m := d.uint(), d.modelCall()
 			if d.err == nil {
 				r.called(call, m)
@@ -379,14 +380,14 @@ func (d *decoder) modelCall() graph.ModelCall {
 	node, nested, source, tags := d.str(), d.bool(), d.str(), d.strs()
 	m.Caller = graph.CallerOf(node, nested, source, tags...)
 	m.Model = d.str()
-	if d.null() {
-		return m
+	if !d.null() {
+		if d.array() != 3 {
+			d.err = errBadMessage
+			return m
+		}
+		m.Usage = &graph.Usage{Input: int64(d.int()), Output: int64(d.int()), Total: int64(d.int())}
 	}
-	if d.array() != 3 {
-		d.err = errBadMessage
-		return m
-	}
-	m.Usage = &graph.Usage{Input: int64(d.int()), Output: int64(d.int()), Total: int64(d.int())}
+	m.Took = time.Duration(d.int()) * time.Microsecond
 	return m
 }
 

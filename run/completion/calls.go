@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
@@ -20,11 +21,34 @@ type Calls struct {
 	mu      sync.Mutex
 	pending []graph.ModelCall
 	stored  int // how many left pending
+	number  int // of the last call
 	full    bool
+	made    map[string]eventstore.Call // by the ids of the messages that answered
 }
 
-// NewCalls holds none yet. It warns in log.
-func NewCalls(log *slog.Logger) *Calls { return &Calls{log: log} }
+// NewCalls holds none yet. earlier are the stored calls of earlier attempts. It warns in log.
+func NewCalls(log *slog.Logger, earlier []graph.ModelCall) *Calls {
+	c := &Calls{log: log, made: map[string]eventstore.Call{}}
+	for i := range earlier {
+		c.number = max(c.number, earlier[i].Number)
+		c.note(&earlier[i])
+	}
+	return c
+}
+
+// note remembers which message the call made.
+func (c *Calls) note(m *graph.ModelCall) {
+	if m.Message != "" && m.Number > 0 && len(c.made) < maxPendingCalls {
+		c.made[m.Message] = eventstore.Call{Took: m.Took, Number: m.Number}
+	}
+}
+
+// Of returns the call that made a message; the zero value when none is known.
+func (c *Calls) Of(message string) eventstore.Call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.made[message]
+}
 
 // Add holds a call. It does not block.
 func (c *Calls) Add(m graph.ModelCall) {
@@ -37,6 +61,9 @@ func (c *Calls) Add(m graph.ModelCall) {
 		}
 		return
 	}
+	c.number++
+	m.Number = c.number
+	c.note(&m)
 	c.pending = append(c.pending, m)
 }
 

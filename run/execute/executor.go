@@ -395,7 +395,13 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 				inv.Store = patientItems{inv.Store, at.storage}
 			}
 		}
-		ex.calls = completion.NewCalls(x.Log.With("run_id", r.ID))
+		var earlier []graph.ModelCall
+		if r.Attempt > 1 {
+			if earlier, err = x.Store.ModelCalls(ctx, r.ID); err != nil {
+				return inv, err
+			}
+		}
+		ex.calls = completion.NewCalls(x.Log.With("run_id", r.ID), earlier)
 		ex.notes = completion.NewNotes(inv.Log)
 		inv.Called, inv.Noted = ex.calls.Add, ex.notes.Add
 		fence := func(tx run.Tx) error {
@@ -410,7 +416,7 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 			}
 			return tx.MarkPassed(r.ID)
 		})
-		saves.Keys = x.Overlay.Key
+		saves.Keys, saves.Calls = x.Overlay.Key, ex.calls.Of
 		saves.NoteDeleted(deleted)
 		inv.Saver = positioned{saves, ex, at, passed, x, trace.SpanFromContext(ctx)}
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
@@ -81,6 +83,7 @@ func (c *caller) call(inv graph.Invocation) *eventstore.Event {
 	}
 	c.expect(by.want, m.Usage)
 	inv.Called(m)
+	m.Number = len(c.saved) + 1
 	c.saved = append(c.saved, m)
 	usage := ""
 	if m.Usage != nil {
@@ -167,6 +170,71 @@ func TestModelCallsAreCountedOnce(t *testing.T) {
 				require.Equal(t, all, run.Usage{Input: got.InputTokens, Output: got.OutputTokens, Total: got.TotalTokens, Calls: *got.LLMCalls}, "the sums are the totals")
 			}
 			require.Empty(t, c.stored(t.Context(), r.ID), "they are folded into the completion data")
+		})
+	}
+}
+
+// The row of an answer has the number and the time of its model call, also if an earlier attempt made the call, or another call came between.
+func TestAnswersHaveTheirModelCalls(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 2))
+			n, deaths := 0, random.IntN(3)
+			type called struct{ number, took int }
+			want := map[string]called{}
+			list := "h1"
+			w := newWorld(t, map[string]script{"calls": {stream: func(ctx context.Context, inv graph.Invocation, _ func(string, string)) error {
+				for range random.IntN(5) + 1 {
+					message, took := fmt.Sprintf("a%d", n), random.IntN(3)*1500
+					n++
+					inv.Called(graph.ModelCall{ID: message, Message: message, Took: time.Duration(took) * time.Microsecond})
+					want[message] = called{n, took / 1000}
+					switch random.IntN(4) {
+					case 0: // not the conversation's
+						continue
+					case 1: // stored before its message is: the call of a subgraph
+						at := checkpointer.Key{Thread: inv.Thread, ID: id.Checkpoint(fmt.Sprintf("1f000000-0000-6000-8000-%012d", n))}
+						if err := inv.Saver.Save(ctx, graph.Save{At: at, Writes: []checkpointer.Write{{TaskID: "t", Channel: "c", Type: "null"}}}); err != nil {
+							return err
+						}
+						if deaths > 0 {
+							deaths--
+							list += " " + message
+							return graph.ErrWorkerDied
+						}
+					}
+					list += " " + message + " h" + message
+					(&talk{inv: inv, ctx: ctx}).save(list)
+				}
+				if deaths > 0 {
+					deaths--
+					return graph.ErrWorkerDied
+				}
+				(&talk{inv: inv, ctx: ctx}).save(list + " aother")
+				return nil
+			}}}, nil)
+			th := w.thread()
+			r, err := w.runs.Create(t.Context(), th, request("calls"))
+			require.NoError(t, err)
+			w.wait(th, r.ID)
+			events, err := w.rows.Events(t.Context(), th, 0, 0)
+			require.NoError(t, err)
+			shown := 0
+			for _, e := range events {
+				if e.Category != eventstore.CategoryMessage {
+					continue
+				}
+				shown++
+				number, took := gjson.GetBytes(e.Metadata, "llm_call_index"), gjson.GetBytes(e.Metadata, "latency_ms")
+				c := want[e.MessageID]
+				require.Equal(t, c, called{int(number.Int()), int(took.Int())}, e.MessageID)
+				require.Equal(t, c.number > 0, number.Exists(), string(e.Metadata))
+				require.Equal(t, c.took > 0, took.Exists())
+				require.NotEmpty(t, gjson.GetBytes(e.Metadata, "checkpoint_id").String())
+			}
+			require.Equal(t, len(strings.Fields(list))+1, shown)
 		})
 	}
 }

@@ -41,9 +41,16 @@ func (r *Row) Append(dst []byte) []byte {
 	if r.Category == eventstore.CategoryMessage && metadata.Get("caller") == nil {
 		metadata.SetText("caller", "lead_agent") // messages of the summarizer and of subagents are in no transcript
 	}
-	if r.Type == eventstore.TypeAI && metadata.Get("usage") == nil {
-		if used := gjson.GetBytes(r.Content, "usage_metadata"); used.IsObject() {
-			metadata.Set("usage", json.RawMessage(used.Raw))
+	if r.Type == eventstore.TypeAI {
+		used := "{}"
+		if u := gjson.GetBytes(r.Content, "usage_metadata"); u.IsObject() {
+			used = u.Raw
+		}
+		// The log has the last two if the graph reported the call.
+		for _, d := range []struct{ key, value string }{{"usage", used}, {"latency_ms", "null"}, {"llm_call_index", "null"}} {
+			if metadata.Get(d.key) == nil {
+				metadata.Set(d.key, json.RawMessage(d.value))
+			}
 		}
 	}
 	o.Set("metadata", metadata.JSON())

@@ -157,8 +157,8 @@ var runCases = map[string]func(*testing.T, Backend){
 	"model calls": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2))
 		insertRuns(t, b, newRun(1, 1), newRun(2, 1), newRun(3, 2))
-		one := graph.ModelCall{ID: "a", Message: "m", Caller: graph.Lead, Model: "x", Usage: &graph.Usage{Input: 1, Output: 2, Total: 3}}
-		two, bare := graph.ModelCall{ID: "b", Caller: graph.Middleware, Usage: &graph.Usage{}}, graph.ModelCall{ID: "c", Caller: graph.Subagent}
+		one := graph.ModelCall{ID: "a", Message: "m", Caller: graph.Lead, Model: "x", Usage: &graph.Usage{Input: 1, Output: 2, Total: 3}, Took: 1500 * time.Microsecond, Number: 1}
+		two, bare := graph.ModelCall{ID: "b", Caller: graph.Middleware, Usage: &graph.Usage{}, Number: 2}, graph.ModelCall{ID: "c", Caller: graph.Subagent}
 		again := one
 		again.Model = "other"
 		put := func(r id.Run, calls ...graph.ModelCall) {
@@ -176,7 +176,10 @@ var runCases = map[string]func(*testing.T, Backend){
 		put(runID(1), again, bare)
 		put(runID(2), one)
 		put(runID(3), one)
-		require.ElementsMatch(t, []graph.ModelCall{one, two, bare}, take(runID(1)), "the first of an id stays")
+		stored, err := b.Runs.ModelCalls(ctx, runID(1))
+		require.NoError(t, err)
+		require.ElementsMatch(t, []graph.ModelCall{one, two, bare}, stored, "the first of an id stays")
+		require.ElementsMatch(t, stored, take(runID(1)))
 		require.Empty(t, take(runID(1)))
 		write(t, b, func(tx run.Tx) error { return tx.DeleteRun(threadID(1), runID(2)) })
 		insertRuns(t, b, newRun(2, 1))

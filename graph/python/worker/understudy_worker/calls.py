@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 
 
 class Calls(BaseCallbackHandler):
-    """Reports each model call of a run when it has ended: [id, message, node, nested, source, tags, model, usage].
+    """Reports each model call of a run when it has ended: [id, message, node, nested, source, tags, model, usage, microseconds that it took].
 
     It is not one of the handlers for which LangChain makes models stream, so it does not change how they run.
     """
@@ -24,10 +25,10 @@ class Calls(BaseCallbackHandler):
         self._loop = loop
         self._thread = threading.get_ident()
         self._report = report
-        self._started: dict[UUID, tuple[dict, list[str]]] = {}
+        self._started: dict[UUID, tuple[dict, list[str], float]] = {}
 
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, tags: Any = None, metadata: Any = None, **kwargs: Any) -> None:
-        self._started[run_id] = (metadata or {}, tags or [])
+        self._started[run_id] = (metadata or {}, tags or [], time.monotonic())
 
     on_llm_start = on_chat_model_start
 
@@ -42,8 +43,9 @@ class Calls(BaseCallbackHandler):
             self._loop.call_soon_threadsafe(self._report, call)
 
     def _call(self, response: Any, run_id: UUID) -> list:
-        metadata, tags = self._started.pop(run_id, ({}, []))
-        return _call(str(run_id), response, metadata, tags)
+        metadata, tags, began = self._started.pop(run_id, ({}, [], None))
+        took = 0 if began is None else max(1, int((time.monotonic() - began) * 1_000_000))
+        return [*_call(str(run_id), response, metadata, tags), took]
 
 
 def _call(ident: str, response: Any, metadata: dict, tags: list[str]) -> list:
