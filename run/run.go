@@ -131,6 +131,7 @@ type Request struct {
 	Arguments
 	AssistantID  string          // UUID or graph name
 	Metadata     json.RawMessage // nil: none
+	OwnMetadata  json.RawMessage // of the run alone, not of a thread that is made for it; nil: none
 	Strategy     Strategy        // default enqueue
 	IfNotExists  string          // reject (default) or create
 	OnDisconnect string          // continue (default) or cancel

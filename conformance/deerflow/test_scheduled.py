@@ -158,6 +158,8 @@ def test_a_triggered_task_runs_in_a_thread_of_its_own(alice):
     x = alice.get(f"/api/threads/{first['thread_id']}/runs/{first['run_id']}").json()
     marks = {"scheduled_task_id": t["id"], "scheduled_task_run_id": first["id"], "scheduled_trigger": "manual"}
     assert x["status"] == "success" and {k: x["metadata"].get(k) for k in marks} == marks
+    [start] = alice.get(f"/api/threads/{first['thread_id']}/runs/{first['run_id']}/events", params={"event_types": "run.start"}).json()
+    assert start["metadata"]["agent_name"] == "default" and start["metadata"]["model_name"] == alice.get("/api/models").json()["models"][0]["name"]
     th = alice.get(f"/api/threads/{first['thread_id']}").json()
     assert th["metadata"] == marks and [m["content"] for m in th["values"]["messages"] if m["type"] == "ai"] == ["good morning"]
     assert first["thread_id"] in [y["thread_id"] for y in alice.post("/api/threads/search", json={}).json()]

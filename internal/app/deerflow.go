@@ -21,6 +21,7 @@ import (
 	"understudy/id"
 	"understudy/internal/address"
 	"understudy/internal/config"
+	"understudy/run"
 	"understudy/run/cron"
 	"understudy/server/deerflow/gateway"
 )
@@ -77,6 +78,18 @@ func (s *Server) taskRules() func() cron.TaskRules {
 	rules := rulesOf(s.deerflow.LastSettings)
 	rules() // config.yaml was valid a moment ago
 	return rules
+}
+
+// describeTask adds to the run of a scheduled task what the Gateway adds to other runs, by the settings of now.
+func (s *Server) describeTask(c *run.Cron, req *run.Request) error {
+	if c.Account == "" || s.deerflow == nil {
+		return nil
+	}
+	set, err := s.deerflow.LastSettings()
+	if err != nil {
+		return err
+	}
+	return s.deerflow.Describe(set, c.Account, req)
 }
 
 // rulesOf returns a function that returns the rules of the settings that read returns, which are those that could be read last.

@@ -113,12 +113,15 @@ type accounts struct {
 	access.Owner
 }
 
-// admitCron asks whether a cron may make a run, as who created it; nil without authentication.
+// admitCron asks whether a cron may make a run, as who created it; nil without authentication and DeerFlow. The run of a scheduled task says how DeerFlow's agent works in it.
 func (s *Server) admitCron() func(ctx context.Context, c *run.Cron, req *run.Request) error {
-	if s.guard == nil {
+	if s.guard == nil && s.deerflow == nil {
 		return nil
 	}
 	return func(ctx context.Context, c *run.Cron, req *run.Request) error {
+		if err := s.describeTask(c, req); err != nil || s.guard == nil {
+			return err
+		}
 		actor := access.OfRun(jsonobj.Of(c.Payload).Get("config")) // which requests of clients cannot set
 		if actor == nil {                                          // made before the server asked for credentials
 			actor = access.System

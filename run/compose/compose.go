@@ -83,6 +83,7 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 	metadata.Merge(jsonobj.Of(t.Metadata))
 	metadata.Merge(jsonobj.Of(given.Get("metadata")))
 	metadata.Merge(jsonobj.Of(req.Metadata))
+	metadata.Merge(jsonobj.Of(req.OwnMetadata))
 	if !stateless { // a temporary thread has no metadata from which it would come
 		metadata.SetText("graph_id", as.GraphID)
 	}

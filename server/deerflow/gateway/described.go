@@ -10,7 +10,7 @@ import (
 	custom "understudy/deerflow/agent"
 	"understudy/deerflow/settings"
 	"understudy/internal/fault"
-	"understudy/internal/jsonobj"
+	"understudy/run"
 )
 
 // described is how the lead agent works in a run, as rows of its start, and traces, show it.
@@ -69,15 +69,12 @@ func describe(d *deerflow.DeerFlow, set *settings.Settings, user string, context
 	return out, nil
 }
 
-// withMetadata returns a configuration with further metadata.
-func withMetadata(config json.RawMessage, of *described) (json.RawMessage, error) {
-	raw, err := json.Marshal(of)
+// Describe adds to the request for a run of a user how the lead agent works in it.
+func (i *Installation) Describe(set *settings.Settings, user string, req *run.Request) error {
+	of, err := describe(i.DeerFlow, set, user, req.Context)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c := jsonobj.Of(config)
-	m := jsonobj.Of(c.Get("metadata"))
-	m.Merge(jsonobj.Of(raw))
-	c.Set("metadata", m.JSON())
-	return c.JSON(), nil
+	req.OwnMetadata, err = json.Marshal(of)
+	return err
 }

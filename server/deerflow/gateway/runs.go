@@ -77,11 +77,7 @@ func (s *runHandlers) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 				return err
 			}
 			req.KeepUndone = true
-			about, err := describe(s.DeerFlow.DeerFlow, set, who.id, req.Context)
-			if err != nil {
-				return err
-			}
-			if req.Config, err = withMetadata(req.Config, about); err != nil {
+			if err := s.DeerFlow.Describe(set, who.id, &req); err != nil {
 				return err
 			}
 			if err := s.Complete(c, &req); err != nil {
