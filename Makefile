@@ -65,11 +65,11 @@ docs: ## write the documentation as a web site that needs no server to bin/docs;
 
 .PHONY: test
 test: ## install what the tests need, then run everything that has to pass before a change lands
-	@.ci/phases setup check check-ui race 'suites: conformance-python conformance-javascript conformance-proxy-short conformance-servers conformance-deployments killloop-short chaos-short conformance-cluster-short conformance-deerflow conformance-go-short'
+	@.ci/phases setup check check-ui 'tests: race conformance-javascript conformance-deployments conformance-python conformance-servers conformance-proxy-short conformance-cluster-short conformance-go-short conformance-deerflow killloop-short chaos-short' measured
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check cross check-ui race growth isolation fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams killloop chaos
+	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check cross check-ui race measured growth isolation fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -103,6 +103,10 @@ cross: ## build everything for other systems, and the tests for one of them; che
 .PHONY: race
 race: ## Go tests, with the race detector where goroutines start; fuzz targets run their seeds
 	@$(find-helm); UNDERSTUDY_TEST_HELM="$$tool" .ci/gotest
+
+.PHONY: measured
+measured: ## Go tests that measure memory and growth, with nothing beside them, and variants of storages
+	@.ci/gotest measured
 
 find-helm = tool=$$(command -v helm) || { $(call tool,helm,$(HELM),helm.sh/helm/v4/cmd/helm); }
 
