@@ -31,6 +31,12 @@ const components = {
   "React": (await printed("docs/frontend.md", "jsx"))[0],
   "React, the newer package": (await printed("docs/frontend.md", "jsx"))[1],
 };
+const [approval, newer] = (await printed("docs/frontend.md", "jsx")).slice(2);
+const lineOf = (example, start) => example.split("\n").find((line) => line.trim().startsWith(start)).trim();
+const approvals = {
+  "approvals": approval,
+  "approvals-newer": ["import { useStream }", "const answer ="].reduce((text, start) => text.replace(lineOf(text, start), () => lineOf(newer, start)), approval),
+};
 const [streamModule, main] = await printed("docs/frontend.md", "js");
 const graphs = { agent: "agent", tokens: "tokens", hitl: "hitl", missing: "no-such-graph" };
 const names = Object.keys(components);
@@ -39,6 +45,7 @@ for (const [i, name] of names.entries()) {
   for (const [label, graph] of Object.entries(graphs)) scripts[`${i}${label}`] = await bundleChat(components[name], graph === "tokens" ? wire.url : BASE_URL, graph);
   scripts[`${i}blocks`] = await bundleChat(components[name], BASE_URL, "agent", true);
 }
+for (const [name, example] of Object.entries(approvals)) scripts[name] = await bundleChat(example, BASE_URL, "hitl");
 const browser = await launch();
 const pages = await servePages(scripts);
 after(async () => {
@@ -99,6 +106,31 @@ for (const [i, name] of names.entries()) describe(name, { concurrency: 3 }, () =
     await page.getByRole("button", { name: "New" }).click();
     await eventually(async () => assert.equal(await page.locator("p").count(), 0));
   });
+});
+
+for (const name of Object.keys(approvals)) visit(`${name}: a call is approved, edited and rejected, and what is no JSON is named`, name, async (page) => {
+  const ask = async () => {
+    await page.getByLabel("Message").fill('call search {"q": "dogs"}');
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "approve" }).waitFor();
+  };
+  const decide = (decision) => page.getByRole("button", { name: decision }).click();
+  await ask();
+  await page.reload(); // the question is still there
+  await decide("approve");
+  await page.getByText("tool: Found 10 results for dogs").waitFor();
+  await ask();
+  await page.getByLabel("Arguments").fill("cats");
+  await decide("edit");
+  await page.getByRole("alert").filter({ hasText: "not JSON" }).waitFor();
+  await page.getByLabel("Arguments").fill('{"q": "cats"}');
+  await decide("edit");
+  await page.getByText(/^tool: .*Found 10 results for cats/s).waitFor();
+  await ask();
+  await page.getByLabel("Reason").fill("no more animals");
+  await decide("reject");
+  await page.getByText(/^tool: .*no more animals/s).waitFor();
+  await page.getByLabel("Message").waitFor();
 });
 
 visit("without a package: a connection that breaks twice loses and repeats nothing", "plain", async (page) => {
