@@ -56,6 +56,9 @@ input works too: one line is one message.`,
 		if len(args) == 1 {
 			c.assistant = args[0]
 		}
+		if c.once = cmd.Flags().Changed("message"); c.once && strings.TrimSpace(message) == "" {
+			return misused(cmd, "--message is empty: nothing would be sent (in a script, check the variable that it comes from)")
+		}
 		return c.run(cmd.Context(), message)
 	}
 	return cmd
@@ -77,6 +80,7 @@ type chat struct {
 	hinted    bool            // how to continue was said
 	answered  bool            // a run was resumed
 	unlisted  bool            // the server lists no assistants
+	once      bool            // one message was given by a flag
 }
 
 func (c *chat) run(ctx context.Context, message string) error {
@@ -126,8 +130,12 @@ func (c *chat) reply(ctx context.Context, waiting []interrupt, message string) e
 	return err
 }
 
-// errQuit ends the chat.
-var errQuit = errors.New("quit")
+var (
+	// errQuit ends the chat.
+	errQuit = errors.New("quit")
+	// errStopped is the end by Ctrl-C of a command that a script waits for.
+	errStopped = errors.New("stopped by Ctrl-C")
+)
 
 // ended returns the result of a chat. For a script it is an error when the last run failed.
 func (c *chat) ended(err error, script bool) error {
@@ -291,7 +299,11 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 		var created struct {
 			ID string `json:"thread_id"`
 		}
-		if err := c.api.post(ctx, "/threads", map[string]any{"metadata": map[string]any{}}, &created); err != nil {
+		note := func(text string) { c.println(c.paint(dim, text)) }
+		create := func() error {
+			return c.api.post(ctx, "/threads", map[string]any{"metadata": map[string]any{}}, &created)
+		}
+		if err := c.api.patiently(ctx, note, absent, create); err != nil {
 			return nil, err
 		}
 		c.thread = created.ID
@@ -315,15 +327,19 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 	}()
 	quiet := waitSign(c.errs, "thinking")
 	defer quiet()
-	res, err := c.api.open(ctx, http.MethodPost, "/threads/"+c.thread+"/runs/stream", request)
-	if err == nil {
-		defer res.Body.Close()
-		err = r.follow(res.Body, quiet)
-	}
+	err := r.stream(ctx, request, quiet)
 	c.endLine()
+	if err == nil && !r.shown && len(r.waiting) == 0 {
+		for _, line := range r.kept { // of a graph that keeps its result next to messages
+			c.println(line)
+		}
+	}
 	switch {
 	case r.cancelled.Load():
 		c.println(c.paint(yellow, "cancelled"))
+		if !c.in.interactive() || c.once {
+			return nil, errStopped
+		}
 		return nil, nil
 	case err != nil && made && c.unlisted && isRefused(err):
 		_ = c.api.call(ctx, http.MethodDelete, "/threads/"+c.thread, nil, nil) // nothing is in it

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,10 @@ const maxEvent = 64 << 20
 type turn struct {
 	*chat
 	id        atomic.Pointer[string]
+	last      string   // ID of the last event
+	over      bool     // the run reported its end: an error, or a question
+	shown     bool     // something of the run
+	kept      []string // values that nodes wrote next to messages, shown when nothing else is
 	waiting   []interrupt
 	cancelled atomic.Bool
 }
@@ -36,6 +41,53 @@ func (r *turn) cancel(ctx context.Context) {
 	}
 }
 
+// stream starts the run and shows its events to its end, also over connections that break and servers that restart.
+func (r *turn) stream(ctx context.Context, request map[string]any, began func()) error {
+	note := func(text string) {
+		began()
+		r.println(r.paint(dim, text))
+	}
+	var res *http.Response
+	open := func(api *client, away func(error) bool, method, path string, body any) error {
+		return r.api.patiently(ctx, note, away, func() (err error) {
+			res, err = api.open(ctx, method, path, body) //nolint:bodyclose // by the caller
+			return err
+		})
+	}
+	runs := "/threads/" + r.thread + "/runs"
+	request["stream_resumable"] = true
+	if err := open(r.api, absent, http.MethodPost, runs+"/stream", request); err != nil {
+		return err
+	}
+	for {
+		err := r.follow(res.Body, began)
+		res.Body.Close()
+		id := r.id.Load()
+		if id == nil || r.over || ctx.Err() != nil {
+			return err
+		}
+		var state struct {
+			Status string `json:"status"`
+		}
+		if asked := r.api.patiently(ctx, note, outage, func() error { return r.api.get(ctx, runs+"/"+*id, &state) }); asked != nil {
+			return err //nolint:nilerr // a server may not let callers read runs
+		}
+		if err == nil && state.Status != "pending" && state.Status != "running" {
+			return nil
+		}
+		if err == nil { // closed in order, but too early: by a server that shuts down
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(followEvery / 4):
+			}
+		}
+		if err := open(r.api.after(r.last), outage, http.MethodGet, runs+"/"+*id+"/stream", nil); err != nil {
+			return err
+		}
+	}
+}
+
 // follow shows the events of a stream. began is called before the first is shown.
 func (r *turn) follow(body io.Reader, began func()) error {
 	events := sse.NewReader(body, maxEvent)
@@ -46,6 +98,9 @@ func (r *turn) follow(body io.Reader, began func()) error {
 		}
 		if err != nil {
 			return fmt.Errorf("the stream broke off; the run may continue, see %s: %w", r.api.command("runs "+r.thread), err)
+		}
+		if e.ID != "" {
+			r.last = e.ID
 		}
 		data := gjson.ParseBytes(e.Data)
 		name, _, _ := strings.Cut(e.Name, "|")
@@ -62,7 +117,7 @@ func (r *turn) follow(body io.Reader, began func()) error {
 			r.update(data)
 		case "error":
 			began()
-			r.failed = true
+			r.failed, r.over = true, true
 			r.println(r.paint(red, "✗ "+r.clean(data.Get("error").String()+": "+data.Get("message").String())))
 			r.println(r.paint(dim, "the log of the server shows where"))
 		}
@@ -79,6 +134,7 @@ func (r *turn) token(m gjson.Result) {
 		if r.seen["text "+id] {
 			return // it was shown whole
 		}
+		r.shown = true
 		r.seen[id] = true
 		r.write(r.clean(text))
 	}
@@ -96,10 +152,16 @@ func (r *turn) update(data gjson.Result) {
 		messages := value.Get("messages")
 		for _, m := range messages.Array() {
 			r.message(m)
+			r.shown = true
 		}
-		if !messages.Exists() && value.Exists() && value.Type != gjson.Null && !r.messages() {
+		if !messages.Exists() && value.Exists() && value.Type != gjson.Null {
+			line := r.paint(cyan, r.clean(node.String())+": ") + r.clean(cut(value.Raw, 2000))
+			if r.messages() {
+				r.kept = append(r.kept, line)
+				return true
+			}
 			r.endLine()
-			r.println(r.paint(cyan, r.clean(node.String())+": ") + r.clean(cut(value.Raw, 2000)))
+			r.println(line)
 		}
 		return true
 	})

@@ -94,6 +94,60 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 	}
 }
 
+// awayError is a connection that was refused.
+type awayError struct{ base string }
+
+func (e *awayError) Error() string {
+	return fmt.Sprintf("nothing listens on %s; start a server with `understudy dev`, or name yours with --url", e.base)
+}
+
+// followEvery is the pause between two looks for new events, and for a server that is away.
+const followEvery = time.Second
+
+// absent reports that a server was not reached at all: nothing of the request was done.
+func absent(err error) bool {
+	var away *awayError
+	return errors.As(err, &away)
+}
+
+// outage reports, in addition, that the connection broke, or that what stands in front of a server does not reach it. A request may have been done.
+func outage(err error) bool {
+	var broken *url.Error
+	var answer *statusError
+	return absent(err) || errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &answer) &&
+		slices.Contains([]int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, answer.status)
+}
+
+// patiently calls ask until a server that has answered before answers again: while it is away, the user reads that once. It ends with the context.
+func (c *client) patiently(ctx context.Context, note func(string), away func(error) bool, ask func() error) error {
+	for waiting := false; ; {
+		err := ask()
+		if err == nil && waiting {
+			note("the server answers again")
+		}
+		if err == nil || ctx.Err() != nil || !away(err) {
+			return err
+		}
+		if !waiting {
+			waiting = true
+			note(fmt.Sprintf("%s does not answer; waiting for it, Ctrl-C ends", c.base))
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(followEvery):
+		}
+	}
+}
+
+// after is a client whose requests for a stream continue after an event.
+func (c *client) after(event string) *client {
+	out := *c
+	out.header = c.header.Clone()
+	out.header.Set("Last-Event-ID", event)
+	return &out
+}
+
 // parseHeaders reads "Name: value" lines.
 func parseHeaders(lines []string) (http.Header, error) {
 	out := http.Header{}
@@ -155,7 +209,7 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	res, err := http.DefaultClient.Do(req)
 	switch {
 	case errors.Is(err, sockerr.Refused):
-		return nil, fmt.Errorf("nothing listens on %s; start a server with `understudy dev`, or name yours with --url", c.base)
+		return nil, &awayError{c.base}
 	case err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return nil, fmt.Errorf("%s has plain HTTP, not TLS; write http:// in place of https:// in --url", c.base)
 	case err != nil && ctx.Err() == nil:

@@ -42,7 +42,8 @@ errors, and crashes after which they were tried again. --follow continues with n
 		out := cmd.OutOrStdout()
 		c := &chat{palette: colorsOf(out), out: out}
 		empty := true
-		err = eachEvent(cmd.Context(), api, path+"/events", args[0], follow, func(e gjson.Result) {
+		note := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
+		err = eachEvent(cmd.Context(), api, path+"/events", args[0], follow, note, func(e gjson.Result) {
 			empty = false
 			if asJSON {
 				fmt.Fprintln(out, e.Raw)
@@ -58,15 +59,21 @@ errors, and crashes after which they were tried again. --follow continues with n
 	return cmd
 }
 
-// followEvery is the pause between two looks for new events.
-const followEvery = time.Second
-
-// eachEvent reads the events of a thread or run, page by page.
-func eachEvent(ctx context.Context, api *client, path, thread string, follow bool, show func(gjson.Result)) error {
+// eachEvent reads the events of a thread or run, page by page. With follow it waits for new ones, also while the server restarts, which it notes.
+func eachEvent(ctx context.Context, api *client, path, thread string, follow bool, note func(string), show func(gjson.Result)) error {
 	after := int64(0)
-	for {
+	for answered := false; ; answered = true {
 		var page json.RawMessage
-		err := api.get(ctx, fmt.Sprintf("%s?limit=1000&after_seq=%d", path, after), &page)
+		read := func() error { return api.get(ctx, fmt.Sprintf("%s?limit=1000&after_seq=%d", path, after), &page) }
+		err := error(nil)
+		if follow && answered {
+			err = api.patiently(ctx, note, outage, read)
+		} else {
+			err = read()
+		}
+		if ctx.Err() != nil && follow {
+			return nil
+		}
 		var refused *statusError
 		if errors.As(err, &refused) && !refused.page && refused.status == http.StatusNotFound && refused.detail == noRoute {
 			return fmt.Errorf("%s keeps no log of threads: only understudy does", api.base)

@@ -27,9 +27,10 @@ import (
 
 // Exit codes.
 const (
-	exitFailed = 1 // the server could not start, or stopped by a fault
-	exitUsage  = 2 // a flag, a variable or langgraph.json has a mistake
-	exitGraphs = 3 // no graph loads
+	exitFailed = 1   // the server could not start, or stopped by a fault
+	exitUsage  = 2   // a flag, a variable or langgraph.json has a mistake
+	exitGraphs = 3   // no graph loads
+	exitSignal = 130 // Ctrl-C ended what a script waits for, as shells expect
 )
 
 func main() {
@@ -49,6 +50,8 @@ func main() {
 	var usage usageError
 	switch {
 	case errors.Is(err, errUnwell):
+	case errors.Is(err, errStopped):
+		code = exitSignal
 	case errors.As(err, &mistakes):
 		fmt.Fprintln(os.Stderr, "understudy cannot start:")
 		for _, m := range mistakes {

@@ -107,6 +107,9 @@ be ended at any time and run again: it continues where it ended, and writes noth
 		if o.To == "" {
 			return misused(cmd, "needs --to")
 		}
+		if o.To == "-" {
+			return misused(cmd, "writes a database, which standard output cannot be: name a file, such as --to checkpoints.sqlite")
+		}
 		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
 			o.Progress = p
 			fmt.Fprintln(cmd.ErrOrStderr(), "writing to", o.Place()) // it may take its time to answer

@@ -167,7 +167,13 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" { // cobra's own would print its help for a shell that it does not know, and succeed
-			cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return misused(cmd, "knows bash, zsh, fish and powershell, not %q", args[0])
+				}
+				return nil
+			}
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 		cmd.GroupID = groupOf(cmd.Name())
 	}

@@ -17,7 +17,7 @@ func newState() *cobra.Command {
 		Use:   "state THREAD",
 		Short: "Show the state of a thread",
 		Long: `Shows the state of a thread of a running server: its messages and other values, what would be executed next,
-and the questions of interrupts that wait.`,
+what failed, and the questions of interrupts that wait.`,
 		Example: `  understudy state 01a206fb-8dce-76de-9933-4f6ae92099a6
   understudy state 01a206fb-8dce-76de-9933-4f6ae92099a6 --json | jq .values`,
 		Args: needArgs(1, 1, "the ID of a thread (understudy threads lists them)"),
@@ -60,6 +60,12 @@ func showState(api *client, out io.Writer, p palette, answer json.RawMessage) {
 			names[i] = c.clean(n.String())
 		}
 		c.println(p.paint(bold, "next ") + strings.Join(names, ", "))
+	}
+	for _, task := range state.Get("tasks").Array() {
+		if failed := task.Get("error"); failed.Type == gjson.String {
+			c.println(p.paint(red, "✗ "+c.clean(task.Get("name").String())+" failed: "+c.clean(cut(failed.String(), 1000))))
+			c.println(p.paint(dim, "its run: "+api.command("logs "+state.Get("checkpoint.thread_id").String())))
+		}
 	}
 	for _, i := range state.Get("interrupts").Array() {
 		head("waits for an answer: " + api.command("chat --thread "+state.Get("checkpoint.thread_id").String()))
