@@ -193,12 +193,12 @@ func (s *Snapshots) askOnce(ctx context.Context, t *Tuple, key string, live bool
 			return a, err
 		}
 		if a.Shape == nil {
-			if told, ok := s.told.Load(e.Shape); ok {
-				a.Shape = told.(Shape)
+			if shape, ok := s.answered.Load(e.Shape); ok {
+				a.Shape = shape.(Shape)
 			}
 		}
 	} else if e.Shape != "" {
-		s.told.Store(e.Shape, a.Shape)
+		s.answered.Store(e.Shape, a.Shape)
 	}
 	if live {
 		// The graph reads its head itself, and may have seen a later one.

@@ -52,12 +52,12 @@ type Snapshots struct {
 	// Log receives a line when no graph was available and only rows were used. nil: none. Set it before use.
 	Log *slog.Logger
 
-	rows   Reader
-	ask    Explainer
-	values *valueCache
-	asking singleflight.Group
-	shapes sync.Map // digest -> *shape, of stored shapes
-	told   sync.Map // digest -> Shape, of those only in answers
+	rows     Reader
+	ask      Explainer
+	values   *valueCache
+	asking   singleflight.Group
+	shapes   sync.Map // digest -> *shape, of stored shapes
+	answered sync.Map // digest -> Shape, of those only in answers
 }
 
 // DefaultCacheBytes limits the JSON of values that Snapshots keep in memory.

@@ -198,7 +198,7 @@ type RecordTx interface {
 	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)
-	// MarkGone notes that events of a thread until a time are gone, because their run is deleted. Its row, which would tell, is gone too.
+	// MarkGone notes that events of a thread until a time are gone, because their run is deleted. Its row is gone too.
 	MarkGone(t id.Thread, until time.Time) error
 }
 
@@ -236,8 +236,8 @@ type Shared interface {
 	Clock(ctx context.Context) (time.Time, error)
 	// Ended returns those of the runs that are over, or not there.
 	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
-	// Tell sends signals to all servers, this one included. They may be lost.
-	Tell(ctx context.Context, s ...Signal) error
+	// Send sends signals to all servers, this one included. They may be lost.
+	Send(ctx context.Context, s ...Signal) error
 	// Listen calls notify for each signal until ctx ends, whose cause it returns. After a time in which signals may have been lost, and at the
 	// beginning, notify is called with the zero Signal. notify must not block.
 	Listen(ctx context.Context, notify func(Signal)) error

@@ -362,15 +362,15 @@ func orAbsent(f run.Follower, err error) (run.Follower, error) {
 // absent follows a run that does not exist. Its only event is an error.
 type absent struct {
 	data json.RawMessage
-	told bool
+	sent bool
 }
 
 // Next implements run.Follower.
 func (a *absent) Next(context.Context) ([]*bridge.Record, error) {
-	if a.told {
+	if a.sent {
 		return nil, io.EOF
 	}
-	a.told = true
+	a.sent = true
 	return []*bridge.Record{{Event: "error", Data: a.data, Ephemeral: true}}, nil
 }
 

@@ -82,12 +82,12 @@ func (m *Importer) earlier(ctx context.Context, src TranscriptSource, t *Thread,
 		if err != nil || own == nil || l.Parent == "" && gjson.GetBytes(row.Metadata, "step").Int() < 0 {
 			return err
 		}
-		told, err := src.Transcript(ctx, t)
+		transcript, err := src.Transcript(ctx, t)
 		if err != nil {
 			return err
 		}
 		upTo := 0
-		for i, text := range told {
+		for i, text := range transcript {
 			if own[gjson.GetBytes(text, "id").String()] {
 				upTo = i + 1
 			}
@@ -96,7 +96,7 @@ func (m *Importer) earlier(ctx context.Context, src TranscriptSource, t *Thread,
 			return nil // nothing in common: the order is unknown
 		}
 		list := msgp.AppendArrayHeader(nil, uint32(upTo))
-		for _, text := range told[:upTo] {
+		for _, text := range transcript[:upTo] {
 			if list, err = jsonplus.AppendMessage(list, text); err != nil {
 				return err
 			}

@@ -40,8 +40,8 @@ func answers(message []byte) string {
 
 // countUnled counts the messages of a transcript that did not arrive with the checkpoints of a thread.
 func (m *Importer) countUnled(ctx context.Context, j *job, src RowSource, t *Thread, to id.Thread) error {
-	told, err := src.Transcript(ctx, t)
-	if err != nil || len(told) == 0 {
+	transcript, err := src.Transcript(ctx, t)
+	if err != nil || len(transcript) == 0 {
 		return err
 	}
 	log, err := m.Target.Log(ctx, to)
@@ -60,7 +60,7 @@ func (m *Importer) countUnled(ctx context.Context, j *job, src RowSource, t *Thr
 	}
 	delete(here, "") // messages without a name are none that can be found
 	left := 0
-	for _, text := range told {
+	for _, text := range transcript {
 		name := gjson.GetBytes(text, "id").String()
 		if name == "" { // as DeerFlow writes some results of tools
 			name = answers(text)

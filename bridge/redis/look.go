@@ -40,7 +40,7 @@ const page = 256
 func (r *reader) look(ctx context.Context, t id.Thread, after *bridge.Offset) (at position, first []goredis.XMessage, err error) {
 	for range 2 {
 		pipe := r.b.client.TxPipeline()
-		told := lookScript.EvalSha(ctx, pipe, r.b.keys(t), r.b.times()...)
+		answer := lookScript.EvalSha(ctx, pipe, r.b.keys(t), r.b.times()...)
 		var entries *goredis.XMessageSliceCmd
 		if after != nil {
 			entries = pipe.XRangeN(ctx, r.b.keys(t)[0], "("+after.String(), "+", page)
@@ -57,15 +57,15 @@ func (r *reader) look(ctx context.Context, t id.Thread, after *bridge.Offset) (a
 		if entries != nil {
 			first = entries.Val()
 		}
-		at, err = readPosition(told)
+		at, err = readPosition(answer)
 		return at, first, err
 	}
 	return at, nil, errors.New("redis does not keep scripts")
 }
 
 func readPosition(c *goredis.Cmd) (at position, err error) {
-	told, err := c.Slice()
-	if err != nil || len(told) != 6 {
+	answer, err := c.Slice()
+	if err != nil || len(answer) != 6 {
 		return at, errors.Join(errEntry, err)
 	}
 	text := func(v any) string { s, _ := v.(string); return s }
@@ -75,10 +75,10 @@ func readPosition(c *goredis.Cmd) (at position, err error) {
 		}
 		return o
 	}
-	at.last, at.born = offset(told[0]), offset(told[1])
-	at.count, _ = told[2].(int64)
-	at.lost = gaps{offset(told[3]), offset(told[4])}
-	of, _ := told[5].([]any)
+	at.last, at.born = offset(answer[0]), offset(answer[1])
+	at.count, _ = answer[2].(int64)
+	at.lost = gaps{offset(answer[3]), offset(answer[4])}
+	of, _ := answer[5].([]any)
 	at.lostOf = make(map[id.Run]gaps)
 	for pair := range slices.Chunk(of, 2) {
 		name := text(pair[0])

@@ -530,15 +530,15 @@ func refused(err error) bool {
 // taken reports whether Redis has stored all of a call, and the offsets of its last record and of the first record of the stream there, zero if not known.
 // Redis does not store records of an attempt that was superseded, and does not return offsets for a repeated call.
 func taken(result *goredis.Cmd) (whole bool, at sent) {
-	told, err := result.Slice()
-	if err != nil || len(told) != 4 {
+	answer, err := result.Slice()
+	if err != nil || len(answer) != 4 {
 		return false, at
 	}
-	if refused, _ := told[1].(int64); refused > 0 {
+	if refused, _ := answer[1].(int64); refused > 0 {
 		return false, at
 	}
 	for i, to := range []*bridge.Offset{&at.last, &at.born} {
-		text, _ := told[2+i].(string)
+		text, _ := answer[2+i].(string)
 		if o, err := parseOffset(text); err == nil {
 			*to = o
 		}

@@ -48,17 +48,17 @@ func newReader(b *Bridge) *reader { return &reader{b: b, streams: map[id.Thread]
 
 // add starts reading a stream from a position, unless it is being read. It reports whether the reader must be notified, and the position
 // from which the stream is read.
-func (r *reader) add(t id.Thread, at position) (tell bool, start bridge.Offset) {
+func (r *reader) add(t id.Thread, at position) (poke bool, start bridge.Offset) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.streams[t]
 	if f == nil {
 		f = &following{key: r.b.keys(t)[0], start: at.last, cursor: at.last, count: at.count, born: at.born}
 		r.streams[t] = f
-		tell = true
+		poke = true
 	}
 	f.subs++
-	return tell, f.start
+	return poke, f.start
 }
 
 func (r *reader) remove(t id.Thread) {
@@ -100,7 +100,7 @@ func (r *reader) run(ctx context.Context) error {
 	}()
 	wait := newBackoff()
 	var since time.Time // Redis is away; zero while it is not
-	told := false
+	logged := false
 	woken, heard := "0-0", ""
 	for ctx.Err() == nil && !r.b.isClosed() {
 		began := time.Now()
@@ -128,15 +128,15 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		if since.IsZero() {
 			wait.Reset()
-			since, told = time.Now(), false
+			since, logged = time.Now(), false
 			// A hanging Redis has been unavailable since the read should have ended.
 			if due := began.Add(readBlock); due.Before(since) {
 				since = due
 			}
 			r.b.opts.Log.WarnContext(ctx, "redis read failed", "error", err)
 		}
-		if !told && time.Since(since) > r.b.opts.Outage {
-			told = true
+		if !logged && time.Since(since) > r.b.opts.Outage {
+			logged = true
 			r.b.local.Interrupt("", everywhere)
 		}
 		select {

@@ -98,7 +98,7 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 		return err
 	}
 	var first []goredis.XMessage
-	var tell bool
+	var wakes bool
 	var start bridge.Offset // from where the reader delivers entries
 	for tries := 0; s.live == nil; tries++ {
 		if tries == maxTries {
@@ -119,7 +119,7 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 			continue
 		}
 		if !s.read {
-			tell, start = s.b.reader.add(s.thread, s.at)
+			wakes, start = s.b.reader.add(s.thread, s.at)
 			s.read = true
 		}
 		// The stream may have been dropped since the look, and added again at a later position: entries in between are not
@@ -130,11 +130,11 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 		}
 		s.live, s.given = live, s.at.last
 	}
-	if tell {
+	if wakes {
 		// Not canceled with ctx, because others that have joined since depend on it too.
-		told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.b.patience())
+		poking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.b.patience())
 		defer cancel()
-		if err := s.b.reader.poke(told); err != nil {
+		if err := s.b.reader.poke(poking); err != nil {
 			return err
 		}
 	}

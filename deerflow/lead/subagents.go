@@ -147,9 +147,9 @@ func announce() agent.Middleware {
 }
 
 func report(ctx context.Context, list []message.Message) {
-	if tell, ok := ctx.Value(watchKey{}).(watch); ok {
+	if notify, ok := ctx.Value(watchKey{}).(watch); ok {
 		for _, m := range list {
-			tell(m)
+			notify(m)
 		}
 	}
 }

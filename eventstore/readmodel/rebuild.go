@@ -73,7 +73,7 @@ func (r *Rebuilding) Run(ctx context.Context) (*Rebuilt, error) {
 
 // thread handles one thread.
 func (r *Rebuilding) thread(ctx context.Context, t id.Thread, models []string, out *Rebuilt) error {
-	told := false
+	logged := false
 	for range rebuildTries {
 		if !r.Check {
 			if err := catchUp(ctx, r.Store, t); err != nil {
@@ -106,12 +106,12 @@ func (r *Rebuilding) thread(ctx context.Context, t id.Thread, models []string, o
 			if !created.Equal(p.Created) || !sameOffset(is, p.Offset) {
 				continue
 			}
-			if !told && r.Differs != nil {
+			if !logged && r.Differs != nil {
 				r.Differs(t, extra, missing)
 			}
-			if !told {
+			if !logged {
 				out.Different++
-				told = true
+				logged = true
 			}
 			if !r.Check {
 				if err := r.replace(ctx, t, p, extra, missing); err != nil {

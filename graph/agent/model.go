@@ -64,7 +64,7 @@ func (m Model) ask(ctx context.Context, messages []llms.MessageContent, options 
 		}
 		return slices.DeleteFunc(shown, func(raw json.RawMessage) bool { return raw == nil })
 	}})
-	t := teller{call: call, wanted: call.Wanted(), provider: m.Provider}
+	t := assembler{call: call, wanted: call.Wanted(), provider: m.Provider}
 	for chunk, err := range llm.Stream(ctx, m.LLM, messages, options...) {
 		if err != nil {
 			call.Fail(err)
@@ -78,8 +78,8 @@ func (m Model) ask(ctx context.Context, messages []llms.MessageContent, options 
 	return call.End(t.end()), nil
 }
 
-// teller builds messages from a model's chunks. The complete message is the sum of those that are streamed.
-type teller struct {
+// assembler builds messages from a model's chunks. The complete message is the sum of those that are streamed.
+type assembler struct {
 	call        *pregel.ModelCall
 	wanted      bool // the chunks are streamed
 	provider    string
@@ -90,7 +90,7 @@ type teller struct {
 	fingerprint string
 }
 
-func (t *teller) chunk(c llm.Chunk) {
+func (t *assembler) chunk(c llm.Chunk) {
 	t.nameCalls(c.ToolCalls)
 	t.model, t.fingerprint = cmp.Or(t.model, c.Model), cmp.Or(t.fingerprint, c.Fingerprint)
 	t.blocks = t.blocks || c.Blocks != nil
@@ -160,7 +160,7 @@ func merge(a, b json.RawMessage) json.RawMessage {
 }
 
 // nameCalls sets the ids of calls whose provider sends none.
-func (t *teller) nameCalls(deltas []llm.ToolCallDelta) {
+func (t *assembler) nameCalls(deltas []llm.ToolCallDelta) {
 	for i := range deltas {
 		d := &deltas[i]
 		for len(t.ids) <= d.Index && d.Index < maxToolCalls {
@@ -185,7 +185,7 @@ func (t *teller) nameCalls(deltas []llm.ToolCallDelta) {
 const maxToolCalls = 1024
 
 // metadata returns the response_metadata of a chunk. That of the finish reason has all that is known of the model.
-func (t *teller) metadata(c llm.Chunk) json.RawMessage {
+func (t *assembler) metadata(c llm.Chunk) json.RawMessage {
 	var b json.RawMessage
 	text := func(name, value string) {
 		if value != "" {
@@ -218,7 +218,7 @@ func kwargs(reasoning, refusal string) json.RawMessage {
 }
 
 // end emits a last, empty chunk and returns the complete message.
-func (t *teller) end() message.Message {
+func (t *assembler) end() message.Message {
 	if t.wanted {
 		last := message.AIChunk("")
 		if t.blocks {

@@ -135,7 +135,7 @@ func (c *ModelCall) startSpan(info ModelInfo) {
 	c.span.emit("on_chat_model_start", spanData("input", []byte(`{"messages":[]}`)))
 }
 
-func (c *ModelCall) tell(event, key string, m message.Message) {
+func (c *ModelCall) emit(event, key string, m message.Message) {
 	if c.span != nil && !c.tc.closed.Load() {
 		c.span.emit(event, spanData(key, m.AppendJSON(nil)))
 	}

@@ -288,7 +288,7 @@ func (c *ModelCall) Chunk(chunk message.Message) {
 	}
 	c.streamed = true
 	c.Token()
-	c.tell("on_chat_model_stream", "chunk", chunk)
+	c.emit("on_chat_model_stream", "chunk", chunk)
 	if c.shown && !c.tc.closed.Load() {
 		c.tc.l.x.messages.emit(c.tc, c.metadata, chunk, false)
 	}
@@ -302,7 +302,7 @@ func (c *ModelCall) End(msg message.Message) message.Message {
 			msg.ID += "-0"
 		}
 	}
-	c.tell("on_chat_model_end", "output", msg)
+	c.emit("on_chat_model_end", "output", msg)
 	c.count(msg)
 	c.traceEnd(&msg, nil)
 	if c.shown && !c.tc.closed.Load() {

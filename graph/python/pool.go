@@ -42,24 +42,24 @@ type Pool struct {
 	wanted    chan *worker  // workers to start outside of places: isolated ones, and the first of a reload
 	reloading chan struct{} // has room for one: held by Reload
 
-	mu       sync.Mutex
-	gen      *generation
-	spares   []*worker // workers without a place: the first of a reload, and those that answered again
-	workers  map[*worker]struct{}
-	change   chan struct{} // closed and replaced when a worker became ready, answered again, or left
-	running  bool
-	stopped  bool
-	greeting *hello        // of the last worker that became ready, without failed imports that succeeded in another worker of its generation
-	greeter  *generation   // its generation
-	started  chan struct{} // closed when the first worker became ready or failed to
-	failure  error         // why workers do not start; nil once one has
-	cause    *StartError   // the same for operators
-	failures int           // of consecutive starts
-	failing  time.Time     // time of the first of them
-	patient  bool          // the last failure may be temporary
-	told     string        // last logged reason
-	toldAt   time.Time
-	blocking map[string]*blocking // by place
+	mu           sync.Mutex
+	gen          *generation
+	spares       []*worker // workers without a place: the first of a reload, and those that answered again
+	workers      map[*worker]struct{}
+	change       chan struct{} // closed and replaced when a worker became ready, answered again, or left
+	running      bool
+	stopped      bool
+	greeting     *hello        // of the last worker that became ready, without failed imports that succeeded in another worker of its generation
+	greeter      *generation   // its generation
+	started      chan struct{} // closed when the first worker became ready or failed to
+	failure      error         // why workers do not start; nil once one has
+	cause        *StartError   // the same for operators
+	failures     int           // of consecutive starts
+	failing      time.Time     // time of the first of them
+	patient      bool          // the last failure may be temporary
+	loggedReason string        // last logged reason
+	loggedAt     time.Time
+	blocking     map[string]*blocking // by place
 }
 
 // New returns a pool without starting workers, which Run does. It panics if opts.Serde is not JSON.
@@ -213,7 +213,7 @@ func (p *Pool) greeted(w *worker, m hello) {
 		p.opts.Logger.Warn("the interpreter is not of the version that langgraph.json asks for", "python", m.python, "python_version", want, "interpreter", w.gen.opts.Python,
 			"fix", "name an interpreter of Python "+want+" with --python, or change python_version")
 	}
-	p.failures, p.told, w.gen.imported = 0, "", true
+	p.failures, p.loggedReason, w.gen.imported = 0, "", true
 	if !w.standby && w.gen == p.gen { // else it is not in service, or about to leave
 		// A file may have changed since another worker of the generation imported it. If that import worked, the graph counts as working:
 		// otherwise a reload would accept the broken file as unchanged.
@@ -341,7 +341,7 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	case !late:
 		p.cause.Fix = Fix(p.cause.Interpreter, p.cause.Reason, w.gen.opts.dirs()...)
 	}
-	p.tellFailure(p.cause)
+	p.logFailure(p.cause)
 	p.begun()
 }
 

@@ -18,8 +18,8 @@ import (
 // MinLanggraph is the oldest langgraph tested with workers. The worker refuses older ones (MINIMUM in __main__.py).
 const MinLanggraph = "0.6"
 
-// tellAgain is the interval for logging again why workers do not start, while the reason is the same.
-const tellAgain = time.Minute
+// logAgain is the interval for logging again why workers do not start, while the reason is the same.
+const logAgain = time.Minute
 
 // StartError is why no worker starts, as an operator reads it.
 type StartError struct {
@@ -51,13 +51,13 @@ const tooOld = "langgraph needs Python 3.10 or later"
 // otherPython is the advice for an interpreter that is none.
 const otherPython = "name the interpreter that has the packages of the graphs with --python, such as .venv/bin/python"
 
-// tellFailure logs why a worker did not start, with advice. The caller holds p.mu.
-func (p *Pool) tellFailure(e *StartError) {
+// logFailure logs why a worker did not start, with advice. The caller holds p.mu.
+func (p *Pool) logFailure(e *StartError) {
 	now := time.Now()
-	if e.Reason == p.told && now.Sub(p.toldAt) < tellAgain || e.Hopeless && p.opts.Unstartable != nil && p.opts.Unstartable() {
+	if e.Reason == p.loggedReason && now.Sub(p.loggedAt) < logAgain || e.Hopeless && p.opts.Unstartable != nil && p.opts.Unstartable() {
 		return
 	}
-	p.told, p.toldAt = e.Reason, now
+	p.loggedReason, p.loggedAt = e.Reason, now
 	attrs := []any{"reason", e.Reason, "interpreter", e.Interpreter}
 	if e.Graph != "" {
 		attrs = append(attrs, "graph", e.Graph)

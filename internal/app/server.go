@@ -316,9 +316,9 @@ func (s *Server) showGraphs(ctx context.Context) {
 // followChanges passes changes of threads to the clients that watch them, and to other servers of the database.
 func (s *Server) followChanges(ctx context.Context) error {
 	if others, ok := s.rows.(interface {
-		TellChanges(ctx context.Context, list []changes.Change) error
+		SendChanges(ctx context.Context, list []changes.Change) error
 	}); ok {
-		return s.changes.Run(ctx, others.TellChanges)
+		return s.changes.Run(ctx, others.SendChanges)
 	}
 	return s.changes.Run(ctx, nil)
 }

@@ -222,7 +222,7 @@ func (f *file) authCache(v value, key string) {
 		"max_size":    func(v value, key string) { c.Size = int(f.integer(v, key, 1, 1_000_000)) },
 	})
 	if len(c.Keys) == 0 {
-		f.wrong(v, key, `has no cache_keys; write the headers that tell users apart, such as ["authorization"]`)
+		f.wrong(v, key, `has no cache_keys; write the headers that distinguish users, such as ["authorization"]`)
 		return
 	}
 	for i, name := range c.Keys {

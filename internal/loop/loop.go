@@ -21,7 +21,7 @@ type Loop struct {
 // step is logged, once a minute while it is the same, and step is called again after a second: the storage may come back, and what waits there is not
 // lost meanwhile. The first step that succeeds after one is logged too. Run returns nil when ctx ends.
 func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.Context) (next time.Time, err error)) error {
-	var told failures
+	var failed failures
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -36,10 +36,10 @@ func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.
 			if ctx.Err() != nil {
 				return nil
 			}
-			told.tell(ctx, l, err)
+			failed.log(ctx, l, err)
 			next = l.Now().Add(time.Second)
 		} else {
-			told.over(ctx, l)
+			failed.over(ctx, l)
 		}
 		timer.Stop()
 		if !next.IsZero() {
@@ -50,7 +50,7 @@ func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.
 
 // Every calls step at an interval until ctx ends. Errors of step are logged.
 func (l Loop) Every(ctx context.Context, interval time.Duration, step func(context.Context) error) error {
-	var told failures
+	var failed failures
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -61,9 +61,9 @@ func (l Loop) Every(ctx context.Context, interval time.Duration, step func(conte
 			switch err := step(ctx); {
 			case ctx.Err() != nil:
 			case err != nil:
-				told.tell(ctx, l, err)
+				failed.log(ctx, l, err)
 			default:
-				told.over(ctx, l)
+				failed.over(ctx, l)
 			}
 		}
 	}
@@ -71,20 +71,20 @@ func (l Loop) Every(ctx context.Context, interval time.Duration, step func(conte
 
 // failures are the last error of a loop that was logged.
 type failures struct {
-	text        string
-	told, since time.Time // since: of the first failure after a success; zero after a success
+	text          string
+	logged, since time.Time // since: of the first failure after a success; zero after a success
 }
 
 // failedEvery is the interval between log lines for the same error.
 const failedEvery = time.Minute
 
-func (f *failures) tell(ctx context.Context, l Loop, err error) {
+func (f *failures) log(ctx context.Context, l Loop, err error) {
 	now := time.Now()
 	if f.since.IsZero() {
 		f.since = now
 	}
-	if text := err.Error(); text != f.text || now.Sub(f.told) >= failedEvery {
-		f.text, f.told = text, now
+	if text := err.Error(); text != f.text || now.Sub(f.logged) >= failedEvery {
+		f.text, f.logged = text, now
 		l.Log.ErrorContext(ctx, "background task failed; retrying", "part", l.Name, "error", err)
 	}
 }

@@ -144,8 +144,8 @@ func (x *Executor) headValues(ctx context.Context, t id.Thread) (json.RawMessage
 	return values, nil
 }
 
-// TellInterrupted notifies followers, after the commit, of pending runs that were ended.
-func (x *Executor) TellInterrupted(ctx context.Context, ended []*run.Run) {
+// AnnounceInterrupted notifies followers, after the commit, of pending runs that were ended.
+func (x *Executor) AnnounceInterrupted(ctx context.Context, ended []*run.Run) {
 	for _, r := range ended {
 		x.metrics.ended[run.Interrupted].Inc()
 		x.Publisher.PublishEnd(ctx, r)

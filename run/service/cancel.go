@@ -144,7 +144,7 @@ func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, matc
 	// The cancel is true; what follows from it is done even if the client goes away.
 	after := context.WithoutCancel(ctx)
 	s.sendPush(ended)
-	s.executor.TellInterrupted(after, ended)
+	s.executor.AnnounceInterrupted(after, ended)
 	for _, t := range unsettled {
 		if err := s.settler.SettleLater(after, t); err != nil {
 			return err

@@ -193,7 +193,7 @@ func (s *Service) confirming(ctx context.Context) (context.Context, context.Canc
 // displace notifies, after the commit, followers of the runs that the strategy of a new run ended, and stops those that are being executed.
 func (s *Service) displace(ctx context.Context, c *created) {
 	s.sendPush(c.ended)
-	s.executor.TellInterrupted(ctx, c.ended)
+	s.executor.AnnounceInterrupted(ctx, c.ended)
 	s.executor.Stop(c.stopped, execute.ErrCancelled)
 }
 

@@ -14,7 +14,7 @@ const signalQueue = 256
 
 // Sender notifies other servers of what happens here. nil: there are no others. Methods are safe for concurrent use.
 type Sender struct {
-	shared   teller
+	shared   sender
 	instance string
 	local    bool          // other servers do not see the records of runs that are executed here
 	timeout  time.Duration // of sending
@@ -23,13 +23,13 @@ type Sender struct {
 	wakeups  chan run.Signal // capacity 1: the zero Signal, there may be runs to claim, is to be sent
 }
 
-// teller sends signals to all servers. They may be lost.
-type teller interface {
-	Tell(ctx context.Context, s ...run.Signal) error
+// sender sends signals to all servers. They may be lost.
+type sender interface {
+	Send(ctx context.Context, s ...run.Signal) error
 }
 
 // New makes the sender of an instance. With local, others do not see the records of runs that are executed here. timeout bounds sending.
-func New(shared teller, instance string, local bool, timeout time.Duration, log *slog.Logger) *Sender {
+func New(shared sender, instance string, local bool, timeout time.Duration, log *slog.Logger) *Sender {
 	return &Sender{
 		shared: shared, instance: instance, local: local, timeout: timeout, log: log,
 		queue: make(chan run.Signal, signalQueue), wakeups: make(chan run.Signal, 1),
@@ -80,7 +80,7 @@ func (s *Sender) Run(ctx context.Context) {
 			}
 		}
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-		if err := s.shared.Tell(limited, batch...); err != nil {
+		if err := s.shared.Send(limited, batch...); err != nil {
 			s.log.WarnContext(ctx, "other servers could not be notified; they notice at their next heartbeat", "error", err)
 		}
 		cancel()

@@ -232,10 +232,10 @@ func announce(ctx context.Context, r *run.Run, requested bridge.Offset, sub brid
 	if head := sub.Head(); head != (bridge.Offset{}) {
 		latest = []byte(`"` + head.String() + `"`)
 	}
-	told := []*bridge.Record{{
+	records := []*bridge.Record{{
 		Run: r.ID, Event: "gap", Ephemeral: true,
 		Data: fmt.Appendf(nil, `{"code":"stream_replay_gap","run_id":%q,"requested_event_id":%q,"earliest_available_event_id":%s,"latest_available_event_id":%s,"recovery":"reload_durable_state"}`,
 			r.ID, requested, earliest, latest),
 	}}
-	return &announcement{records: told}, nil
+	return &announcement{records: records}, nil
 }

@@ -60,7 +60,7 @@ func (w *Watches) Run(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	return loop.Loop{Name: "ends", Log: w.Log, Now: w.Now}.Run(ctx, w.poked, w.tellEnds)
+	return loop.Loop{Name: "ends", Log: w.Log, Now: w.Now}.Run(ctx, w.poked, w.announceEnds)
 }
 
 // watch is one run, and how many follow it. notified: they were notified of its end.
@@ -154,14 +154,14 @@ func (w *Watches) WatchAll() {
 	}
 }
 
-// tellEnds notifies followers here of runs that have ended on other servers, as the database has it.
-func (w *Watches) tellEnds(ctx context.Context) (time.Time, error) {
+// announceEnds notifies followers here of runs that have ended on other servers, as the database has it.
+func (w *Watches) announceEnds(ctx context.Context) (time.Time, error) {
 	w.mu.Lock()
 	due, gone := w.due, w.gone
 	w.due, w.gone = map[id.Run]id.Thread{}, map[id.Thread]struct{}{}
 	w.mu.Unlock()
 	maps.DeleteFunc(due, func(r id.Run, _ id.Thread) bool { return w.Attempts.Attempt(r) != nil }) // their stream has their end
-	err := w.tellEndsOf(ctx, due, gone)
+	err := w.announceEndsOf(ctx, due, gone)
 	if err != nil { // once more
 		w.mu.Lock()
 		maps.Copy(w.due, due)
@@ -171,7 +171,7 @@ func (w *Watches) tellEnds(ctx context.Context) (time.Time, error) {
 	return time.Time{}, err
 }
 
-func (w *Watches) tellEndsOf(ctx context.Context, due map[id.Run]id.Thread, gone map[id.Thread]struct{}) error {
+func (w *Watches) announceEndsOf(ctx context.Context, due map[id.Run]id.Thread, gone map[id.Thread]struct{}) error {
 	if len(due) > 0 {
 		over, err := w.Store.Ended(ctx, slices.Sorted(maps.Keys(due)))
 		if err != nil {

@@ -24,7 +24,7 @@ import (
 // Guard wraps services.
 type Guard struct {
 	Policy access.Policy // unless the context of an operation has another one
-	// Rows reads threads, to tell one that is hidden from one that is not there.
+	// Rows reads threads, to distinguish one that is hidden from one that is not there.
 	Rows interface {
 		Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	}

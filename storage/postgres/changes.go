@@ -16,13 +16,13 @@ const changesChannel = "understudy_changes"
 
 const (
 	// notice bounds a notification, in bytes: Postgres takes less than 8,000, the schema included.
-	notice      = 7_000
-	tellChanges = "SELECT pg_notify($1, current_schema() || ' ' || word) FROM unnest($2::text[]) word"
+	notice        = 7_000
+	notifyChanges = "SELECT pg_notify($1, current_schema() || ' ' || word) FROM unnest($2::text[]) word"
 )
 
-// TellChanges notifies the other servers of what was changed here; nil: anything. Notifications
+// SendChanges notifies the other servers of what was changed here; nil: anything. Notifications
 // may be lost.
-func (s *Store) TellChanges(ctx context.Context, list []changes.Change) error {
+func (s *Store) SendChanges(ctx context.Context, list []changes.Change) error {
 	words := []string{s.self}
 	for _, c := range list {
 		word := string(c.Thread)
@@ -34,10 +34,10 @@ func (s *Store) TellChanges(ctx context.Context, list []changes.Change) error {
 		}
 		words[len(words)-1] += " " + word
 	}
-	return s.read(ctx, func(q *reader) error { return q.query(tellChanges, nil, changesChannel, words) })
+	return s.read(ctx, func(q *reader) error { return q.query(notifyChanges, nil, changesChannel, words) })
 }
 
-// changesIn reads a notification of TellChanges; ok is false for one of this server or of another
+// changesIn reads a notification of SendChanges; ok is false for one of this server or of another
 // schema.
 func (s *Store) changesIn(schema, payload string) (list []changes.Change, ok bool) {
 	words := strings.Split(payload, " ")

@@ -43,7 +43,7 @@ func TestChangesBetweenServers(t *testing.T) {
 	}
 	many[7].Run = ""
 	for _, list := range [][]changes.Change{nil, many, {{Thread: "t"}}} {
-		require.NoError(t, stores["one"].TellChanges(t.Context(), list))
+		require.NoError(t, stores["one"].SendChanges(t.Context(), list))
 		var got []changes.Change
 		for len(got) < len(list) {
 			got = append(got, <-heard["two"]...)
@@ -54,7 +54,7 @@ func TestChangesBetweenServers(t *testing.T) {
 		require.Equal(t, list, got)
 	}
 	// What follows comes after all that could have come before.
-	require.NoError(t, stores["two"].TellChanges(t.Context(), []changes.Change{{Thread: "last"}}))
+	require.NoError(t, stores["two"].SendChanges(t.Context(), []changes.Change{{Thread: "last"}}))
 	require.Equal(t, []changes.Change{{Thread: "last"}}, <-heard["one"])
 	require.Empty(t, heard["elsewhere"])
 }

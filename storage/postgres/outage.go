@@ -14,10 +14,10 @@ const outageAgain = time.Minute
 
 // outage logs that the connection which listens has failed, with what ends that, and that it works again. Not safe for concurrent use.
 type outage struct {
-	log         *slog.Logger
-	since, told time.Time // since: zero if it works
-	connecting  bool      // a new connection has failed too, and the log has that
-	text, fix   string    // the error in the log, and what ends it
+	log           *slog.Logger
+	since, logged time.Time // since: zero if it works
+	connecting    bool      // a new connection has failed too, and the log has that
+	text, fix     string    // the error in the log, and what ends it
 }
 
 // failed records that the connection was lost, or could not be made. A lost one is made again at once, so only the second failure says that the
@@ -32,11 +32,11 @@ func (o *outage) failed(ctx context.Context, err error) {
 	connecting := errors.As(err, new(*pgconn.ConnectError))
 	text, fix := err.Error(), remedy(err)
 	switch {
-	case first, now.Sub(o.told) >= outageAgain:
+	case first, now.Sub(o.logged) >= outageAgain:
 	case connecting && o.connecting && fix == o.fix, !connecting && text == o.text:
 		return
 	}
-	o.text, o.fix, o.told = text, fix, now
+	o.text, o.fix, o.logged = text, fix, now
 	if !connecting {
 		o.log.WarnContext(ctx, "notifications of other servers not received; retrying", "error", err)
 		return

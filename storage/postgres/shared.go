@@ -67,9 +67,9 @@ func (s *Store) TakeDeliveries(ctx context.Context, q webhook.Query, until time.
 	return due, next, nil
 }
 
-// Tell implements run.Shared. It runs outside of any transaction, because NOTIFY takes a lock of
+// Send implements run.Shared. It runs outside of any transaction, because NOTIFY takes a lock of
 // the whole cluster while it commits.
-func (s *Store) Tell(ctx context.Context, signals ...run.Signal) error {
+func (s *Store) Send(ctx context.Context, signals ...run.Signal) error {
 	words := make([]string, len(signals))
 	for i, sig := range signals {
 		words[i] = strings.TrimRight(string(sig.Thread)+" "+string(sig.Run)+" "+sig.Ended, " ")

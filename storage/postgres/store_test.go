@@ -413,7 +413,7 @@ func TestSignals(t *testing.T) {
 	all := []run.Signal{{Thread: "t"}, {Run: "r"}, {Thread: "t", Run: "r", Ended: "an instance"}, {}}
 	for range 2 {
 		require.Equal(t, run.Signal{}, <-heard, "something may have been missed before")
-		require.NoError(t, s.Tell(t.Context(), all...))
+		require.NoError(t, s.Send(t.Context(), all...))
 		for _, want := range all {
 			require.Equal(t, want, <-heard)
 		}

@@ -21,7 +21,7 @@ type damage struct {
 	log    *slog.Logger
 	path   string
 	writes atomic.Bool  // one has failed
-	told   atomic.Int64 // when it was logged, as Unix time
+	logged atomic.Int64 // when it was logged, as Unix time
 }
 
 // sayDamaged is the interval between log lines.
@@ -33,7 +33,7 @@ func (d *damage) is(err error) bool {
 		return false
 	}
 	now := time.Now().Unix()
-	if last := d.told.Load(); now-last >= int64(sayDamaged/time.Second) && d.told.CompareAndSwap(last, now) {
+	if last := d.logged.Load(); now-last >= int64(sayDamaged/time.Second) && d.logged.CompareAndSwap(last, now) {
 		d.log.Error("the database is damaged", "file", d.path, "error", err,
 			"fix", "stop the server, keep a copy of the folder, and restore a backup (understudy restore), or one of what can be read (understudy backup TARGET --damaged)")
 	}

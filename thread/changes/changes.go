@@ -56,12 +56,12 @@ type Hub struct {
 	followers map[*Follower]struct{}
 	ended     bool
 	out       pending       // for other servers
-	tell      Tell          // nil: there are none
+	send      Send          // nil: there are none
 	wake      chan struct{} // capacity 1: out has something
 }
 
-// Tell sends a batch of changes to the other servers. nil: all may have changed.
-type Tell func(ctx context.Context, list []Change) error
+// Send sends a batch of changes to the other servers. nil: all may have changed.
+type Send func(ctx context.Context, list []Change) error
 
 // NewHub makes a Hub.
 func NewHub(log *slog.Logger) *Hub {
@@ -110,16 +110,16 @@ func (h *Hub) add(list []Change, own bool) {
 		f.pending.add(list)
 		loop.Poke(f.wake)
 	}
-	if own && h.tell != nil {
+	if own && h.send != nil {
 		h.out.add(list)
 		loop.Poke(h.wake)
 	}
 }
 
-// Run sends changes to other servers by tell until ctx ends, and then ends all followers. tell may be nil: there are none.
-func (h *Hub) Run(ctx context.Context, tell Tell) error {
+// Run sends changes to other servers by send until ctx ends, and then ends all followers. send may be nil: there are none.
+func (h *Hub) Run(ctx context.Context, send Send) error {
 	h.mu.Lock()
-	h.tell = tell
+	h.send = send
 	h.mu.Unlock()
 	defer h.end()
 	failed := false
@@ -142,7 +142,7 @@ func (h *Hub) Run(ctx context.Context, tell Tell) error {
 		for c := range out.named {
 			list = append(list, c)
 		}
-		err := tell(ctx, list)
+		err := send(ctx, list)
 		if err != nil && !failed && ctx.Err() == nil {
 			h.log.WarnContext(ctx, "other servers could not be notified of changes; their studio shows them late", "error", err)
 		}
@@ -153,7 +153,7 @@ func (h *Hub) Run(ctx context.Context, tell Tell) error {
 func (h *Hub) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ended, h.tell = true, nil
+	h.ended, h.send = true, nil
 	for f := range h.followers {
 		f.ended = true
 		loop.Poke(f.wake)

@@ -127,7 +127,7 @@ func TestServers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		tells := 0
-		tell := func(to *changes.Hub) changes.Tell {
+		tell := func(to *changes.Hub) changes.Send {
 			return func(_ context.Context, list []changes.Change) error {
 				if tells++; tells == 1 {
 					return errors.New("away")

@@ -350,8 +350,8 @@ func (d *decoder) counts() *llm.Usage {
 	u := &llm.Usage{Input: n("input_tokens") + read + written, Output: n("output_tokens"), CacheRead: read}
 	u.Total = u.Input + u.Output
 	details := jsonobj.Object{}
-	set := func(name string, count int, told bool) {
-		if told {
+	set := func(name string, count int, reported bool) {
+		if reported {
 			details.Set(name, json.RawMessage(fmt.Sprint(count)))
 		}
 	}
@@ -360,10 +360,10 @@ func (d *decoder) counts() *llm.Usage {
 	if byLifetime {
 		written = 0 // by lifetime below, as LangChain has it: consumers sum the details
 	}
-	_, told := d.usage["cache_creation_input_tokens"]
-	set("cache_creation", written, told)
-	_, told = d.usage["cache_read_input_tokens"]
-	set("cache_read", read, told)
+	_, reported := d.usage["cache_creation_input_tokens"]
+	set("cache_creation", written, reported)
+	_, reported = d.usage["cache_read_input_tokens"]
+	set("cache_read", read, reported)
 	for _, name := range lifetimes {
 		set(strings.TrimPrefix(name, "cache_creation."), n(name), n(name) > 0)
 	}

@@ -339,7 +339,7 @@ func (m *Model) answer(messages []llms.MessageContent, options []llms.CallOption
 	for _, o := range options {
 		o(&opts)
 	}
-	told, from, given := last(messages)
+	prompt, from, given := last(messages)
 	var inOrder []*Answer
 	for i := range m.script.Answers {
 		a := &m.script.Answers[i]
@@ -350,18 +350,18 @@ func (m *Model) answer(messages []llms.MessageContent, options []llms.CallOption
 			inOrder = append(inOrder, a)
 			continue
 		}
-		if match := a.pattern.FindStringSubmatchIndex(told); match != nil {
-			return m.expand(a, given, func(s string) string { return string(a.pattern.ExpandString(nil, s, told, match)) })
+		if match := a.pattern.FindStringSubmatchIndex(prompt); match != nil {
+			return m.expand(a, given, func(s string) string { return string(a.pattern.ExpandString(nil, s, prompt, match)) })
 		}
 	}
 	if len(inOrder) == 0 {
-		return nil, &Error{fmt.Sprintf("the script has no answer to %.200q", told)}
+		return nil, &Error{fmt.Sprintf("the script has no answer to %.200q", prompt)}
 	}
 	return m.expand(inOrder[min(given, len(inOrder)-1)], given, func(s string) string { return s })
 }
 
 // last returns the text of the last message, whose it is, and how many answers the conversation has.
-func last(messages []llms.MessageContent) (told, from string, given int) {
+func last(messages []llms.MessageContent) (prompt, from string, given int) {
 	for _, msg := range messages {
 		if msg.Role == llms.ChatMessageTypeAI {
 			given++
@@ -380,12 +380,12 @@ func last(messages []llms.MessageContent) (told, from string, given int) {
 	for _, p := range msg.Parts {
 		switch p := p.(type) {
 		case llms.TextContent:
-			told += unmarked.Replace(p.Text)
+			prompt += unmarked.Replace(p.Text)
 		case llms.ToolCallResponse:
-			told = p.Content // the last of several
+			prompt = p.Content // the last of several
 		}
 	}
-	return told, from, given
+	return prompt, from, given
 }
 
 // unmarked removes the marks around what people write: scripts match their words.

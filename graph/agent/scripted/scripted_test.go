@@ -163,7 +163,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(script, "say 3")
 	f.Add(`[{"words":"$1","when":"(\\d+)"}]`, "7")
 	f.Add(`{"answers":[{"content":"ä ö","chunk":"3"}]}`, "")
-	f.Fuzz(func(t *testing.T, raw, told string) {
+	f.Fuzz(func(t *testing.T, raw, prompt string) {
 		m, err := Parse([]byte(raw))
 		if err != nil {
 			return
@@ -173,7 +173,7 @@ func FuzzParse(f *testing.F) {
 			m.script.Answers[i].Delay = 0
 		}
 		var content strings.Builder
-		for c := range m.StreamChunks(t.Context(), human(told)) {
+		for c := range m.StreamChunks(t.Context(), human(prompt)) {
 			content.WriteString(c.Content)
 			if content.Len() > 1<<20 {
 				break
@@ -192,8 +192,8 @@ func TestScriptOfTheDocs(t *testing.T) {
 	script, _, _ = strings.Cut(script, "```")
 	m, err := Parse([]byte(strings.Replace(script, `"delay": "30ms"`, `"delay": "0s"`, 1)))
 	require.NoError(t, err)
-	for told, want := range map[string]string{"say 2": "w0 w1", "think": "I see.", "6 times 7": "I only know how to calculate."} {
-		text, err := m.Call(t.Context(), told)
+	for prompt, want := range map[string]string{"say 2": "w0 w1", "think": "I see.", "6 times 7": "I only know how to calculate."} {
+		text, err := m.Call(t.Context(), prompt)
 		require.NoError(t, err)
 		require.Equal(t, want, text)
 	}

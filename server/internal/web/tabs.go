@@ -22,9 +22,9 @@ const tabsAgain = time.Minute
 type tabs struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	open map[string]int
-	told time.Time
+	mu     sync.Mutex
+	open   map[string]int
+	logged time.Time
 }
 
 // browserOf identifies the browser that connects directly with HTTP/1.1; "" if it is none, or a proxy may use other connections towards it.
@@ -55,12 +55,12 @@ func (t *tabs) begin(browser string) {
 		t.open = map[string]int{}
 	}
 	t.open[browser]++
-	tell := t.open[browser] >= browserConnections && time.Since(t.told) >= tabsAgain
-	if tell {
-		t.told = time.Now()
+	warn := t.open[browser] >= browserConnections && time.Since(t.logged) >= tabsAgain
+	if warn {
+		t.logged = time.Now()
 	}
 	t.mu.Unlock()
-	if tell {
+	if warn {
 		client, _, _ := strings.Cut(browser, "\n")
 		t.log.Warn("a browser has as many streams open as it opens connections; further requests of its pages wait until one ends", "client", client,
 			"streams", browserConnections, "fix", `if several users without credentials share this address, nothing; else close tabs, put a proxy with HTTP/2 in front, or let pages of event streaming use transport: "websocket" (docs/frontend.md)`)

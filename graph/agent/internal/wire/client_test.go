@@ -28,7 +28,7 @@ const secret = "SECRET-5f2a91c0"
 // echo is a decoder: "end" completes an answer, "error …" fails it, "odd …" is not understood, "{…}" has no content.
 type echo struct{ complete bool }
 
-func (d *echo) Event(_ string, data []byte) (c llm.Chunk, told bool, err error) {
+func (d *echo) Event(_ string, data []byte) (c llm.Chunk, given bool, err error) {
 	text := string(data)
 	switch {
 	case text == "end", text == `"end"`:
