@@ -105,7 +105,7 @@ race: ## Go tests, with the race detector where goroutines start; fuzz targets r
 	@$(find-helm); UNDERSTUDY_TEST_HELM="$$tool" .ci/gotest
 
 .PHONY: measured
-measured: ## Go tests that measure memory and growth, with nothing beside them, and variants of storages
+measured: ## Go tests that measure memory and growth, and variants of storages, without the race detector
 	@.ci/gotest measured
 
 find-helm = tool=$$(command -v helm) || { $(call tool,helm,$(HELM),helm.sh/helm/v4/cmd/helm); }
