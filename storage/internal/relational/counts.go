@@ -2,9 +2,9 @@ package relational
 
 import (
 	"slices"
-	"sync"
 	"time"
 
+	"understudy/internal/cache"
 	"understudy/internal/contain"
 )
 
@@ -23,9 +23,7 @@ var notListedYet contain.Term
 // keptCounts are the counts of the last seconds.
 type keptCounts struct {
 	now func() time.Time
-
-	mu sync.Mutex
-	of map[contain.Term]keptCount
+	of  *cache.Cache[contain.Term, keptCount]
 }
 
 // keptCount is how many threads have a term, exactly if there are fewer than the bound up to which they were counted.
@@ -36,9 +34,7 @@ type keptCount struct {
 
 // get returns the count of a term up to a bound.
 func (k *keptCounts) get(term contain.Term, bound int) (n int, found bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	c, found := k.of[term]
+	c, found := k.of.Get(term)
 	if !found || c.n == c.bound && c.bound < bound || !k.now().Before(c.until) {
 		return 0, false
 	}
@@ -46,12 +42,7 @@ func (k *keptCounts) get(term contain.Term, bound int) (n int, found bool) {
 }
 
 func (k *keptCounts) put(term contain.Term, n, bound int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.of == nil || len(k.of) >= maxCounts {
-		k.of = map[contain.Term]keptCount{}
-	}
-	k.of[term] = keptCount{n, bound, k.now().Add(countsFor)}
+	k.of.Put(term, keptCount{n, bound, k.now().Add(countsFor)}, 1)
 }
 
 // counter counts threads by their terms for one search.

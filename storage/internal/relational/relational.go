@@ -16,6 +16,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/cache"
 	"understudy/internal/compact"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
@@ -241,7 +242,7 @@ type (
 
 // NewStore returns a store on db; now is the clock for expiry.
 func NewStore(db DB, now func() time.Time) Store {
-	b := &base{db: db, now: now, counts: &keptCounts{now: now}}
+	b := &base{db: db, now: now, counts: &keptCounts{now, cache.New[contain.Term, keptCount](maxCounts)}}
 	return Store{
 		base: b, accountStore: accountStore{b}, assistantStore: assistantStore{b}, auditStore: auditStore{b}, checkpointStore: checkpointStore{b},
 		cronStore: cronStore{b}, eventStore: eventStore{b}, feedbackStore: feedbackStore{b}, itemStore: itemStore{b}, keyStore: keyStore{b},
