@@ -108,10 +108,14 @@ const (
 
 // Write writes the actor into the configurable of a run.
 func Write(configurable *jsonobj.Object, a *Actor) {
-	permissions, err := json.Marshal(append([]string{}, a.Permissions...)) // a list, also of none
-	if err != nil {
-		permissions = []byte("[]")
+	permissions := []byte{'['}
+	for i, p := range a.Permissions {
+		if i > 0 {
+			permissions = append(permissions, ',')
+		}
+		permissions = jsonobj.AppendText(permissions, p)
 	}
+	permissions = append(permissions, ']')
 	configurable.Set(UserKey, a.User)
 	configurable.SetText(IdentityKey, a.Identity)
 	configurable.Set(PermissionsKey, permissions)
@@ -129,7 +133,7 @@ func OfRun(config json.RawMessage) *Actor {
 
 // IdentityOfRun returns the Identity of OfRun; "" when there is none.
 func IdentityOfRun(config json.RawMessage) string {
-	return text(saidIn(config).identity)
+	return jsonscan.Unquote(saidIn(config).identity)
 }
 
 // said is what the configuration of a run says of who it acts as: JSON, nil for what is absent.
@@ -160,7 +164,7 @@ func saidIn(config json.RawMessage) (s said) {
 }
 
 func (s *said) actor() *Actor {
-	a := &Actor{Identity: text(s.identity), User: s.user, Permissions: []string{}, Apart: s.apart != nil}
+	a := &Actor{Identity: jsonscan.Unquote(s.identity), User: s.user, Permissions: []string{}, Apart: s.apart != nil}
 	if a.Identity == "" {
 		return nil
 	}
@@ -174,14 +178,6 @@ func (s *said) actor() *Actor {
 	}
 	a.Authenticated = string(user.Get("is_authenticated")) == "true"
 	return a
-}
-
-// text returns a string of JSON; "" for any other value.
-func text(raw json.RawMessage) (s string) {
-	if len(raw) <= len(`""`) || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
-	return s
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {

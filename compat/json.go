@@ -113,17 +113,7 @@ func each(v []byte, f func(key string, val []byte)) {
 }
 
 // text decodes a JSON string; other values are "".
-func text(v []byte) string {
-	if len(v) < 2 || v[0] != '"' {
-		return ""
-	}
-	if bytes.IndexByte(v, '\\') < 0 {
-		return string(v[1 : len(v)-1])
-	}
-	var s string
-	_ = json.Unmarshal(v, &s)
-	return s
-}
+func text(v []byte) string { return jsonscan.Unquote(v) }
 
 func isNull(v []byte) bool { return len(v) == 0 || v[0] == 'n' }
 

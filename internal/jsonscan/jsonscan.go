@@ -125,14 +125,18 @@ func Skip(b []byte, i int) int {
 
 // Text returns a Member of an object if it is a string, else "".
 func Text(object []byte, key string) string {
-	start, end, ok := Member(object, key)
-	if !ok || object[start] != '"' {
+	return Unquote(Raw(object, key))
+}
+
+// Unquote returns a string of JSON; "" for any other value.
+func Unquote(v []byte) string {
+	if len(v) < 2 || v[0] != '"' {
 		return ""
 	}
-	if quoted := object[start:end]; bytes.IndexByte(quoted, '\\') >= 0 {
-		return gjson.ParseBytes(quoted).String()
+	if bytes.IndexByte(v, '\\') >= 0 {
+		return gjson.ParseBytes(v).String()
 	}
-	return string(object[start+1 : end-1])
+	return string(v[1 : len(v)-1])
 }
 
 // Raw returns a Member of an object as it is; nil when there is none.

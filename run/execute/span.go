@@ -77,9 +77,13 @@ func (x *Executor) recorder(ctx context.Context, r *run.Run) *spans.Recorder {
 	if r.Attempt > 1 {
 		began = x.Now()
 	}
+	user := ""
+	if x.Tracer != nil { // only exported spans have it
+		user = usage.IdentityOf(r)
+	}
 	return spans.NewRecorder(spans.Options{
 		Attempt: r.Attempt, Began: began, Graph: r.Graph, Policy: x.Spans, Store: !r.Kwargs.Temporary, Now: x.Now, Log: x.Log.With("run_id", r.ID),
-		Tracer: x.Tracer, Context: ctx, Thread: r.Thread, User: usage.IdentityOf(r), Input: asked(r),
+		Tracer: x.Tracer, Context: ctx, Thread: r.Thread, User: user, Input: asked(r),
 	})
 }
 
