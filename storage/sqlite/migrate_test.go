@@ -148,6 +148,27 @@ func TestUsageOfTheVersionBefore(t *testing.T) {
 	})
 }
 
+// A row of the list of deleted runs that cannot be read is reported once, and is in the way of no other.
+func TestDamagedRowOfDeletedRuns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := backend(t, Options{Dir: dir})
+	conn, err := connect(filepath.Join(dir, fileName), true, "normal")
+	require.NoError(t, err)
+	for run, sums := range map[string]string{"a": `[{"kind":"all","runs":1}]`, "broken": `[{`, "z": `[]`} {
+		require.NoError(t, exec(conn, "INSERT INTO usage_ended (identity, day, sums, run_id) VALUES ('', 1, CAST(? AS BLOB), ?)", sums, run))
+	}
+	require.NoError(t, conn.Close())
+	counted, err := b.Usage.CountRuns(t.Context(), nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, 2, counted.Runs)
+	require.Len(t, counted.Unread, 1)
+	require.ErrorContains(t, counted.Unread["broken"], "what it used")
+	counted, err = b.Usage.CountRuns(t.Context(), nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, usage.Counted{}, counted)
+}
+
 // A run whose arguments cannot be decrypted is not counted, and is in the way of no other.
 func TestUsageOfDamagedRuns(t *testing.T) {
 	t.Parallel()

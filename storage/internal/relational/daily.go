@@ -147,20 +147,26 @@ func (tx *Tx) countRuns(runs []id.Run) (out usage.Counted, err error) {
 	if err != nil {
 		return out, err
 	}
-	out.Unread = unread
-	listed, err := ended(tx, takeList, maxListed)
-	if err != nil {
-		return out, fmt.Errorf("listed runs: %w", err)
-	}
-	out.More = len(listed) == maxListed
-	sums, final := usage.Adder{}, usage.Adder{}
-	for _, e := range listed {
-		if e.Run == "" {
+	taken, sums, final := 0, usage.Adder{}, usage.Adder{}
+	if err := tx.Query(takeList, func(r Row) error {
+		taken++
+		e, err := scanEnded(r)
+		switch {
+		case err != nil: // it must not keep others from being counted
+			if unread == nil {
+				unread = map[id.Run]error{}
+			}
+			unread[e.Run] = fmt.Errorf("what it used: %w", err)
+		case e.Run == "":
 			final.Add(e, 1)
-		} else if known[e.Run] == nil {
+		case known[e.Run] == nil:
 			known[e.Run] = &e
 		}
+		return nil
+	}, maxListed); err != nil {
+		return out, fmt.Errorf("listed runs: %w", err)
 	}
+	out.Unread, out.More = unread, taken == maxListed
 	// In one order, as in addAll.
 	for _, e := range slices.SortedFunc(maps.Values(known), func(a, b *usage.Ended) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Run, b.Run)) }) {
 		body, err := json.Marshal(e.Sums)
