@@ -1,10 +1,14 @@
 package thread
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,5 +69,21 @@ func TestAThreadWhoseValuesAreLost(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %s%s", v.ID, v.Values, v.Extracted))
 		}
 		require.Equal(t, c.want, got, name)
+	}
+}
+
+// That values of a thread are lost is logged once in a while, however often lists show it.
+func TestLostValuesAreLoggedSeldom(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	now := time.Unix(1_700_000_000, 0)
+	s := NewService(Options{Store: lostStore{}, Snapshots: lostSnapshots{}, Log: slog.New(slog.NewTextHandler(&log, nil)), Now: func() time.Time { return now }})
+	for _, want := range []int{1, 2} {
+		for range 3 {
+			_, err := s.Get(t.Context(), "lost")
+			require.NoError(t, err)
+		}
+		require.Equal(t, want, strings.Count(log.String(), "without its values"), log.String())
+		now = now.Add(lostEvery)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/cache"
 	"understudy/internal/fault"
 	"understudy/internal/idempotency"
 	"understudy/internal/jsonobj"
@@ -63,7 +64,8 @@ type Options struct {
 type Service struct {
 	Options
 	turns turns
-	bulk  chan struct{} // held by the transaction that works on a long thread
+	bulk  chan struct{}                      // held by the transaction that works on a long thread
+	lost  *cache.Cache[id.Thread, time.Time] // when it was last logged that values of a thread are lost
 }
 
 // NewService makes a Service.
@@ -85,7 +87,7 @@ func NewService(o Options) *Service {
 	if o.Changed == nil {
 		o.Changed = func(*checkpointer.Snapshot) {}
 	}
-	return &Service{Options: o, bulk: make(chan struct{}, 1)}
+	return &Service{Options: o, bulk: make(chan struct{}, 1), lost: cache.New[id.Thread, time.Time](1024)}
 }
 
 var empty = json.RawMessage(`{}`)
@@ -214,6 +216,9 @@ func (s *Service) row(ctx context.Context, t id.Thread) (*Thread, error) {
 	return row, err
 }
 
+// lostEvery is how often it is logged that values of the same thread are lost.
+const lostEvery = 10 * time.Minute
+
 // lostValues is the error that a thread shows whose values were lost with a part of the database.
 var lostValues = json.RawMessage(`{"error":"ValuesLost","message":` + string(jsonobj.Quote(checkpointer.ErrLost.Message)) + `}`)
 
@@ -225,7 +230,10 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	// The row was found for who asks, and no other thread has its checkpoint: whose it is need not be read again.
 	values, err := s.Snapshots.Values(access.Everything(ctx), checkpointer.Key{Thread: row.ID, ID: row.Head})
 	if errors.Is(err, checkpointer.ErrLost) {
-		s.Log.WarnContext(ctx, "a thread is shown without its values: a part of them is lost", "thread_id", row.ID, "error", err)
+		if last, logged := s.lost.Get(row.ID); !logged || s.Now().Sub(last) >= lostEvery { // lists show it again and again
+			s.lost.Put(row.ID, s.Now(), 1)
+			s.Log.WarnContext(ctx, "a thread is shown without its values: a part of them is lost", "thread_id", row.ID, "error", err)
+		}
 		v.Touched, v.Error = true, lostValues
 		return v, nil
 	}
