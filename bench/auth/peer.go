@@ -35,7 +35,7 @@ func understudy(ctx context.Context, file, data string) *exec.Cmd {
 }
 
 // start starts a server and opens the connections of its clients. Without an address it prints where it listens.
-func (p *peer) start(ctx context.Context, command *exec.Cmd, at string) error {
+func (p *peer) start(ctx context.Context, command *exec.Cmd, at string) (err error) {
 	p.process = command
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.Stderr = os.Stderr
@@ -46,6 +46,11 @@ func (p *peer) start(ctx context.Context, command *exec.Cmd, at string) error {
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("%s: %w (make build)", p.name, err)
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.stop())
+		}
+	}()
 	lines := bufio.NewScanner(out)
 	for at == "" && lines.Scan() {
 		at, _ = strings.CutPrefix(lines.Text(), "understudy listening on http://")
