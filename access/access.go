@@ -128,7 +128,8 @@ type Authenticator interface {
 // Selective is an Authenticator that reads little of requests, so that the rest need not be copied for it.
 type Selective interface {
 	Authenticator
-	// Reads returns the canonical names of the headers that it reads, and whether it reads Path, Query, Scheme, Host and Secure.
+	// Reads returns the canonical names of the headers that it reads, at most eight, and whether it reads Path, Query, Scheme, Host and Secure. It returns the
+	// same for each request: a Request that is used again keeps the headers of other names.
 	Reads() (headers []string, address bool)
 }
 

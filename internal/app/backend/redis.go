@@ -44,6 +44,9 @@ func RedisClient(cfg *config.Config) (*goredis.Client, error) {
 	return goredis.NewClient(o), nil
 }
 
+// handshakeTime is how long a TLS handshake may take before the address is asked whether it uses TLS at all: Redis logs an error for what is no handshake.
+const handshakeTime = 500 * time.Millisecond
+
 // AskRedis asks whether Redis lets us in and run scripts on our keys. ErrRedisRefuses: it never will.
 func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
@@ -60,6 +63,13 @@ func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
 		ctx = asked
 		go func() {
 			defer close(probed)
+			late := time.NewTimer(handshakeTime)
+			defer late.Stop()
+			select {
+			case <-asked.Done():
+				return
+			case <-late.C:
+			}
 			if answersPlain(asked, at.Addr) {
 				ended(errPlain)
 			}
