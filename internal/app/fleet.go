@@ -23,6 +23,7 @@ func (s *Server) keeper(version, instance string) *fleet.Keeper {
 		},
 		Ring: s.lines, Now: s.now, Log: s.log,
 	}
+	k.Self.Live = fleet.Place(s.cfg.Streams.RedisURL != "", s.cfg.Streams.RedisPrefix)
 	if s.cfg.Mode != config.Worker {
 		k.Self.Address = s.url()
 	}

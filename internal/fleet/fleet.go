@@ -18,12 +18,16 @@ import (
 
 const (
 	beatEvery = 5 * time.Second
+	// compareEvery is how many reports there are from one comparison with the other servers to the next.
+	compareEvery = 6
 	// goneAfter is how long a server is shown that reports nothing: it may have died, or the database is away.
 	goneAfter = 10 * time.Minute
-	keepLogs  = 24 * time.Hour
-	maxBatch  = 200 // log lines of a report
-	batches   = 20  // of log lines of a server that are kept
-	lastBeat  = 2 * time.Second
+	// Lately is the age of a report up to which its server is taken to live.
+	Lately   = 6 * beatEvery
+	keepLogs = 24 * time.Hour
+	maxBatch = 200 // log lines of a report
+	batches  = 20  // of log lines of a server that are kept
+	lastBeat = 2 * time.Second
 )
 
 // Server is what a server reports of itself.
@@ -42,6 +46,32 @@ type Server struct {
 	Memory   int64     `json:"memory_bytes"`
 	Streams  int       `json:"streams"` // that are open
 	Draining bool      `json:"draining"`
+	// Live says where its live streams are, which servers of one database share: see Place. "": a version that does not report it.
+	Live string `json:"live,omitempty"`
+}
+
+// Place names where live streams are: in Redis below a prefix of keys, or, without one, in the memory of the server. Addresses of Redis are left out: two servers may
+// know one by different names.
+func Place(redis bool, prefix string) string {
+	if !redis {
+		return "memory"
+	}
+	return "redis " + prefix
+}
+
+// Apart says what is wrong with servers whose live streams are in different places; "": nothing is, as far as it is known.
+func Apart(one, other *Server) string {
+	mine, mineRedis := strings.CutPrefix(one.Live, "redis ")
+	theirs, theirsRedis := strings.CutPrefix(other.Live, "redis ")
+	switch {
+	case one.Live == other.Live, one.Live == "", other.Live == "":
+		return ""
+	case mineRedis && theirsRedis:
+		return fmt.Sprintf("--redis-prefix is %q here and %q there", mine, theirs)
+	case mineRedis:
+		return "the other has no Redis"
+	}
+	return "the other has Redis, and this one has not"
 }
 
 // Logged is a line of the log of a server.
@@ -81,6 +111,8 @@ type Keeper struct {
 
 	draining atomic.Bool
 	sent     uint64 // seq of the last line that is stored
+	beats    int
+	apart    map[string]bool // servers whose streams are elsewhere, which was logged
 }
 
 // Drain has the server shown as one that ends.
@@ -127,8 +159,36 @@ func (k *Keeper) beat(ctx context.Context) error {
 	if len(lines) > 0 {
 		k.sent = lines[len(lines)-1].Seq
 	}
+	if k.beats++; k.beats%compareEvery == 1 && ctx.Err() == nil {
+		return k.compare(ctx, &s)
+	}
 	return nil
 }
+
+// compare logs, once for each, other servers that do not share live streams with this one: clients would miss events, and the server alone looks fine.
+func (k *Keeper) compare(ctx context.Context, self *Server) error {
+	all, err := k.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all[1:] {
+		other := &all[1+i]
+		why := Apart(self, other)
+		if why == "" || k.apart[other.ID] || other.Draining || self.Beat.Sub(other.Beat) > Lately {
+			continue
+		}
+		if k.apart == nil {
+			k.apart = map[string]bool{}
+		}
+		k.apart[other.ID] = true
+		k.Log.WarnContext(ctx, "another server of this database has its live streams elsewhere: clients of one miss events of runs of the other", "why", why,
+			"other", other.ID, "other_host", other.Host, "other_address", other.Address, "fix", ApartFix)
+	}
+	return nil
+}
+
+// ApartFix is what to do about servers that Apart finds.
+const ApartFix = "give all servers of the database the same --redis-url and --redis-prefix, and restart those that differ"
 
 // Servers returns the servers of the database, this one first, then by their IDs.
 func (k *Keeper) Servers(ctx context.Context) ([]Server, error) {

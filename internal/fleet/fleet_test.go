@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -74,4 +77,50 @@ func TestFollowAsksTheDatabaseSeldom(t *testing.T) {
 	took := lines * step
 	require.GreaterOrEqual(t, len(there), int((took-othersEvery)/time.Second))
 	require.LessOrEqual(t, store.reads.Load(), int64(took/othersEvery)+1)
+}
+
+// mixed is a store with the reports of other servers.
+type mixed struct {
+	elsewhere
+	reports []Report
+}
+
+func (m *mixed) Servers(context.Context) ([]Report, error) { return m.reports, nil }
+
+// Servers of one database whose live streams are in different places warn of each other, once for each; those that are gone, end, or do not report it do not count.
+func TestServersApart(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	report := func(id, live string, age time.Duration, draining bool) Report {
+		body, err := json.Marshal(Server{ID: id, Host: "host-" + id, Live: live, Beat: now.Add(-age), Draining: draining})
+		require.NoError(t, err)
+		return Report{Server: id, At: now.Add(-age), Body: body}
+	}
+	one, other, none := Place(true, "one"), Place(true, "other"), Place(false, "one")
+	reports := []Report{
+		report("same", one, 0, false), report("prefix", other, 0, false), report("memory", none, 0, false), report("old", "", 0, false),
+		report("gone", other, time.Minute, false), report("ends", other, 0, true),
+	}
+	for live, want := range map[string][]string{
+		one:   {`other=memory`, `other=prefix`},
+		other: {`other=memory`, `other=same`},
+		none:  {`other=prefix`, `other=same`},
+		"":    {},
+	} {
+		var log bytes.Buffer
+		k := &Keeper{
+			Self: Server{ID: "here", Live: live}, Load: func(*Server) {}, Store: &mixed{reports: reports}, Ring: logs.NewRing(),
+			Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		}
+		for range 3 * compareEvery {
+			require.NoError(t, k.beat(t.Context()))
+		}
+		require.Equal(t, len(want), strings.Count(log.String(), "has its live streams elsewhere"), log.String())
+		for _, text := range want {
+			require.Equal(t, 1, strings.Count(log.String(), text), log.String())
+		}
+	}
+	require.Equal(t, `--redis-prefix is "one" here and "other" there`, Apart(&Server{Live: one}, &Server{Live: other}))
+	require.Equal(t, "the other has no Redis", Apart(&Server{Live: one}, &Server{Live: none}))
+	require.Equal(t, "the other has Redis, and this one has not", Apart(&Server{Live: none}, &Server{Live: one}))
 }

@@ -10,6 +10,7 @@ import (
 
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
+	"understudy/internal/fleet"
 	"understudy/storage/internal/seal"
 )
 
@@ -26,6 +27,8 @@ type Inspection struct {
 	Room        Room
 	// Ahead is by how much, at least, the clock of this machine is ahead of that of the database; negative when it is behind.
 	Ahead time.Duration
+	// Servers are the last reports of the servers of the database.
+	Servers []fleet.Report
 	// Locked is why the database does not open with the configured encryption; nil: it does, as far as that shows without handlers.
 	Locked error
 	// Refused is why the database would save nothing, because it is read-only or its disk is full, and Fix what ends that. "": neither.
@@ -62,6 +65,9 @@ func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Ins
 			in.Locked = seal.Fits(ctx, c, known, inspected{conn})
 		}
 	}
+	if err == nil && in.Schema == in.Known {
+		in.Servers, err = reports(ctx, conn)
+	}
 	if err == nil {
 		in.Room, err = room(ctx, conn)
 	}
@@ -78,6 +84,20 @@ func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Ins
 		return in, fmt.Errorf("look into the database: %w", classify(ended(ctx, err)))
 	}
 	return in, nil
+}
+
+// reports returns the last reports of the servers.
+func reports(ctx context.Context, conn *pgx.Conn) ([]fleet.Report, error) {
+	rows, err := conn.Query(ctx, allServers)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (out fleet.Report, err error) {
+		var at int64
+		err = r.Scan(&out.Server, &at, &out.Body)
+		out.At = time.UnixMicro(at)
+		return out, err
+	})
 }
 
 // clockAhead returns by how much, at least, the clock of this machine is ahead of that of the database: the answer was made at any time of the query.

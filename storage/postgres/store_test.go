@@ -20,6 +20,7 @@ import (
 	"understudy/id"
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
+	"understudy/internal/fleet"
 	"understudy/internal/postgrestest"
 	"understudy/run"
 	"understudy/storage/internal/rows"
@@ -309,11 +310,15 @@ func TestInstancesStartAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	reporting := open(t, Options{URL: address})
+	at := time.UnixMicro(time.Now().UnixMicro())
+	require.NoError(t, reporting.Beat(t.Context(), &fleet.Report{Server: "one", At: at, Body: []byte(`{"id":"one"}`)}, 1, at))
 	in, err := Inspect(t.Context(), Options{URL: address}, encryption.Configured{})
 	require.NoError(t, err)
 	require.Equal(t, len(migrations()), in.Schema)
 	require.Positive(t, in.Size)
 	require.Less(t, in.Ahead.Abs(), time.Second, "it is the same clock")
+	require.Equal(t, []fleet.Report{{Server: "one", At: at, Body: []byte(`{"id":"one"}`)}}, in.Servers)
 	execAll(t, connect(t, address), "INSERT INTO understudy_migrations (number, name) VALUES (9999, 'later')")
 	_, err = Open(t.Context(), Options{URL: address})
 	require.ErrorContains(t, err, "newer version")

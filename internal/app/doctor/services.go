@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"understudy/internal/app/advice"
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
+	"understudy/internal/fleet"
 	"understudy/run/clock"
 	"understudy/storage/postgres"
 )
@@ -50,12 +52,28 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		d.say("database", Fine, "no tables of this program yet; the first start creates them", "")
 		return
 	}
+	d.apart(cfg, in.Servers)
 	d.locked(cfg, in.Locked)
 	text := fmt.Sprintf("the database (%s, schema %d of %d) answers", megabytes(in.Size), in.Schema, in.Known)
 	if in.Schema < in.Known {
 		text += "; the next start migrates it"
 	}
 	d.say("database", Fine, text, "")
+}
+
+// apart reports servers of the database that would not share live streams with one of this configuration.
+func (d *doctor) apart(cfg *config.Config, reports []fleet.Report) {
+	self := fleet.Server{Live: fleet.Place(cfg.Streams.RedisURL != "", cfg.Streams.RedisPrefix)}
+	for _, r := range reports {
+		var other fleet.Server
+		if time.Since(r.At) > fleet.Lately || json.Unmarshal(r.Body, &other) != nil || other.Draining {
+			continue
+		}
+		if why := fleet.Apart(&self, &other); why != "" {
+			d.say("redis", Warning, fmt.Sprintf("a server of this database, %s on %s, has its live streams elsewhere (%s): clients of one miss events of runs of the other", other.ID, other.Host, why), fleet.ApartFix)
+			return
+		}
+	}
 }
 
 // clock reports whether this machine has the time of the database. Leases and due times use that of the database.

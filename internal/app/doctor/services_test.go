@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/config"
+	"understudy/internal/fleet"
 	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 	"understudy/storage/postgres"
@@ -156,5 +158,36 @@ func TestExamineClock(t *testing.T) {
 		require.Contains(t, d.findings[0].Text, want)
 		require.Equal(t, strings.HasPrefix(want, "is"), d.findings[0].Verdict == Warning)
 		require.Equal(t, d.findings[0].Verdict == Warning, d.findings[0].Mend != "")
+	}
+}
+
+// A configuration whose live streams are not where those of a server of the same database are is warned of, with what differs.
+func TestServersApart(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Config{Streams: config.Streams{RedisURL: "redis://:secret@cache", RedisPrefix: "mine"}}
+	report := func(live string, age time.Duration) []fleet.Report {
+		body, err := json.Marshal(fleet.Server{ID: "S", Host: "there", Live: live})
+		require.NoError(t, err)
+		return []fleet.Report{{Server: "S", At: time.Now().Add(-age), Body: body}}
+	}
+	for live, want := range map[string]string{
+		fleet.Place(true, "mine"): "", "": "",
+		fleet.Place(true, "theirs"): `--redis-prefix is "mine" here and "theirs" there`,
+		fleet.Place(false, ""):      "the other has no Redis",
+	} {
+		d := &doctor{}
+		d.apart(cfg, report(live, 0))
+		if want == "" {
+			require.Empty(t, d.findings)
+			continue
+		}
+		require.Len(t, d.findings, 1)
+		require.Equal(t, Warning, d.findings[0].Verdict)
+		require.Contains(t, d.findings[0].Text, want)
+		require.Contains(t, d.findings[0].Mend, "--redis-prefix")
+		require.NotContains(t, d.findings[0].Text+d.findings[0].Mend, "secret")
+		d = &doctor{}
+		d.apart(cfg, report(live, time.Hour))
+		require.Empty(t, d.findings, "that server is gone")
 	}
 }
