@@ -318,6 +318,7 @@ func (p *process) call(ctx context.Context, do string, rest func([]byte, *proces
 	}
 	p.mu.Lock()
 	delete(p.calls, number)
+	p.freed()
 	p.mu.Unlock()
 	return nil, err
 }

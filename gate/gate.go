@@ -1,9 +1,9 @@
 // Package gate runs the Python parts of a deployment that are not graphs: the handlers of auth.path, the application of http.app, the
 // function of store.index.embed, the handlers of encryption.path, and tools for agents in Go.
 //
-// They run in one process of their own, those of encryption in a second one, tools in a third, so that a busy graph does not hold up logins. The process is supervised like a worker of graphs: it is started
-// again when it ends or does not answer, and replaced when its files change. Whatever is wrong, no request is let in: a handler that takes too long, a full
-// queue and a process that is not there are 503. The Python half is in python/understudy_gate, embedded and sent over the socket.
+// Handlers of encryption have a process of their own, and so have tools; the others share one. No graph runs in it, so logins do not wait for graphs. A process is
+// supervised like a worker of graphs: it is started again when it ends or does not answer, and replaced when its files change. If it cannot answer, no request is
+// let in: a handler that takes too long, a full queue and a missing process are 503. The Python half is in python/understudy_gate, embedded and sent over the socket.
 //
 // docs/auth.md explains it to users.
 package gate
@@ -99,7 +99,8 @@ type Gate struct {
 	startWithin               time.Duration // until the parts are loaded
 	slowStart, repeatStart    time.Duration // until a process that loads them is logged, and until the next time
 	patience                  time.Duration // of a request for a process that is starting
-	grace                     time.Duration // for the lifespan and open requests of a process that ends
+	grace                     time.Duration // for open requests of a process that is replaced
+	lifespan                  time.Duration // for the end of the application's lifespan
 	firstBackoff, lastBackoff time.Duration
 
 	actors        actors
@@ -125,7 +126,7 @@ func New(o Options) *Gate {
 	g := &Gate{
 		opts: o, program: o, slots: make(chan struct{}, o.MaxCalls),
 		pingEvery: 500 * time.Millisecond, silence: o.Timeout + 5*time.Second, startWithin: 2 * time.Minute,
-		slowStart: 1500 * time.Millisecond, repeatStart: 30 * time.Second, patience: 5 * time.Second, grace: 10 * time.Second,
+		slowStart: 1500 * time.Millisecond, repeatStart: 30 * time.Second, patience: 5 * time.Second, grace: 10 * time.Second, lifespan: 10 * time.Second,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second,
 		waiting: true, change: make(chan struct{}), ready: make(chan struct{}), wanted: make(chan *process),
 	}

@@ -42,6 +42,7 @@ type process struct {
 	retiring chan struct{} // closed when another one has taken over
 	stopping chan struct{} // closed when the lifespan has ended
 	lost     chan struct{} // closed when it must be killed
+	idle     chan struct{} // something arrives when nothing is open any more
 	once     struct{ retire, lose, stopped sync.Once }
 	startErr error  // why it was never ready. After exited
 	cause    string // why it died. After exited
@@ -78,7 +79,7 @@ func (g *Gate) newProcess() *process {
 	g.mu.Unlock()
 	return &process{
 		gate: g, program: program, said: child.NewValve(), ready: make(chan struct{}), exited: make(chan struct{}), retiring: make(chan struct{}),
-		stopping: make(chan struct{}), lost: make(chan struct{}), out: outbox{child.NewOutbox()}, calls: map[uint32]chan []byte{}, open: map[uint32]*stream{},
+		stopping: make(chan struct{}), lost: make(chan struct{}), idle: make(chan struct{}, 1), out: outbox{child.NewOutbox()}, calls: map[uint32]chan []byte{}, open: map[uint32]*stream{},
 	}
 }
 
@@ -259,17 +260,29 @@ func (p *process) stop(ctx context.Context, gone, left <-chan struct{}) {
 		case <-timer.C:
 			p.gate.opts.Logger.Warn("requests of the process before the reload did not end in time and are broken off", "pid", p.pid)
 			return
-		case <-time.After(20 * time.Millisecond):
+		case <-p.idle:
 		}
 	}
 	_ = p.out.send(toStop, 0, nil)
+	timer.Reset(p.gate.lifespan)
 	select {
 	case <-p.stopping:
 	case <-p.lost:
 	case <-gone:
 	case <-left:
 	case <-timer.C:
-		p.gate.opts.Logger.Warn("the lifespan of the application did not end in time", "pid", p.pid, "waited", p.gate.grace.String())
+		p.gate.opts.Logger.Warn("the lifespan of the application did not end in time", "pid", p.pid, "waited", p.gate.lifespan.String())
+	}
+}
+
+// freed notes that a call or a stream is not open any more. The caller holds mu.
+func (p *process) freed() {
+	if len(p.calls) > 0 || len(p.open) > 0 {
+		return
+	}
+	select {
+	case p.idle <- struct{}{}:
+	default:
 	}
 }
 
@@ -364,6 +377,7 @@ func (p *process) read(ctx context.Context, conn net.Conn) error {
 			p.mu.Lock()
 			c := p.calls[number]
 			delete(p.calls, number)
+			p.freed()
 			p.mu.Unlock()
 			if c != nil {
 				c <- payload // it has room for one

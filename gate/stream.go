@@ -54,6 +54,7 @@ func (p *process) stream(number uint32) *stream {
 func (s *stream) close(whole bool) {
 	s.p.mu.Lock()
 	delete(s.p.open, s.number)
+	s.p.freed()
 	s.p.mu.Unlock()
 	if !whole {
 		_ = s.p.out.send(bothAbort, s.number, nil)

@@ -11,7 +11,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Tools is a gate for tools of LangChain alone, which agents in Go call: what they do does not hold up authentication. Its methods are safe for concurrent use.
+// Tools runs tools of LangChain for agents in Go, in a process of their own: authentication does not wait for them. Its methods are safe for concurrent use.
 type Tools struct{ alone }
 
 // Tool is a tool that Options.Tools names.
@@ -44,7 +44,10 @@ func (e *ToolError) Error() string { return e.Message }
 // ErrorName is the class of the exception.
 func (e *ToolError) ErrorName() string { return e.Type }
 
-var errToolsDown = errors.New("the process of Python tools is not available at the moment; try again")
+var (
+	errToolsDown = errors.New("the process of Python tools is not available at the moment; try again")
+	errToolsFull = errors.New("too many Python tools are called at the moment; try again")
+)
 
 const (
 	// toolSilence is how long the process may not answer: an async function that blocks holds up all others.
@@ -56,7 +59,9 @@ const (
 // StartTools starts the process with tools and waits until they are loaded. A tool that cannot be loaded is no error: see List. The error is a *StartError when the process does not
 // start at all. Call Close after use.
 func StartTools(ctx context.Context, o Options) (*Tools, error) {
-	a, err := startAlone(ctx, New(toolsAlone(o)))
+	g := New(toolsAlone(o))
+	g.grace = longestCall // runs that began with the tools before a reload keep them
+	a, err := startAlone(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -68,15 +73,15 @@ func toolsAlone(o Options) Options {
 	return o
 }
 
-// Reload replaces the tools, as Gate.Reload does: calls that are open end with the process before.
+// Reload replaces the tools, as Gate.Reload does. The process before ends when its last call has ended.
 func (t *Tools) Reload(ctx context.Context, o Options) error {
 	return t.gate.Reload(ctx, toolsAlone(o))
 }
 
-// List returns the tools of the process that answers; none while there is none.
-func (t *Tools) List() []Tool {
-	p := t.gate.serving()
-	if p == nil {
+// List returns the tools of the process that answers. It waits some seconds for one that is starting; without one there are none.
+func (t *Tools) List(ctx context.Context) []Tool {
+	p, err := t.gate.process(ctx)
+	if err != nil {
 		return nil
 	}
 	p.mu.Lock()
@@ -122,7 +127,9 @@ func (t *Tools) Call(ctx context.Context, c ToolCall) (ToolResult, error) {
 	switch {
 	case ctx.Err() != nil:
 		return ToolResult{}, context.Cause(ctx)
-	case errors.Is(err, errFull), errors.Is(err, errSlow), errors.Is(err, errDown):
+	case errors.Is(err, errFull):
+		return ToolResult{}, errToolsFull
+	case errors.Is(err, errSlow), errors.Is(err, errDown):
 		return ToolResult{}, errToolsDown
 	case err != nil:
 		return ToolResult{}, fmt.Errorf("call Python tool %s: %w", c.Spec, err)

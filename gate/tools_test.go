@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ func callTool(t *testing.T, tools *Tools, name, args string) (ToolResult, error)
 func TestTools(t *testing.T) {
 	t.Parallel()
 	tools := toolProcess(t, "weather", "ask", "chart", "broken", "double", "remote", "abandoned")
-	list := tools.List()
+	list := tools.List(t.Context())
 	require.Len(t, list, 7)
 	for _, one := range list {
 		require.Nil(t, one.Problem, one.Spec)
@@ -97,7 +98,7 @@ func TestToolsThatDoNotLoad(t *testing.T) {
 		"nowhere.at.all:x": {"ModuleNotFoundError: No module named 'nowhere'", "put the module nowhere.at.all below"}, "brokentools:x": {"No module named 'a_package_that_is_not_there'", "pip install a-package-that-is-not-there"},
 		"graphtools:stateful": {"its argument 'state' gets the state", "serve the agent itself in Python"}, "x:": {"ModuleNotFoundError", "put the module x below"},
 	}
-	for _, one := range tools.List() {
+	for _, one := range tools.List(t.Context()) {
 		if one.Spec == "tools:weather" {
 			require.Nil(t, one.Problem)
 			continue
@@ -161,11 +162,42 @@ func TestToolsAreReplaced(t *testing.T) {
 	o := options(t)
 	o.Tools = []string{"tools:double"}
 	require.NoError(t, tools.Reload(t.Context(), o))
-	require.Equal(t, "double", tools.List()[0].Name)
+	require.Equal(t, "double", tools.List(t.Context())[0].Name)
 	o.Python = filepath.Join(t.TempDir(), "nopython")
 	var why *StartError
 	require.ErrorAs(t, tools.Reload(t.Context(), o), &why)
 	r, err := callTool(t, tools, "double", `{"a":2}`)
 	require.NoError(t, err)
 	require.JSONEq(t, `"4"`, string(r.Content))
+}
+
+// A call that is open when other tools take over ends with its own answer, and the process before ends after it.
+func TestToolsAreReplacedDuringACall(t *testing.T) {
+	t.Parallel()
+	tools := toolProcess(t, "slow", "weather")
+	mark := filepath.Join(t.TempDir(), "mark")
+	answered := make(chan error, 1)
+	go func() {
+		r, err := callTool(t, tools, "slow", `{"mark":"`+mark+`"}`)
+		if err == nil && string(r.Content) != `"done"` {
+			err = fmt.Errorf("%s", r.Content)
+		}
+		answered <- err
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(mark); return err == nil }, 20*time.Second, time.Millisecond)
+	require.Equal(t, longestCall, tools.gate.grace, "as long as a call may take")
+	before := tools.gate.serving()
+	o := options(t)
+	o.Tools = []string{"tools:double"}
+	require.NoError(t, tools.Reload(t.Context(), o))
+	r, err := callTool(t, tools, "double", `{"a":2}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `"4"`, string(r.Content))
+	require.NoError(t, os.Remove(mark))
+	require.NoError(t, <-answered)
+	select {
+	case <-before.exited:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the process before is still there")
+	}
 }

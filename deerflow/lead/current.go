@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"understudy/deerflow/settings"
 	"understudy/graph/agent"
 )
 
+// A build without some of the tools in Python is repeated with the first run after a pause, which grows: their process may have died, or a package was installed since.
+const firstRetry, lastRetry = 30 * time.Second, 10 * time.Minute
+
 // building is a build of the agent. It may take as long as the modules of tools in Python need.
 type building struct {
 	of      *settings.Settings
+	lacking bool          // tools in Python; after done
 	waiting int           // runs; under Graph.mu
 	done    chan struct{} // closed at its end
 	err     error         // after done
@@ -51,7 +56,8 @@ func (g *Graph) next(run bool) (*building, *agent.Agent, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if g.of == s {
+	again := g.of == s
+	if again && (!g.lacking || !run || time.Now().Before(g.retry)) {
 		return nil, g.built, nil
 	}
 	if g.ctx.Err() != nil {
@@ -62,7 +68,7 @@ func (g *Graph) next(run bool) (*building, *agent.Agent, error) {
 		g.building = b
 		g.work.Go(func() { g.finish(b) })
 	}
-	if g.built != nil && (!run || g.building.waiting > 0) {
+	if g.built != nil && (again || !run || g.building.waiting > 0) {
 		return nil, g.built, nil
 	}
 	g.building.waiting++
@@ -73,23 +79,29 @@ var errClosed = errors.New("the agent is closed")
 
 // finish makes the agent of a build.
 func (g *Graph) finish(b *building) {
-	built, err := g.tryBuild(b.of)
+	built, err := g.tryBuild(b)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.of != b.of || !b.lacking {
+		g.pause.Reset()
+	}
 	if b.err = err; err == nil {
-		g.of, g.built = b.of, built
+		g.of, g.built, g.lacking = b.of, built, b.lacking
+	}
+	if b.lacking {
+		g.retry = time.Now().Add(g.pause.Next())
 	}
 	g.building = nil
 	close(b.done)
 }
 
-func (g *Graph) tryBuild(s *settings.Settings) (built *agent.Agent, err error) {
+func (g *Graph) tryBuild(b *building) (built *agent.Agent, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return g.build(g.ctx, s)
+	return g.build(g.ctx, b)
 }
 
 // Prepare builds the agent, so that no run waits for tools in Python, and logs what is wrong with it. The error is that of ctx.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,4 +122,39 @@ func TestRunsWhileToolsLoad(t *testing.T) {
 	go func() { _ = w.graph.Prepare(t.Context()) }()
 	<-loading
 	require.NoError(t, w.graph.Close())
+}
+
+// Tools in Python that could not be loaded are there later without a change of config.yaml: a run after a pause begins another build, and does not wait for it.
+func TestToolsInPythonThatAreThereLater(t *testing.T) {
+	t.Parallel()
+	w := setup(t, "models: [{name: plain, use: x, model: x}]\ntitle: {enabled: false}\ntools: [{name: odd, group: a, use: \"m:odd\"}]\n")
+	require.NoError(t, w.graph.Close())
+	w.inPython(t, `{}`)
+	load, asked := w.options.Tools.Python, make(chan struct{}, 9)
+	var broken atomic.Bool
+	broken.Store(true)
+	w.options.Tools.Python = func(ctx context.Context, uses []string) map[string]lead.PythonTool {
+		defer func() { asked <- struct{}{} }()
+		if broken.Load() {
+			return map[string]lead.PythonTool{uses[0]: {Problem: "its process died"}}
+		}
+		return load(ctx, uses)
+	}
+	w.rebuild()
+	for range 3 {
+		_, got := w.say(t, `odd {}`, `{}`, nil)
+		require.Contains(t, got, "odd is not a valid tool")
+	}
+	require.Len(t, asked, 1, "not with each run")
+	<-asked
+	broken.Store(false)
+	lead.RetryNow(w.graph)
+	_, err := w.graph.Describe(t.Context(), graph.Config{}, graph.DescribeWhat{Kind: "schemas"})
+	require.NoError(t, err)
+	require.Empty(t, asked, "a read does not load modules again")
+	_, got := w.say(t, `odd {}`, `{}`, nil)
+	require.Contains(t, got, "odd is not a valid tool", "it does not wait")
+	<-asked
+	require.Eventually(t, func() bool { _, got := w.say(t, `odd {}`, `{}`, nil); return got == "in Python" }, 10*time.Second, time.Millisecond)
+	require.Empty(t, asked)
 }

@@ -1,5 +1,7 @@
 package lead
 
+import "time"
+
 // Waiting is how many runs wait for the build of the agent.
 func Waiting(g *Graph) int {
 	g.mu.Lock()
@@ -8,4 +10,11 @@ func Waiting(g *Graph) int {
 		return 0
 	}
 	return g.building.waiting
+}
+
+// RetryNow ends the pause after a build without some tools in Python.
+func RetryNow(g *Graph) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.retry = time.Time{}
 }

@@ -23,6 +23,7 @@ import (
 	"understudy/graph/agent/middleware"
 	"understudy/graph/pregel"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 )
 
 // Name of the graph.
@@ -74,13 +75,16 @@ type Graph struct {
 	of       *settings.Settings
 	built    *agent.Agent // nil: none yet
 	building *building    // nil: none is under way
+	lacking  bool         // tools in Python, in the newest build
+	retry    time.Time    // when a build that lacks some is repeated
+	pause    loop.Backoff // until then
 }
 
 var _ graph.Graph = (*Graph)(nil)
 
 // New returns the agent. It builds nothing yet.
 func New(o Options) *Graph {
-	g := &Graph{o: o, subagents: make(chan struct{}, subagentPool), foreign: make(chan struct{}, foreignPool)}
+	g := &Graph{o: o, subagents: make(chan struct{}, subagentPool), foreign: make(chan struct{}, foreignPool), pause: loop.NewBackoff(firstRetry, lastRetry)}
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	for range subagentPool {
 		g.subagents <- struct{}{}
@@ -151,7 +155,8 @@ func (g *Graph) Describe(ctx context.Context, cfg graph.Config, what graph.Descr
 }
 
 // build makes the agent of settings.
-func (g *Graph) build(ctx context.Context, s *settings.Settings) (*agent.Agent, error) {
+func (g *Graph) build(ctx context.Context, b *building) (*agent.Agent, error) {
+	s := b.of
 	if len(s.Models) == 0 {
 		return nil, fault.New(fault.Unavailable, "No model is configured")
 	}
@@ -178,7 +183,7 @@ func (g *Graph) build(ctx context.Context, s *settings.Settings) (*agent.Agent, 
 		return nil, err
 	}
 	if g.o.Tools.Sandbox != nil {
-		box, err := g.toolbox(ctx, s, models, slices.Concat(guards, last)) // of subagents
+		box, err := g.toolbox(ctx, b, models, slices.Concat(guards, last)) // of subagents
 		if err != nil {
 			return nil, err
 		}

@@ -70,20 +70,22 @@ func RunOf(ctx context.Context) json.RawMessage {
 // toolbox is the tools of settings, and what is offered of them in a run.
 type toolbox struct {
 	Tools
-	set    *settings.Settings
-	groups map[string][]string // of configured tools, by name
+	set     *settings.Settings
+	groups  map[string][]string // of configured tools, by name
+	lacking bool                // a tool in Python could not be loaded
 }
 
 // toolbox makes the middleware with the tools. Its nodes acquire and release the sandbox.
-func (g *Graph) toolbox(ctx context.Context, s *settings.Settings, models *models, guards []agent.Middleware) (agent.Middleware, error) {
-	t := g.newToolbox(s)
+func (g *Graph) toolbox(ctx context.Context, b *building, models *models, guards []agent.Middleware) (agent.Middleware, error) {
+	t := g.newToolbox(b.of)
 	tools := t.all(ctx, g)
+	b.lacking = t.lacking
 	first, err := models.get("", thinking{})
 	if err != nil {
 		return agent.Middleware{}, err
 	}
 	limits := agent.Middleware{Name: "ToolGroupsMiddleware", WrapModelCall: t.offer, WrapToolCall: t.refuse}
-	sub, err := newSubagents(s, models, first, tools, limits, guards, g)
+	sub, err := newSubagents(b.of, models, first, tools, limits, guards, g)
 	if err != nil {
 		return agent.Middleware{}, fmt.Errorf("build subagents: %w", err)
 	}
@@ -185,6 +187,7 @@ func (t *toolbox) all(ctx context.Context, g *Graph) []agent.Tool {
 		one, err := t.configured(c, own)
 		if other, ok := python[c.Use]; ok {
 			one, err = inPython(other, c)
+			t.lacking = t.lacking || err != nil
 		}
 		fix := python[c.Use].Fix
 		if err == nil {

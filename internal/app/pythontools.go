@@ -23,6 +23,7 @@ type pythonTools struct {
 	mu    sync.Mutex
 	tools *gate.Tools // nil: none are loaded
 	uses  []string    // that are loaded
+	fails bool        // one of them could not be loaded
 }
 
 // load returns the tools. It waits until their modules are imported.
@@ -41,8 +42,10 @@ func (p *pythonTools) load(ctx context.Context, uses []string) map[string]lead.P
 		}
 		return out
 	}
-	for _, t := range p.tools.List() {
+	p.fails = false
+	for _, t := range p.tools.List(ctx) {
 		if why := t.Problem; why != nil {
+			p.fails = true
 			problem := why.Reason
 			if why.Place != "" {
 				problem += " (" + why.Place + ")"
@@ -53,16 +56,16 @@ func (p *pythonTools) load(ctx context.Context, uses []string) map[string]lead.P
 		out[t.Spec] = lead.PythonTool{Tool: agent.Tool{Name: t.Name, Description: t.Description, Schema: t.Schema, Direct: t.Direct, Run: runPython(p.tools, t.Spec)}}
 	}
 	for _, use := range uses {
-		if _, ok := out[use]; !ok { // the process ended between loading and now
-			out[use] = lead.PythonTool{Problem: "the process of Python tools died", Fix: "look for the cause in the log, and change config.yaml or restart"}
+		if _, ok := out[use]; !ok {
+			out[use] = lead.PythonTool{Problem: "the process of Python tools died", Fix: "look for the cause in the log; runs try again to load it"}
 		}
 	}
 	return out
 }
 
-// ensure starts the process, or replaces it by one with other tools. The caller holds mu.
+// ensure starts the process, or replaces it by one with other tools, or when some could not be loaded. The caller holds mu.
 func (p *pythonTools) ensure(ctx context.Context, uses []string) error {
-	if p.tools != nil && slices.Equal(uses, p.uses) {
+	if p.tools != nil && slices.Equal(uses, p.uses) && !p.fails {
 		return nil
 	}
 	o, err := graphs.ToolOptions(p.s.cfg, filepath.Dir(p.s.cfg.Server.DeerFlow), uses)

@@ -101,8 +101,9 @@ def _result(message: Any) -> dict[str, Any]:
     except Exception:
         out["content"] = str(message.content)
     try:
-        codec.dumps(message.artifact)
-        out["artifact"] = message.artifact
+        if message.artifact is not None:
+            codec.dumps(message.artifact)
+            out["artifact"] = message.artifact
     except Exception:
         pass  # it is for the program; what the model sees is complete
     return out
