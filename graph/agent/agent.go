@@ -191,7 +191,7 @@ func (a *build) addNodes() {
 		add(m.State, m.Private)
 	}
 	add(a.State, false)
-	options = append(options, pregel.WithMoreOutput(shown...))
+	options = append(options, pregel.WithMoreInput(shown...), pregel.WithMoreOutput(shown...))
 	a.g = pregel.NewStateGraph[pregel.Values](options...)
 	metadata := map[string]any{"ls_integration": "langchain_create_agent"}
 	if a.Name != "" {

@@ -20,7 +20,7 @@ type Middleware struct {
 	Tools []Tool
 	// State are keys added to the agent's state.
 	State map[string]pregel.Channel
-	// Private excludes State from the graph's output: LangChain's PrivateStateAttr.
+	// Private excludes State from the graph's input and output: LangChain's PrivateStateAttr.
 	Private bool
 
 	BeforeAgent Hook // once, before anything else

@@ -146,16 +146,23 @@ func WithOutput[O any]() GraphOption {
 
 // WithMoreOutput adds keys of the state to those of WithOutput, which comes before it.
 func WithMoreOutput(keys ...string) GraphOption {
-	return func(b *builder) error {
-		more, err := b.keySchema("Output", keys)
-		if err != nil {
-			return err
-		}
-		s := *b.output
-		s.keys = append(slices.Clone(s.keys), more.keys...)
-		b.output = &s
-		return nil
+	return func(b *builder) error { return b.addKeys("Output", &b.output, keys) }
+}
+
+// WithMoreInput adds keys of the state to those of WithInput, which comes before it.
+func WithMoreInput(keys ...string) GraphOption {
+	return func(b *builder) error { return b.addKeys("Input", &b.input, keys) }
+}
+
+func (b *builder) addKeys(name string, to **schema, keys []string) error {
+	more, err := b.keySchema(name, keys)
+	if err != nil {
+		return err
 	}
+	s := **to
+	s.keys = append(slices.Clone(s.keys), more.keys...)
+	*to = &s
+	return nil
 }
 
 // WithContext declares the type of the run's context, which nodes read with ContextOf. A struct tag
