@@ -108,6 +108,8 @@ type Arguments struct {
 	Resumable    bool            `json:"resumable,omitempty"`
 	// KeepUndone: a rollback leaves the row of the run, as failed. Without it the run is deleted, as LangGraph Server does. Not shown to clients.
 	KeepUndone bool `json:"keep_undone,omitempty"`
+	// Tentative: unless the run succeeds, the thread is again as it was before. The row of the run stays. Not shown to clients.
+	Tentative bool `json:"tentative,omitempty"`
 	// CheckpointNS, CheckpointID and CheckpointMap say where to start; empty: the head of the root. Not shown to clients.
 	CheckpointNS  string          `json:"checkpoint_ns,omitempty"`
 	CheckpointID  id.Checkpoint   `json:"checkpoint_id,omitempty"`

@@ -3,7 +3,7 @@ import uuid
 
 import pytest
 
-from test_gateway import PW, admin, alice, bare, bob, body, fresh_user, internal, last_run, new_thread, say, thread  # noqa: F401  fixtures
+from test_gateway import PW, admin, alice, bare, bob, body, fresh_user, internal, last_run, new_thread, say, thread, wait_for  # noqa: F401  fixtures
 
 AUTH = "/api/v1/auth"
 NONE = "11111111-2222-4333-8444-555555555555"  # the id of no run and no checkpoint
@@ -278,3 +278,62 @@ def test_rows_of_answers_say_what_they_used(alice, thread):
     assert {k: used[k] for k in ("input_tokens", "output_tokens", "total_tokens")} == {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11} and "usage" not in rows["llm.human.input"]
     made = rows["llm.ai.response"]
     assert made["llm_call_index"] == 1 and isinstance(made["latency_ms"], int) and made["latency_ms"] >= 0 and not {"llm_call_index", "latency_ms"} & set(rows["llm.human.input"])
+
+
+def again(c, t, kind, **which):
+    """What the web UI sends to let the last turn run again"""
+    r = c.post(f"/api/threads/{t}/runs/{kind}/prepare", json=which)
+    assert r.status_code == 200, r.text
+    return {"assistant_id": "lead_agent", **{k: r.json()[k] for k in ("input", "checkpoint", "metadata")}, "on_disconnect": "continue"}
+
+
+def shown(c, t):
+    """The messages of a thread, by their text, and the id of the last of each kind"""
+    rows = [x["content"] for x in c.get(f"/api/threads/{t}/messages/page").json()["data"]]
+    texts = [x["content"] if isinstance(x["content"], str) else x["content"][0]["text"] for x in rows]
+    return texts, {x["type"]: x["id"] for x in rows}
+
+
+@pytest.mark.harness
+def test_a_title_stays_when_a_turn_runs_again(alice, thread):
+    say(alice, thread, "SAY one")
+    say(alice, thread, "SAY two")
+    alice.post(f"/api/threads/{thread}/state", json={"values": {"title": "Renamed"}})
+    assert alice.post(f"/api/threads/{thread}/runs/wait", json=again(alice, thread, "regenerate", message_id=shown(alice, thread)[1]["ai"])).json()["title"] == "Renamed"
+    edit = again(alice, thread, "edit-regenerate", human_message_id=shown(alice, thread)[1]["human"], replacement_text="SAY three")
+    assert alice.post(f"/api/threads/{thread}/runs/wait", json=edit).json()["title"] == "Renamed" == alice.get(f"/api/threads/{thread}").json()["values"]["title"]
+    assert shown(alice, thread)[0] == ["SAY one", "one", "SAY three", "three"]
+
+
+@pytest.mark.harness
+def test_an_edit_that_does_not_succeed_leaves_the_turn_as_it_was(alice, thread):
+    say(alice, thread, "SAY one")
+    say(alice, thread, "SAY two")
+    before = shown(alice, thread)
+    state = lambda: [m["id"] for m in alice.get(f"/api/threads/{thread}/state").json()["values"]["messages"]]
+    had = state()
+    edit = lambda text: again(alice, thread, "edit-regenerate", human_message_id=before[1]["human"], replacement_text=text)
+    alice.post(f"/api/threads/{thread}/runs/wait", json=edit("FAILMODEL"))
+    assert last_run(alice, thread)["status"] == "error" and shown(alice, thread) == before and state() == had
+    run = alice.post(f"/api/threads/{thread}/runs", json=edit("SLOW 400")).json()["run_id"]
+    wait_for(lambda: shown(alice, thread)[0][2] == "SLOW 400", 20)
+    alice.post(f"/api/threads/{thread}/runs/{run}/cancel?wait=1&action=interrupt")
+    assert last_run(alice, thread)["status"] == "interrupted" and shown(alice, thread) == before and state() == had
+    assert alice.get(f"/api/threads/{thread}").json()["status"] == "idle"
+    say(alice, thread, "SAY three")
+    assert shown(alice, thread)[0] == before[0] + ["SAY three", "three"]
+
+
+@pytest.mark.harness
+def test_what_cannot_be_edited(alice, thread):
+    say(alice, thread, "SAY one")
+    path, which = f"/api/threads/{thread}/runs/edit-regenerate/prepare", {"human_message_id": shown(alice, thread)[1]["human"]}
+    r = alice.post(path, json={**which, "replacement_text": " SAY one "})
+    assert (r.status_code, r.json()) == (409, {"detail": "Edited message is unchanged"})
+    alice.put(f"/api/threads/{thread}/goal", json={"objective": "all"})
+    r = alice.post(path, json={**which, "replacement_text": "SAY two"})
+    assert (r.status_code, r.json()) == (409, {"detail": "Cannot edit while a goal is active"})
+    alice.delete(f"/api/threads/{thread}/goal")
+    say(alice, thread, "FAILMODEL")
+    r = alice.post(path, json={"human_message_id": shown(alice, thread)[1]["human"], "replacement_text": "SAY two"})
+    assert r.status_code == 409, r.text

@@ -91,6 +91,8 @@ func (c *closing) end(tx run.Tx, row *run.Run, failure json.RawMessage, now time
 	case row.Kwargs.Temporary: // it goes with its thread
 	case rolledBack(row):
 		err = settle.Rollback(tx, row, now)
+	case inVain(row):
+		err = settle.Undo(tx, row, now)
 	default:
 		err = tx.UpdateRun(row)
 	}
@@ -105,7 +107,7 @@ func (c *closing) end(tx run.Tx, row *run.Run, failure json.RawMessage, now time
 // settle writes what the thread shows after the run, and what was recorded of it.
 func (c *closing) settle(tx run.Tx, row *run.Run, out outcome, failure json.RawMessage, now time.Time) (e ending, err error) {
 	e.row = row
-	undone, head := rolledBack(row), c.head
+	undone, head := rolledBack(row) || inVain(row), c.head
 	if undone { // the head that was looked up before is deleted now
 		head = nil
 	}
@@ -145,3 +147,6 @@ func (c *closing) settle(tx run.Tx, row *run.Run, out outcome, failure json.RawM
 func rolledBack(row *run.Run) bool {
 	return row.Status == run.Interrupted && row.Cancel == run.CancelRollback
 }
+
+// inVain reports whether a run that is over leaves nothing but its row.
+func inVain(row *run.Run) bool { return row.Kwargs.Tentative && row.Status != run.Success }

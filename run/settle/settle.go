@@ -46,10 +46,15 @@ func Rollback(tx run.Tx, r *run.Run, now time.Time) error {
 	if !r.Kwargs.KeepUndone {
 		return Delete(tx, r, now)
 	}
+	r.Status, r.Error, r.EndedAt, r.UpdatedAt = run.Error, rolledBack, now, now
+	return Undo(tx, r, now)
+}
+
+// Undo undoes a run that is over. Its row stays and says how it ended.
+func Undo(tx run.Tx, r *run.Run, now time.Time) error {
 	if err := undo(tx, r, now); err != nil {
 		return err
 	}
-	r.Status, r.Error, r.EndedAt, r.UpdatedAt = run.Error, rolledBack, now, now
 	return tx.UpdateRun(r)
 }
 
@@ -138,6 +143,9 @@ func (s *Settler) MarkCancelled(tx run.Tx, read *Readings, r *run.Run, action ru
 		return Rollback(tx, r, now) // an earlier attempt may have left checkpoints
 	}
 	r.Status, r.EndedAt = run.Interrupted, now
+	if r.Kwargs.Tentative {
+		return Undo(tx, r, now)
+	}
 	if err := s.Push(tx, r, now); err != nil {
 		return err
 	}

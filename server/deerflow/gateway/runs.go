@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/tidwall/gjson"
 
 	"understudy/bridge"
 	"understudy/compat"
@@ -77,6 +78,7 @@ func (s *runHandlers) withRun(h func(c *fiber.Ctx, n *newRun) error) handler {
 				return err
 			}
 			req.KeepUndone = true
+			req.Tentative = gjson.GetBytes(req.Metadata, "replay_kind").String() == editReplay
 			if err := s.DeerFlow.Describe(set, who.id, &req); err != nil {
 				return err
 			}

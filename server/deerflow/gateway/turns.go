@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/run"
 	"understudy/server/deerflow"
 	"understudy/server/internal/web"
 	"understudy/thread"
@@ -154,14 +156,22 @@ func again(content json.RawMessage) *jsonobj.Object {
 	return m
 }
 
-// replay is what a client sends to let a turn run again: from the checkpoint before its question.
-func (s *turnHandlers) replay(c *fiber.Ctx, t id.Thread, of *turn, message string, question json.RawMessage, more map[string]string) (*jsonobj.Object, error) {
-	at, err := s.checkpointOf(c, t, of.run, "input")
+// editReplay marks, in its metadata, the run of an edited question. When it fails or is stopped, the turn that was edited is there again.
+const editReplay = "edit"
+
+// replay is what a client sends to let a turn run again: from the checkpoint before its question. The title is the one of now: the checkpoint may have an older
+// one. Where it has none, because the title is made of the question, an edited question gets another.
+func (s *turnHandlers) replay(c *fiber.Ctx, now *checkpointer.Snapshot, of *turn, message string, question json.RawMessage, more map[string]string) (*jsonobj.Object, error) {
+	at, err := s.checkpointOf(c, now.Thread, of.run, "input")
 	if err != nil {
 		return nil, err
 	}
 	input, checkpoint, metadata, out := &jsonobj.Object{}, &jsonobj.Object{}, &jsonobj.Object{}, &jsonobj.Object{}
 	input.Set("messages", append(append(json.RawMessage("["), question...), ']'))
+	named := func(values json.RawMessage) string { return gjson.GetBytes(values, "title").String() }
+	if title := named(now.Values); title != "" && (more == nil || named(at.Values) != "") {
+		input.SetText("title", title)
+	}
 	checkpoint.SetText("checkpoint_ns", "")
 	checkpoint.SetText("checkpoint_id", string(at.ID))
 	checkpoint.Set("checkpoint_map", json.RawMessage("{}"))
@@ -190,12 +200,36 @@ func (s *turnHandlers) prepareRegenerate(c *fiber.Ctx, _ *caller, v *thread.View
 		} else if err != nil {
 			return err
 		}
-		out, err := s.replay(c, v.ID, of, message, again(json.RawMessage(of.question.Content)).JSON(), nil)
+		now, err := s.Threads.State(c.UserContext(), checkpointer.Key{Thread: v.ID}, false)
+		if err != nil {
+			return err
+		}
+		out, err := s.replay(c, now, of, message, again(json.RawMessage(of.question.Content)).JSON(), nil)
 		if err != nil {
 			return err
 		}
 		return web.SendJSON(c, out.JSON())
 	})
+}
+
+// editable refuses to edit the question of a turn to a text if that would change nothing, or if there is nothing to return to when the edited turn fails.
+func (s *turnHandlers) editable(c *fiber.Ctx, now *checkpointer.Snapshot, of *turn, text string) error {
+	x, err := s.Runs.Get(c.UserContext(), now.Thread, of.run)
+	switch {
+	case fault.Is(err, fault.NotFound): // imported conversations have no runs
+	case err != nil:
+		return err
+	case x.Status != run.Success:
+		return fault.New(fault.Conflict, "Only successful assistant runs can be edited and rerun")
+	}
+	asked := gjson.GetBytes(of.question.Content, "additional_kwargs.original_user_content").String()
+	switch {
+	case gjson.GetBytes(now.Values, "goal.status").String() == "active":
+		return fault.New(fault.Conflict, "Cannot edit while a goal is active")
+	case strings.TrimSpace(cmp.Or(asked, eventstore.Text(of.question.Content))) == text:
+		return fault.New(fault.Conflict, "Edited message is unchanged")
+	}
+	return nil
 }
 
 // prepareEdit is prepareRegenerate with another question.
@@ -214,10 +248,17 @@ func (s *turnHandlers) prepareEdit(c *fiber.Ctx, _ *caller, v *thread.View) erro
 		} else if err != nil {
 			return err
 		}
+		now, err := s.Threads.State(c.UserContext(), checkpointer.Key{Thread: v.ID}, false)
+		if err != nil {
+			return err
+		}
+		if err := s.editable(c, now, of, text); err != nil {
+			return err
+		}
 		question := again(json.RawMessage(of.question.Content))
 		question.SetText("content", text)
 		next := question.Text("id")
-		out, err := s.replay(c, v.ID, of, message, question.JSON(), map[string]string{"replay_kind": "edit", "edit_source_message_id": message})
+		out, err := s.replay(c, now, of, message, question.JSON(), map[string]string{"replay_kind": editReplay, "edit_source_message_id": message})
 		if err != nil {
 			return err
 		}
