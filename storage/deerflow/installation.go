@@ -27,7 +27,7 @@ type Installation struct {
 	tables          tables
 	rows            map[string]*thread.Thread // of threads_meta
 	owner           string                    // of what has none: the first administrator
-	superseded      map[string]bool           // runs that a later one answered again
+	hidden          map[string]bool           // runs that a later one answered again, and edits of questions that failed
 	broken          map[string]int            // rows of threads that cannot be read
 	notes           []string
 }
@@ -63,7 +63,7 @@ func OpenPostgres(ctx context.Context, address string, checkpoints transfer.Sour
 }
 
 func open(ctx context.Context, t tables, checkpoints transfer.Source) (*Installation, error) {
-	i := &Installation{Source: checkpoints, tables: t, rows: map[string]*thread.Thread{}, superseded: map[string]bool{}, broken: map[string]int{}, owner: "default"}
+	i := &Installation{Source: checkpoints, tables: t, rows: map[string]*thread.Thread{}, hidden: map[string]bool{}, broken: map[string]int{}, owner: "default"}
 	for _, table := range []string{"threads_meta", "runs"} {
 		if found, err := t.has(ctx, table); err != nil || !found {
 			_ = t.close() // the database is another one, or what is wrong with it was said
@@ -111,9 +111,14 @@ func (i *Installation) look(ctx context.Context) error {
 	if orphans > 0 {
 		i.notes = append(i.notes, fmt.Sprintf("%d threads had no owner and belong to %s, the first administrator, now", orphans, i.owner))
 	}
-	return i.tables.each(ctx, "SELECT "+text("metadata_json")+" FROM runs WHERE status = 'success'", nil, func(r []string) error {
-		if of := gjson.Get(r[0], "regenerate_from_run_id").String(); of != "" {
-			i.superseded[of] = true
+	return i.tables.each(ctx, "SELECT "+text("run_id", "status", "metadata_json")+" FROM runs", nil, func(r []string) error {
+		of := gjson.Get(r[2], "regenerate_from_run_id").String()
+		switch {
+		case of == "":
+		case r[1] == "success":
+			i.hidden[of] = true
+		case gjson.Get(r[2], "replay_kind").String() == "edit": // DeerFlow went back to the question that was edited
+			i.hidden[r[0]] = true
 		}
 		return nil
 	})
@@ -215,7 +220,7 @@ func (i *Installation) Transcript(ctx context.Context, t *transfer.Thread) ([]js
 		caller := gjson.Get(r[2], "caller").String()
 		m := gjson.Parse(r[1])
 		switch {
-		case strings.HasPrefix(caller, "middleware:"), strings.HasPrefix(caller, "subagent:"), i.superseded[r[0]]:
+		case strings.HasPrefix(caller, "middleware:"), strings.HasPrefix(caller, "subagent:"), i.hidden[r[0]]:
 			return nil
 		case !gjson.Valid(r[1]) || !m.IsObject() || m.Get("type").Type != gjson.String:
 			broken++

@@ -48,6 +48,7 @@ const (
 	first = "01a214cb-0000-7000-8000-000000000001"
 	again = "01a214cb-0000-7000-8000-000000000002"
 	sound = "01a214cb-0000-7000-8000-000000000003"
+	tried = "01a214cb-0000-7000-8000-000000000004"
 )
 
 // deerFlowMessage is a message as JSON, of a person for even numbers.
@@ -106,6 +107,7 @@ func deerFlowHome(t *testing.T) string {
 	event(sound, "message", "middleware:summarize", `{"type":"ai","id":"s","content":"a summary"}`)
 	event(sound, "message", "subagent:bash", `{"type":"ai","id":"b","content":"of a subagent"}`)
 	event(first, "message", "lead_agent", `{"type":"ai","id":"old","content":"answered again"}`)
+	event(tried, "message", "lead_agent", `{"type":"human","id":"edited","content":"an edit whose run failed"}`)
 	event(sound, "trace", "lead_agent", `{"chain":"x"}`)
 	event(sound, "message", "lead_agent", deerFlowMessage(10)) // its checkpoint was never saved
 	for n, content := range []string{`{cut`, `[]`, `{"content":"no type"}`} {
@@ -116,6 +118,7 @@ func deerFlowHome(t *testing.T) string {
 	}
 	add("runs", first, "chat-1", ben, "success", `{}`)
 	add("runs", again, "chat-1", ben, "success", `{"regenerate_from_run_id":"`+first+`"}`)
+	add("runs", tried, "chat-1", ben, "error", `{"regenerate_from_run_id":"`+sound+`","replay_kind":"edit"}`)
 	add("feedback", "f1", sound, "chat-1", ben, nil, -1, "bad", "2026-06-02 10:00:00.5")
 	add("feedback", "f2", sound, "gone", ben, nil, 1, nil, "2026-06-02 10:00:00.5")
 	return home
