@@ -330,3 +330,37 @@ func TestMovedForksShareContents(t *testing.T) {
 		}
 	}
 }
+
+// An import finds the relative that shares most among any number of forks that are gone.
+func TestImportFindsTheNearestOfManyForks(t *testing.T) {
+	t.Parallel()
+	log := func(events int, lineage ...eventstore.Lineage) *transfer.Log {
+		return &transfer.Log{Lineages: lineage, Events: func(yield func(*eventstore.Event, error) bool) {
+			for n := range events {
+				if !yield(&eventstore.Event{Seq: eventstore.Seq(n + 1), Type: eventstore.TypeHuman, Category: eventstore.CategoryMessage, Content: fmt.Appendf(nil, `{"n":%d}`, n), Metadata: json.RawMessage(`{}`), CreatedAt: time.Now()}, nil) {
+					return
+				}
+			}
+		}}
+	}
+	for name, cfg := range map[string]*config.Config{"folder": {Storage: config.Storage{Data: t.TempDir()}}, "database": {Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := openAt(t, cfg)
+			defer func() { require.NoError(t, target.Close()) }()
+			put := func(name id.Thread, l *transfer.Log) {
+				t.Helper()
+				require.NoError(t, target.(logs).PutLog(t.Context(), name, l))
+			}
+			// Each is a fork of a fork, which is gone, of one thread, which is gone: of that all have eight events, and three have all ten.
+			for n := range 1100 {
+				put(id.Thread(fmt.Sprintf("leaf-%04d", n)), log(8, eventstore.Lineage{Source: "gone", Seq: 8}, eventstore.Lineage{Source: id.Thread(fmt.Sprintf("fork-%04d", n)), Seq: 8}))
+			}
+			require.Equal(t, 8, bodies(t, cfg))
+			for _, name := range []id.Thread{"x", "z", "y"} {
+				put(name, log(10, eventstore.Lineage{Source: "gone", Seq: 10}))
+			}
+			require.Equal(t, 10, bodies(t, cfg))
+		})
+	}
+}

@@ -2,7 +2,7 @@ package relational
 
 import (
 	"bytes"
-	"cmp"
+	"container/heap"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,8 +14,8 @@ import (
 var (
 	// LineagesOf reads the lineage of a thread and of its ancestors, the oldest first.
 	LineagesOf = same("SELECT content FROM events JOIN event_bodies USING (body) WHERE thread_id = $1 AND type = '" + eventstore.TypeFork + "' ORDER BY seq")
-	// ForksOf reads forks of a thread, also when it is gone.
-	ForksOf      = same("SELECT thread_id, seq FROM event_lineage WHERE source_thread_id = $1 ORDER BY thread_id LIMIT $2")
+	// ForksOf reads forks of a thread, also when it is gone, behind one of them: those first that share most.
+	ForksOf      = same("SELECT thread_id, seq FROM event_lineage WHERE source_thread_id = $1 AND (seq, thread_id) < ($2, $3) ORDER BY seq DESC, thread_id DESC LIMIT $4")
 	putLineage   = same(upsert("event_lineage", "thread_id", "source_thread_id, seq"))
 	bodiesWithin = same("SELECT seq, body, content FROM events JOIN event_bodies USING (body) WHERE thread_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq")
 )
@@ -32,59 +32,68 @@ type relative struct {
 	upTo   eventstore.Seq
 }
 
-// maxRelatives bounds how many relatives are looked at.
-const maxRelatives = 1000
+// forksPage is how many forks of a thread are read at once.
+const forksPage = 100
 
-// relatives returns threads whose log may begin as that of t, those first that share most. lineages are those of t.
-func relatives(q Querier, t id.Thread, lineages []eventstore.Lineage) ([]relative, error) {
-	var list []relative
-	seen := map[id.Thread]bool{t: true}
-	add := func(r relative) {
-		if r.thread != "" && !seen[r.thread] && len(list) < maxRelatives {
-			seen[r.thread] = true
-			list = append(list, r)
-		}
-	}
-	// below adds the forks of a thread, and theirs.
-	below := func(of relative) error {
-		for next := len(list); ; next++ {
-			if err := q.Query(ForksOf, func(r Row) error {
-				add(relative{id.Thread(r.Text(0)), min(of.upTo, eventstore.Seq(r.Int(1)))})
-				return nil
-			}, of.thread, maxRelatives); err != nil {
-				return err
-			}
-			if next >= len(list) {
-				return nil
-			}
-			of = list[next]
-		}
-	}
-	if err := below(relative{t, unlimited}); err != nil {
-		return nil, err
-	}
-	for _, l := range slices.Backward(lineages) {
-		add(relative{l.Source, l.Seq})
-		if err := below(relative{l.Source, l.Seq}); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortStableFunc(list, func(a, b relative) int { return cmp.Compare(b.upTo, a.upTo) })
-	return list, nil
+// member is a relative that nearest may have to look at, or the forks of one that are not read yet, which share no more than upTo.
+type member struct {
+	relative
+	unread *relative // the last fork that is read; nil: it is the relative itself
 }
 
-// nearest returns the relative with a log that shares most; the zero value when there is none.
-func nearest(q Querier, t id.Thread, lineages []eventstore.Lineage) (relative, error) {
-	list, err := relatives(q, t, lineages)
-	if err != nil {
-		return relative{}, err
+// family is a heap of members. On top is what may share most, and of those that share the same a relative.
+type family []member
+
+func (f family) Len() int      { return len(f) }
+func (f family) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f *family) Push(m any)   { *f = append(*f, m.(member)) }
+func (f *family) Pop() any {
+	last := len(*f) - 1
+	m := (*f)[last]
+	*f = (*f)[:last]
+	return m
+}
+func (f family) Less(i, j int) bool {
+	if f[i].upTo != f[j].upTo {
+		return f[i].upTo > f[j].upTo
 	}
-	for _, r := range list {
-		if r.upTo <= 0 {
-			break
+	return f[i].unread == nil && f[j].unread != nil
+}
+
+// nearest returns the relative of t with a log that shares most; the zero value when there is none. lineages are those of t. Forks are read only of threads that
+// are gone, and no more than needed: a thread with a log shares more than those that are reached through it.
+func nearest(q Querier, t id.Thread, lineages []eventstore.Lineage) (relative, error) {
+	first := relative{upTo: unlimited}
+	f, known := &family{{relative{t, unlimited}, &first}}, map[id.Thread]bool{t: true}
+	add := func(r relative) {
+		if r.thread != "" && r.upTo > 0 && !known[r.thread] {
+			known[r.thread] = true
+			heap.Push(f, member{relative: r})
 		}
-		if there, err := has(q, hasLog, r.thread); err != nil || there {
-			return r, err
+	}
+	shared := eventstore.Seq(unlimited)
+	for _, l := range slices.Backward(lineages) {
+		shared = min(shared, l.Seq)
+		add(relative{l.Source, shared})
+	}
+	for f.Len() > 0 {
+		m := heap.Pop(f).(member)
+		if m.unread == nil {
+			if there, err := has(q, hasLog, m.thread); err != nil || there {
+				return m.relative, err
+			}
+			m.unread = &first
+		}
+		n, last := 0, relative{}
+		if err := q.Query(ForksOf, func(r Row) error {
+			n, last = n+1, relative{id.Thread(r.Text(0)), eventstore.Seq(r.Int(1))}
+			add(relative{last.thread, min(m.upTo, last.upTo)})
+			return nil
+		}, m.thread, m.unread.upTo, m.unread.thread, forksPage); err != nil {
+			return relative{}, err
+		}
+		if n == forksPage {
+			heap.Push(f, member{relative{m.thread, min(m.upTo, last.upTo)}, &last})
 		}
 	}
 	return relative{}, nil
