@@ -103,7 +103,7 @@ func TestMistakesOfFlags(t *testing.T) {
 		`in -eader, perhaps --header is meant`:                                                                       {"chat", "-header", "a: b"},
 		`in -data, perhaps --data is meant`:                                                                          {"dev", "-data", "x"},
 		`--status "idel" is none of idle, busy, interrupted, error`:                                                  {"threads", "--status", "idel"},
-		`understudy completion knows bash, zsh, fish and powershell, not "tcsh"`:                                                    {"completion", "tcsh"},
+		`understudy completion knows bash, zsh, fish and powershell, not "tcsh"`:                                     {"completion", "tcsh"},
 		`invalid argument "x" for "-n, --limit" flag: invalid syntax; see understudy threads --help`:                 {"threads", "--limit", "x"},
 		`invalid argument "99999999999999999999" for "-n, --limit" flag: value out of range; see understudy threads`: {"threads", "-n", "99999999999999999999"},
 		`unknown flag: --prot, perhaps --port is meant; see understudy dev --help`:                                   {"dev", "--prot", "3"},

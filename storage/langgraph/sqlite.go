@@ -30,6 +30,7 @@ import (
 type SQLite struct {
 	conn *sqlite.Conn
 	path string
+	made bool // the file was not there
 
 	checkpoints, items bool
 	taskPath, ttl      bool
@@ -71,7 +72,8 @@ func OpenSQLite(ctx context.Context, path string) (*SQLite, error) {
 
 // OpenSQLiteSink opens a file for writing, and creates it if missing. Call Close after use.
 func OpenSQLiteSink(ctx context.Context, path string) (*SQLite, error) {
-	if _, err := os.Stat(path); err == nil {
+	_, missing := os.Stat(path)
+	if missing == nil {
 		if err := sniff(path); err != nil {
 			return nil, err
 		}
@@ -80,7 +82,7 @@ func OpenSQLiteSink(ctx context.Context, path string) (*SQLite, error) {
 	if err != nil {
 		return nil, explainSQLite(path, err)
 	}
-	s := &SQLite{conn: conn, path: path}
+	s := &SQLite{conn: conn, path: path, made: errors.Is(missing, os.ErrNotExist)}
 	conn.SetInterrupt(ctx.Done())
 	if ours, err := s.columns("schema_migrations"); err != nil || len(ours) > 0 {
 		if err == nil {
@@ -235,7 +237,17 @@ func (s *SQLite) Notes() []string { return s.notes }
 // Close ends the transaction and closes the file.
 func (s *SQLite) Close() error {
 	s.conn.SetInterrupt(nil)
-	return s.conn.Close()
+	unused := false
+	if s.made { // an export that fails before it writes leaves no file that looks like its result
+		tables := 0
+		err := s.query("SELECT count(*) FROM sqlite_master", func(st *sqlite.Stmt) error { tables = st.ColumnInt(0); return nil })
+		unused = err == nil && tables == 0
+	}
+	err := s.conn.Close()
+	if unused && err == nil {
+		err = os.Remove(s.path)
+	}
+	return err
 }
 
 // CountThreads implements transfer.Source.
