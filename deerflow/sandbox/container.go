@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -60,15 +61,21 @@ type containers struct {
 	cpus   int64    // billionths of one
 	log    *slog.Logger
 
+	tidying chan struct{} // has room while one tidies
+	tidied  atomic.Bool   // containers of an earlier server are gone
+
+	ctx    context.Context //nolint:containedctx // of starts; ends with close
+	stop   context.CancelFunc
+	starts sync.WaitGroup
+
 	mu     sync.Mutex
-	tidied bool // containers of an earlier server are gone
 	live   map[string]*container
 	closed bool
 }
 
 // container is that of one thread.
 type container struct {
-	name, id string        // id: when it is ready
+	name, id string        // id: when it is ready; under containers.mu until then
 	ready    chan struct{} // closed when it has started, or err says why not
 	err      error
 	busy     int // commands that run
@@ -86,7 +93,7 @@ func newContainers(o ContainerOptions, log *slog.Logger) (*containers, error) {
 		o.Most = defaultMost
 	}
 	sum := sha256.Sum256([]byte(o.Home))
-	c := &containers{o: o, home: hex.EncodeToString(sum[:8]), server: thisServer(), log: log, live: map[string]*container{}}
+	c := &containers{o: o, home: hex.EncodeToString(sum[:8]), server: thisServer(), log: log, tidying: make(chan struct{}, 1), live: map[string]*container{}}
 	var err error
 	if c.memory, err = size(o.Memory); err != nil {
 		return nil, fmt.Errorf("sandbox.memory: %w", err)
@@ -96,8 +103,11 @@ func newContainers(o ContainerOptions, log *slog.Logger) (*containers, error) {
 		return nil, fmt.Errorf("sandbox.cpus: %q is no number of processors, such as 1 or 0.5", o.CPUs)
 	}
 	c.cpus = int64(cpus * 1e9)
-	c.engine, c.served, err = findEngine(o, log)
-	return c, err
+	if c.engine, c.served, err = findEngine(o, log); err != nil {
+		return nil, err
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c, nil
 }
 
 // size returns the bytes of a text such as 512m.
@@ -124,9 +134,18 @@ func or(value, otherwise string) string {
 	return value
 }
 
-// tidy removes the containers of servers that died, for whose commands no run waits. The caller holds mu.
+// tidy removes the containers of servers that died, for whose commands no run waits. It is done once, before the first container starts.
 func (c *containers) tidy(ctx context.Context) error {
-	if c.tidied {
+	if c.tidied.Load() {
+		return nil
+	}
+	select { // an engine that does not answer holds up nothing but what waits for it
+	case c.tidying <- struct{}{}:
+		defer func() { <-c.tidying }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if c.tidied.Load() {
 		return nil
 	}
 	list, err := c.engine.list(ctx, homeLabel+"="+c.home)
@@ -141,20 +160,19 @@ func (c *containers) tidy(ctx context.Context) error {
 			return err
 		}
 	}
-	c.tidied = true
+	c.tidied.Store(true)
 	return nil
 }
 
 // acquire returns the container of a thread, and starts it if there is none. done follows, unless there is an error.
 func (c *containers) acquire(ctx context.Context, t *Thread) (*container, error) {
+	if err := c.tidy(ctx); err != nil {
+		return nil, fmt.Errorf("remove containers of an earlier server: %w", err)
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil, errors.New("the sandbox is closed")
-	}
-	if err := c.tidy(ctx); err != nil {
-		c.mu.Unlock()
-		return nil, fmt.Errorf("remove containers of an earlier server: %w", err)
+		return nil, errClosed
 	}
 	box, idle := c.live[t.id], (*container)(nil)
 	found := box != nil
@@ -169,29 +187,45 @@ func (c *containers) acquire(ctx context.Context, t *Thread) (*container, error)
 		box.timer = nil
 	}
 	box.busy++
+	if !found {
+		spec := c.spec(t)
+		c.starts.Go(func() { c.start(t.id, box, spec) })
+	}
 	c.mu.Unlock()
 	c.remove(idle)
-	if !found {
-		var err error
-		if box.id, err = c.engine.start(ctx, box.name, c.spec(t)); err != nil {
-			box.err = fmt.Errorf("start a container: %w", err)
-		} else {
-			c.log.Info("container started", "sandbox", t.id, "container", box.name, "image", c.o.Image)
-		}
-		close(box.ready)
-	}
-	if found {
-		select {
-		case <-box.ready:
-		case <-ctx.Done():
-			c.done(t.id, box, false)
-			return nil, context.Cause(ctx)
-		}
+	select {
+	case <-box.ready:
+	case <-ctx.Done(): // the next command may find it
+		c.done(t.id, box, false)
+		return nil, context.Cause(ctx)
 	}
 	if box.err != nil { // of a start that was cut off, the container may be there
 		c.done(t.id, box, true)
 	}
 	return box, box.err
+}
+
+var errClosed = errors.New("the sandbox is closed")
+
+// start starts a container for a thread. It does not end with the run that needs it: an engine makes a container also when its client has gone.
+func (c *containers) start(thread string, box *container, spec boxSpec) {
+	defer close(box.ready)
+	ctx, cancel := context.WithTimeout(c.ctx, engineTime)
+	defer cancel()
+	made, err := c.engine.start(ctx, box.name, spec)
+	c.mu.Lock()
+	box.id = made
+	forgotten := c.live[thread] != box
+	c.mu.Unlock()
+	switch {
+	case err != nil:
+		box.err = fmt.Errorf("start a container: %w", err)
+	case forgotten: // by close, which came before the container was there
+		box.err = errClosed
+		c.remove(box)
+	default:
+		c.log.Info("container started", "sandbox", thread, "container", box.name, "image", c.o.Image)
+	}
 }
 
 // spec describes a container: without rights, network and more than its share of the machine.
@@ -242,7 +276,9 @@ func (c *containers) remove(box *container) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime) // it must end although the run has
 	defer cancel()
+	c.mu.Lock()
 	id := or(box.id, box.name) // of a start that was cut off, the container may be there
+	c.mu.Unlock()
 	if err := c.engine.remove(ctx, id); err != nil {
 		c.log.Warn("container not removed; remove it by hand", "container", box.name, "error", err)
 	}
@@ -279,6 +315,7 @@ func (c *containers) expire(id string, box *container) {
 func (c *containers) close() {
 	c.mu.Lock()
 	c.closed = true
+	c.stop() // under mu: no start begins after it
 	var all []*container
 	for id := range c.live {
 		all = append(all, c.forget(id))
@@ -289,6 +326,7 @@ func (c *containers) close() {
 		ended.Go(func() { c.remove(box) })
 	}
 	ended.Wait()
+	c.starts.Wait()
 	c.engine.close()
 	c.served.end()
 }

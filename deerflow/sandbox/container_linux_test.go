@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -37,6 +38,8 @@ type engine struct {
 	broken  string // why no container starts
 	silent  bool   // it never answers a request for output
 	garbage bool   // output in another form
+	hangs   string // requests whose path ends so are answered when held is closed
+	held    chan struct{}
 }
 
 type fakeExec struct {
@@ -60,6 +63,9 @@ func (g *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/v1.41")
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	g.note("%s %s", r.Method, path)
+	if g.hangs != "" && strings.HasSuffix(path, g.hangs) {
+		<-g.held
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -337,12 +343,12 @@ func TestContainerOfACutCommand(t *testing.T) {
 	require.Zero(t, e.count())
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for e.count() == 0 {
+		for !a.Exists(Workspace + "/begun") {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()
-	_, err = a.Run(ctx, Command{Text: "sleep 60"})
+	_, err = a.Run(ctx, Command{Text: "touch begun; sleep 60"})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, e.count())
 	out, err = a.Run(t.Context(), Command{Text: "yes | head -c 30000000"})
@@ -454,6 +460,64 @@ func TestEngineThatMisbehaves(t *testing.T) {
 	_, err = e.open(t, "a").Run(t.Context(), Command{Text: "true"})
 	require.ErrorContains(t, err, "unknown form")
 	require.Zero(t, e.count())
+}
+
+// Whatever an engine does not answer, commands end with their runs, and the sandbox can be closed. A container that is there only later is used, or removed.
+func TestEngineThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for _, hangs := range []string{"/containers/json", "/containers/create", "/start"} {
+		t.Run(hangs, func(t *testing.T) {
+			t.Parallel()
+			held := make(chan struct{})
+			e := withEngine(t, ContainerOptions{}, func(g *engine) { g.hangs, g.held, g.images = hangs, held, []string{DefaultImage} })
+			asked := func() (n int) {
+				for _, call := range e.calls() {
+					if strings.HasSuffix(call, hangs) {
+						n++
+					}
+				}
+				return n
+			}
+			why := errors.New("the run was cancelled")
+			for range 2 { // the second finds the start of the first
+				ctx, cancel := context.WithCancelCause(t.Context())
+				ended := make(chan error, 1)
+				a := e.open(t, "a")
+				go func() {
+					_, err := a.Run(ctx, Command{Text: "true"})
+					ended <- err
+				}()
+				require.Eventually(t, func() bool { return asked() > 0 }, 10*time.Second, time.Millisecond)
+				cancel(why)
+				require.ErrorIs(t, <-ended, why)
+			}
+			waits := make(chan error, 1)
+			a := e.open(t, "a")
+			go func() {
+				_, err := a.Run(t.Context(), Command{Text: "true"})
+				waits <- err
+			}()
+			close(held)
+			require.NoError(t, <-waits)
+			require.Equal(t, 1, e.count())
+			e.l.Close()
+			require.Zero(t, e.count())
+
+			held = make(chan struct{})
+			defer close(held) // before the engine ends
+			e = withEngine(t, ContainerOptions{}, func(g *engine) { g.hangs, g.held, g.images = hangs, held, []string{DefaultImage} })
+			a = e.open(t, "a")
+			go func() {
+				_, err := a.Run(t.Context(), Command{Text: "true", Timeout: 20 * time.Second})
+				waits <- err
+			}()
+			require.Eventually(t, func() bool { return asked() > 0 }, 10*time.Second, time.Millisecond)
+			e.l.Close()
+			if hangs != "/containers/json" { // else its run ends what waits
+				require.Error(t, <-waits)
+			}
+		})
+	}
 }
 
 func TestSizes(t *testing.T) {
