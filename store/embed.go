@@ -56,7 +56,7 @@ func (b *batcher) Embed(ctx context.Context, texts []string) ([][]float32, error
 	b.mu.Lock()
 	b.waiting = append(b.waiting, r)
 	b.mu.Unlock()
-	for {
+	for slots := b.slots; ; {
 		select {
 		case <-r.done:
 			if errors.Is(r.err, errAlone) {
@@ -66,9 +66,13 @@ func (b *batcher) Embed(ctx context.Context, texts []string) ([][]float32, error
 		case <-ctx.Done():
 			b.leave(r)
 			return nil, context.Cause(ctx)
-		case b.slots <- struct{}{}:
-			b.call(ctx, b.take())
+		case slots <- struct{}{}:
+			batch := b.take()
+			b.call(ctx, batch)
 			<-b.slots
+			if len(batch) == 0 { // another call has the request, and there is always a free slot
+				slots = nil
+			}
 		}
 	}
 }
@@ -159,6 +163,9 @@ func (b *batcher) inParts(ctx context.Context, texts []string) ([][]float32, err
 		}
 		limited, cancel := context.WithTimeout(ctx, callTime)
 		part, err := b.embedder.Embed(limited, left[:n])
+		if err != nil && limited.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("no answer in %s; understudy doctor --models shows whether the model answers: %w", callTime, err)
+		}
 		cancel()
 		if err != nil {
 			return nil, err
