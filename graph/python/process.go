@@ -34,20 +34,20 @@ func (w *worker) run(ctx context.Context) error {
 	var pipes sync.WaitGroup
 	pipes.Go(func() { w.pipe(w.child.Stdout, "stdout", nil) })
 	pipes.Go(func() { w.pipe(w.child.Stderr, "stderr", &w.tail) })
-	link := w.connect()
+	l := w.connect()
 
-	w.supervise(ctx, link.gone, link.left)
+	w.supervise(ctx, l.gone, l.left)
 	w.retire(exit{})
-	w.stop(link)
+	w.stop(l)
 	pipes.Wait()
 	w.confess()
-	w.endCalls(ctx.Err() != nil, link.waitErr, child.OOMKills() > ooms)
+	w.endCalls(ctx.Err() != nil, l.waitErr, child.OOMKills() > ooms)
 	w.reading.Wait()
-	log.Debug("worker ended", "status", fmt.Sprint(link.waitErr))
-	if link.waitErr == nil && link.readErr != nil && w.hasSpoken() && !errors.Is(link.readErr, io.EOF) && !errors.Is(link.readErr, net.ErrClosed) {
-		return link.readErr // it was stopped after an invalid frame
+	log.Debug("worker ended", "status", fmt.Sprint(l.waitErr))
+	if l.waitErr == nil && l.readErr != nil && w.hasSpoken() && !errors.Is(l.readErr, io.EOF) && !errors.Is(l.readErr, net.ErrClosed) {
+		return l.readErr // it was stopped after an invalid frame
 	}
-	return link.waitErr
+	return l.waitErr
 }
 
 // start starts the process.

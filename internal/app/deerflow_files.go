@@ -49,7 +49,7 @@ func (s *Server) runGone(r *run.Run) {
 	select {
 	case s.left <- left:
 	default:
-		s.removeLeft(left)
+		s.removeLeft(context.Background(), left) // the run is over, whatever becomes of its request
 	}
 }
 
@@ -58,17 +58,23 @@ func (s *Server) removeLeftFiles(ctx context.Context) error {
 	for {
 		select {
 		case left := <-s.left:
-			s.removeLeft(left)
+			s.removeLeft(context.WithoutCancel(ctx), left)
 		case <-ctx.Done():
-			if len(s.left) == 0 {
-				return nil
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), leftAtEnd)
+			defer cancel()
+			for len(s.left) > 0 {
+				s.removeLeft(limited, <-s.left)
 			}
+			return nil
 		}
 	}
 }
 
-func (s *Server) removeLeft(left leftFiles) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // also while the server ends
+// leftAtEnd bounds how long the end of the server waits for a database that says which threads are deleted.
+const leftAtEnd = 5 * time.Second
+
+func (s *Server) removeLeft(ctx context.Context, left leftFiles) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	_, err := s.rows.Threads().Thread(ctx, left.thread)
 	if fault.Is(err, fault.NotFound) {

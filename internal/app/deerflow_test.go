@@ -26,6 +26,7 @@ import (
 	"understudy/deerflow/settings"
 	"understudy/graph"
 	"understudy/internal/config"
+	"understudy/run"
 	"understudy/run/cron"
 )
 
@@ -428,4 +429,19 @@ func TestDeerFlowRunsActAsTheirUsers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A task whose agent cannot be read makes its run, which says why it fails: other crons do not wait for that.
+func TestTaskOfAnAgentThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	srv, user := startDeerFlow(t, func(*Config) {})
+	_, me := user("ann@example.com").ask("GET", "/api/v1/auth/me", "")
+	account := gjson.Get(me, "id").String()
+	folder := filepath.Join(srv.deerflow.Agents.Dir(account), "broken")
+	require.NoError(t, os.MkdirAll(folder, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.yaml"), []byte("{:"), 0o600))
+	task, req := &run.Cron{ID: "c", Account: account}, &run.Request{}
+	req.Context = json.RawMessage(`{"agent_name":"broken"}`)
+	require.Error(t, srv.describeTask(task, req))
+	require.NoError(t, srv.admitCron()(t.Context(), task, req))
 }

@@ -31,7 +31,10 @@ func (p *pythonTools) load(ctx context.Context, uses []string) map[string]lead.P
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := map[string]lead.PythonTool{}
-	if err := p.ensure(ctx, uses); err != nil {
+	again := p.tools != nil && slices.Equal(uses, p.uses)
+	if err := p.ensure(ctx, uses); err != nil && again {
+		p.s.log.WarnContext(ctx, "tools in Python that are missing could not be loaded again; the others stay", "error", err)
+	} else if err != nil {
 		problem := lead.PythonTool{Problem: err.Error()}
 		var why *gate.StartError
 		if errors.As(err, &why) {

@@ -58,7 +58,7 @@ func (c *closing) write(tx run.Tx) (ending, error) {
 	if row.Status == run.Pending {
 		return ending{row: row}, c.retry(tx, row, out, now)
 	}
-	if err := c.end(tx, row, failure, now); err != nil {
+	if err := c.end(tx, row, out, failure, now); err != nil {
 		return ending{row: row}, err
 	}
 	if row.Kwargs.Temporary {
@@ -86,13 +86,13 @@ func (c *closing) retry(tx run.Tx, row *run.Run, out outcome, now time.Time) err
 }
 
 // end writes the run, or deletes what it made, and the delivery of its webhook.
-func (c *closing) end(tx run.Tx, row *run.Run, failure json.RawMessage, now time.Time) (err error) {
+func (c *closing) end(tx run.Tx, row *run.Run, out outcome, failure json.RawMessage, now time.Time) (err error) {
 	switch {
 	case row.Kwargs.Temporary: // it goes with its thread
 	case rolledBack(row):
 		err = settle.Rollback(tx, row, now)
 	case inVain(row):
-		err = settle.Undo(tx, row, now)
+		err = c.undo(tx, row, out, now)
 	default:
 		err = tx.UpdateRun(row)
 	}
@@ -102,6 +102,17 @@ func (c *closing) end(tx run.Tx, row *run.Run, failure json.RawMessage, now time
 	return tx.InsertDelivery(c.x.Policy.Delivery(webhook.End{
 		Thread: row.Thread, Run: row.ID, URL: row.Kwargs.Webhook, Object: c.x.Wire.Run(row), Started: row.StartedAt, Ended: row.EndedAt, Values: c.values, Failure: failure,
 	}))
+}
+
+// undo removes what a run did. Its row stays, with what it used and how it ended.
+func (c *closing) undo(tx run.Tx, row *run.Run, out outcome, now time.Time) error {
+	if err := c.last.Put(tx, row.ID, out.kind.span(), out.failure); err != nil {
+		return err
+	}
+	if err := completion.RecordEnd(tx, row, c.ex.calls, false, now); err != nil {
+		return err
+	}
+	return settle.Undo(tx, row, now)
 }
 
 // settle writes what the thread shows after the run, and what was recorded of it.

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,7 @@ func TestTentativeRuns(t *testing.T) {
 	stream := func(end func(ctx context.Context) error) script {
 		return script{stream: func(ctx context.Context, inv graph.Invocation, _ func(string, string)) error {
 			(&talk{inv: inv, ctx: ctx}).save("h1 a1 h2")
+			inv.Called(graph.ModelCall{ID: "call", Usage: &graph.Usage{Input: 3, Output: 4, Total: 7}})
 			saved <- inv.Run
 			return end(ctx)
 		}}
@@ -59,6 +61,8 @@ func TestTentativeRuns(t *testing.T) {
 		after, err := w.rows.Runs().LoadCheckpoint(t.Context(), checkpointer.Key{Thread: th})
 		require.NoError(t, err)
 		require.Equal(t, tt.kept, after.ID != before.ID, name)
+		require.EqualValues(t, 7, *w.completion(th, r.ID).TotalTokens, "what it used counts however it ends")
+		require.Contains(t, strings.Join(w.life(th, r.ID), "\n"), map[bool]string{true: "run.error", false: "run.end"}[tt.status == run.Error], name)
 		v, err := w.rows.Threads().Thread(t.Context(), th)
 		require.NoError(t, err)
 		require.Equal(t, thread.Idle, v.Status, name)

@@ -144,6 +144,11 @@ func (s *Settler) MarkCancelled(tx run.Tx, read *Readings, r *run.Run, action ru
 	}
 	r.Status, r.EndedAt = run.Interrupted, now
 	if r.Kwargs.Tentative {
+		if !r.StartedAt.IsZero() { // an earlier attempt had begun
+			if err := completion.RecordEnd(tx, r, nil, false, now); err != nil {
+				return err
+			}
+		}
 		return Undo(tx, r, now)
 	}
 	if err := s.Push(tx, r, now); err != nil {
