@@ -3,6 +3,7 @@ package pregel
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -100,22 +101,26 @@ func (r *replayState) first(ns string) bool {
 // load reads a checkpoint after all earlier saves are committed.
 func (x *exec) load(k checkpointer.Key) (*checkpointer.Tuple, error) {
 	if err := x.saves.wait(); err != nil {
-		return nil, savingFailed(err)
+		return nil, x.savingFailed(err)
 	}
 	t, err := x.saver.Load(x.ctx, k)
 	if err != nil {
-		return nil, &storageError{"read checkpoints", err}
+		what := fmt.Sprintf("read checkpoint %s of thread %s", k.ID, k.Thread)
+		if k.ID == "" {
+			what = fmt.Sprintf("read the last checkpoint of thread %s", k.Thread)
+		}
+		return nil, &storageError{what, err}
 	}
 	return t, nil
 }
 
 func (x *exec) list(q checkpointer.List) ([]*checkpointer.Tuple, error) {
 	if err := x.saves.wait(); err != nil {
-		return nil, savingFailed(err)
+		return nil, x.savingFailed(err)
 	}
 	found, err := x.saver.List(x.ctx, q)
 	if err != nil {
-		return nil, &storageError{"read checkpoints", err}
+		return nil, &storageError{fmt.Sprintf("read checkpoints of thread %s", q.Thread), err}
 	}
 	return found, nil
 }

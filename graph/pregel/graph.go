@@ -61,7 +61,8 @@ func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(gr
 // errStopped is the error of show when the consumer of the events stopped.
 var errStopped = errors.New("the consumer stopped")
 
-// show runs the loop and yields its events. It returns after the run has ended, with what finish makes of its error.
+// show runs the loop and yields its events. It returns after the run has ended, with what finish makes of its error. A run
+// that succeeded, but whose last events were not yielded because ctx ended, has the cause of that as its error.
 func (l *loop) show(ctx context.Context, in input, finish func(error) error, yield func(graph.Event, error) bool) error {
 	x := l.x
 	defer x.cancel(nil)
@@ -76,6 +77,7 @@ func (l *loop) show(ctx context.Context, in input, finish func(error) error, yie
 	over := false
 	for {
 		events := x.out.take(spare)
+		yielded := 0
 		for i := range events {
 			if ctx.Err() != nil {
 				break
@@ -88,7 +90,9 @@ func (l *loop) show(ctx context.Context, in input, finish func(error) error, yie
 				}
 				return errStopped
 			}
+			yielded++
 		}
+		skipped := yielded < len(events)
 		clear(events)
 		spare = events
 		switch {
@@ -96,6 +100,9 @@ func (l *loop) show(ctx context.Context, in input, finish func(error) error, yie
 			x.out.close()
 			if !over {
 				err = <-done
+			}
+			if err == nil && (skipped || x.out.incomplete()) {
+				return context.Cause(ctx)
 			}
 			return err
 		case over && len(events) == 0:
@@ -148,7 +155,7 @@ func (x *exec) flush(err error) error {
 func (x *exec) drain(err error) error {
 	if x.saves != nil {
 		if serr := x.saves.wait(); serr != nil {
-			err = savingFailed(serr)
+			err = x.savingFailed(serr)
 		}
 	}
 	x.settle()
@@ -176,7 +183,7 @@ func (x *exec) settle() {
 }
 
 // begin reads an invocation.
-func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input, error) {
+func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (_ *loop, _ input, err error) {
 	x := &exec{
 		log: slog.Default(), thread: inv.Thread, run: inv.Run, store: inv.Store, modes: modesOf(inv.Modes, inv.Subgraphs), config: inv.Config.Config,
 		context: inv.Context, durability: inv.Durability, attempt: inv.Attempt, grace: g.limits.CancelGrace, at: inv.At.ID,
@@ -192,9 +199,14 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input,
 		x.durability = durabilityAsync
 	}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	defer func() {
+		if err != nil { // there will be no run that ends it
+			x.cancel(err)
+		}
+	}()
 	if inv.Saver != nil && !inv.Temporary {
 		x.saver = inv.Saver
-		x.saves = newSaves(ctx, inv.Saver, func(err error) { x.cancel(savingFailed(err)) })
+		x.saves = newSaves(ctx, inv.Saver, func(err error) { x.cancel(x.savingFailed(err)) })
 	}
 	if x.modes.anyMessages() {
 		x.messages = newMessageStream()

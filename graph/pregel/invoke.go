@@ -184,12 +184,16 @@ func (g *Graph) invoke(ctx context.Context, input any, options []RunOption) (*va
 		out, err := tc.l.subgraph(ctx, tc, g, v)
 		return out, nil, err
 	}
-	l, in, err := g.prepare(ctx, input, options)
+	inv, err := g.invocation(options)
 	if err != nil {
 		return nil, nil, err
 	}
-	if l.x.modes != (modes{}) {
+	if modesOf(inv.Modes, inv.Subgraphs) != (modes{}) {
 		return nil, nil, fmt.Errorf("graph %s: WithModes and WithSubgraphs are for Stream: Invoke shows no events", g.name)
+	}
+	l, in, err := g.prepare(ctx, input, inv)
+	if err != nil {
+		return nil, nil, err
 	}
 	l.outKeys = g.result
 	if err := l.x.drain(l.guardedRun(in)); err != nil {
@@ -206,19 +210,29 @@ func (l *loop) warnUnsaved() {
 	}
 }
 
-// prepare returns the loop of a run in this process, and its input.
-func (g *Graph) prepare(ctx context.Context, given any, options []RunOption) (*loop, input, error) {
+// invocation returns what the options of a run in this process say.
+func (g *Graph) invocation(options []RunOption) (*graph.Invocation, error) {
 	inv := &graph.Invocation{}
 	for _, option := range options {
 		option(inv)
 	}
 	if err := checkOptions(inv); err != nil {
-		return nil, input{}, fmt.Errorf("graph %s: %w", g.name, err)
+		return nil, fmt.Errorf("graph %s: %w", g.name, err)
 	}
+	return inv, nil
+}
+
+// prepare returns the loop of a run in this process, and its input.
+func (g *Graph) prepare(ctx context.Context, given any, inv *graph.Invocation) (_ *loop, _ input, err error) {
 	l, in, err := g.begin(ctx, inv)
 	if err != nil {
 		return nil, input{}, err
 	}
+	defer func() {
+		if err != nil {
+			l.x.cancel(err)
+		}
+	}()
 	if cmd, ok := asCommand(given); ok {
 		in, err = g.commandOf(cmd)
 		return l, in, err
@@ -233,7 +247,8 @@ func (g *Graph) prepare(ctx context.Context, given any, options []RunOption) (*l
 }
 
 // Stream runs a graph in this process as Invoke does, and yields its events while it runs: those of WithModes, in the form in which a server sends them. The run
-// ends, cancelled, when the caller breaks out of the loop. The last pair has the error of the run, as Invoke returns it, if it failed; a question that the run waits for is
+// ends, cancelled, when the caller breaks out of the loop. The last pair has the error of the run, as Invoke returns it, if it failed, or the cause
+// of ctx if that ended before all events were yielded; a question that the run waits for is
 // an event `updates` with the key __interrupt__.
 //
 // Within a node it is a run of its own.
@@ -249,7 +264,11 @@ func yieldEvents(ctx context.Context, g Compiled, input any, options []RunOption
 	if g == nil || g.compiled() == nil {
 		return errors.New("stream: there is no graph; check the error of Compile")
 	}
-	l, in, err := g.compiled().prepare(ctx, input, append([]RunOption{WithModes("values")}, options...))
+	inv, err := g.compiled().invocation(append([]RunOption{WithModes("values")}, options...))
+	if err != nil {
+		return err
+	}
+	l, in, err := g.compiled().prepare(ctx, input, inv)
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func TestInvokeKeepsErrorsOfStorage(t *testing.T) {
 				require.ErrorIs(t, err, fs.ErrPermission, at)
 				var found *typed
 				require.ErrorAs(t, err, &found, at)
-				require.Regexp(t, "^(node sub: )?(save|read) checkpoints: disk of the secret host: ", err.Error(), at)
+				require.Regexp(t, "^(node sub: )?(save|read) .*checkpoints?.* of thread [-0-9a-f]+: disk of the secret host: ", err.Error(), at)
 				var masked *graph.Failure
 				require.False(t, errors.As(err, &masked), at)
 

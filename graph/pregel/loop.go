@@ -314,7 +314,7 @@ func (l *loop) steps() error {
 		if l.x.saves != nil {
 			if l.x.durability == durabilitySync && l.keeps {
 				if err := l.x.saves.wait(); err != nil {
-					return savingFailed(err)
+					return l.x.savingFailed(err)
 				}
 			} else {
 				l.x.saves.throttle(l.ctx)

@@ -184,9 +184,9 @@ func (e *storageError) Unwrap() error { return e.err }
 func (e *storageError) ErrorName() string { return "ServerError" }
 
 // savingFailed returns the error of a run whose checkpoints could not be saved.
-func savingFailed(err error) error {
+func (x *exec) savingFailed(err error) error {
 	if errors.Is(err, graph.ErrFenced) {
 		return graph.ErrFenced
 	}
-	return &storageError{"save checkpoints", err}
+	return &storageError{fmt.Sprintf("save checkpoints of thread %s", x.thread), err}
 }

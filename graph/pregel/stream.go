@@ -20,6 +20,7 @@ type stream struct {
 	events []graph.Event
 	size   int
 	closed bool
+	lost   bool          // an event was not queued, or dropped before it was taken
 	notify chan struct{} // has room for one; filled when events are queued
 	space  chan struct{} // closed when there is room again; nil without waiters
 }
@@ -39,11 +40,16 @@ func (s *stream) push(ctx context.Context, e graph.Event) {
 		select {
 		case <-space:
 		case <-ctx.Done():
+			s.mu.Lock()
+			s.lost = true
+			s.mu.Unlock()
 			return
 		}
 		s.mu.Lock()
 	}
-	if !s.closed {
+	if s.closed {
+		s.lost = true
+	} else {
 		s.events = append(s.events, e)
 		s.size += len(e.Data) + 64
 		s.wake()
@@ -75,11 +81,19 @@ func (s *stream) take(spare []graph.Event) []graph.Event {
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lost = s.lost || len(s.events) > 0
 	s.closed, s.events = true, nil
 	if s.space != nil {
 		close(s.space)
 		s.space = nil
 	}
+}
+
+// incomplete reports whether events were lost.
+func (s *stream) incomplete() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
 }
 
 // modes are the stream modes of a run.
