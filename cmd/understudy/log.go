@@ -13,7 +13,7 @@ import (
 // newLog writes what cfg asks for: JSON objects, or short lines for a person.
 func newLog(cfg *config.Config, w io.Writer) *slog.Logger {
 	if cfg.Logging.JSON {
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.Logging.Level}))
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.Logging.Level, ReplaceAttr: withUnit}))
 	}
 	c := newConsole(w, cfg.Logging.Level)
 	dirs := append([]string{cfg.Dir}, cfg.Workers.PythonPath...)
@@ -29,4 +29,12 @@ func newLog(cfg *config.Config, w io.Writer) *slog.Logger {
 		return file
 	}
 	return slog.New(c)
+}
+
+// withUnit writes times as 1m30s: JSON has no type for them, and slog writes nanoseconds.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
