@@ -239,6 +239,39 @@ func (s *Server) watchStart(ctx context.Context) error {
 	}
 }
 
+// announce logs once that the server is ready: that the Python parts it waits for are loaded. dev shows its list of graphs instead.
+func (s *Server) announce(ctx context.Context, began time.Time) error {
+	if s.cfg.Mode == config.Dev {
+		return nil
+	}
+	checks := s.checks()
+	delete(checks, "database") // prepare has used it
+	loading := func() bool {
+		for _, check := range checks {
+			if check(ctx) != nil {
+				return true
+			}
+		}
+		return false
+	}
+	tick := time.NewTicker(time.Second / 4)
+	defer tick.Stop()
+	for loading() {
+		if checks["graphs"] != nil && len(s.GraphProblems()) > 0 {
+			return nil // it stays so, and was logged
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	broken := s.GraphProblems()
+	names := slices.DeleteFunc(s.graphs.Names(), func(name string) bool { return broken[name] != nil })
+	s.log.InfoContext(ctx, "ready", "graphs", strings.Join(names, ", "), logctx.Took(time.Since(began)))
+	return nil
+}
+
 // ErrCannotReload: what changed needs a new start.
 var ErrCannotReload = errors.New("this change needs a restart")
 

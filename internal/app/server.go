@@ -210,6 +210,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	again := s.ran
 	s.ran = true
 	s.beginning.Unlock()
+	began := time.Now()
 	if again {
 		return errors.New("Run was called before, and has closed this server: make another one with New")
 	}
@@ -228,6 +229,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		return errors.Join(err, lower.Wait())
 	}
 	upper, uctx := errgroup.WithContext(ctx)
+	upper.Go(func() error { return s.announce(uctx, began) })
 	for _, run := range s.upper() {
 		upper.Go(func() error { return run(uctx) })
 	}
