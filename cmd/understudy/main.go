@@ -18,10 +18,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 
 	"understudy/deerflow/markdown"
 	"understudy/internal/app"
+	"understudy/internal/app/advice"
 	"understudy/internal/config"
 )
 
@@ -45,27 +48,57 @@ func main() {
 	if err == nil {
 		return
 	}
-	code := exitFailed
-	var mistakes config.Mistakes
-	var usage usageError
-	switch {
-	case errors.Is(err, errUnwell):
-	case errors.Is(err, errStopped):
-		code = exitSignal
-	case errors.As(err, &mistakes):
-		fmt.Fprintln(os.Stderr, "understudy cannot start:")
-		for _, m := range mistakes {
-			fmt.Fprintln(os.Stderr, "  "+m.String())
-		}
-		code = exitUsage
-	case errors.Is(err, app.ErrNoGraphs):
-		fmt.Fprintf(os.Stderr, "understudy: %v\n", err)
-		code = exitGraphs
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "understudy: %v\n", err)
-		code = exitUsage
-	default:
-		fmt.Fprintf(os.Stderr, "understudy: %v\n", err)
+	if !errors.As(err, new(loggedError)) {
+		printFailure(err, os.Stderr)
 	}
-	os.Exit(code)
+	os.Exit(exitCode(err))
+}
+
+// exitCode returns the exit code for the error of a command.
+func exitCode(err error) int {
+	switch {
+	case errors.Is(err, errStopped):
+		return exitSignal
+	case errors.Is(err, app.ErrNoGraphs):
+		return exitGraphs
+	case errors.As(err, new(config.Mistakes)), errors.As(err, new(usageError)):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// printFailure writes the error of a command for a person.
+func printFailure(err error, stderr io.Writer) {
+	var mistakes config.Mistakes
+	switch {
+	case errors.Is(err, errUnwell), errors.Is(err, errStopped):
+	case errors.As(err, &mistakes):
+		fmt.Fprintln(stderr, "understudy cannot start:")
+		for _, m := range mistakes {
+			fmt.Fprintln(stderr, "  "+m.String())
+		}
+	default:
+		fmt.Fprintf(stderr, "understudy: %v\n", err)
+	}
+}
+
+// loggedError is the error of a server that logs JSON, where it is written already.
+type loggedError struct{ error }
+
+func (e loggedError) Unwrap() error { return e.error }
+
+// logFailure writes the error of a server to its log, mistakes of the configuration on a line each.
+func logFailure(err error, log *slog.Logger) {
+	var mistakes config.Mistakes
+	if errors.As(err, &mistakes) {
+		for _, m := range mistakes {
+			log.Error("understudy cannot start", "error", m.String())
+		}
+		return
+	}
+	if p := advice.From(err); p != nil {
+		log.Error("understudy failed", "error", p.Text, "fix", p.Fix)
+		return
+	}
+	log.Error("understudy failed", "error", err)
 }

@@ -269,13 +269,22 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 		}
 		c, warnings, err := load()
 		warnings = append(warnings, c.WarnOfVariables(os.Environ())...)
-		if err != nil {
-			for _, w := range warnings {
+		log := newLog(c, cmd.ErrOrStderr())
+		for _, w := range warnings {
+			if err == nil || c.Logging.JSON {
+				log.Warn("configuration", "key", w.Key, "problem", w.Text)
+			} else {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 			}
-			return err
 		}
-		return serve(cmd.Context(), c, warnings, load, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		if err == nil {
+			err = serve(cmd.Context(), c, log, load, cmd.OutOrStdout())
+		}
+		if err != nil && c.Logging.JSON {
+			logFailure(err, log)
+			return loggedError{err}
+		}
+		return err
 	}
 	return cmd
 }

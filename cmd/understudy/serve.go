@@ -30,11 +30,7 @@ import (
 type loader = func() (*config.Config, []config.Warning, error)
 
 // serve runs a server until it is stopped. It returns nil after an orderly stop.
-func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, load loader, stdout, stderr io.Writer) error {
-	log := newLog(cfg, stderr)
-	for _, w := range warnings {
-		log.Warn("configuration", "key", w.Key, "problem", w.Text)
-	}
+func serve(ctx context.Context, cfg *config.Config, log *slog.Logger, load loader, stdout io.Writer) error {
 	log.Info("starting", used(cfg)...)
 	if err := checkSpace(log); err != nil {
 		return err

@@ -2,14 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/graph"
 	"understudy/internal/config"
@@ -56,7 +62,62 @@ func TestStartSaysWhatIsUsed(t *testing.T) {
 	root := newRoot(&out, &errs)
 	root.SetArgs([]string{"worker", "--config", file})
 	require.ErrorContains(t, root.ExecuteContext(t.Context()), "--database-url: missing")
-	require.Contains(t, errs.String(), "warning: UNDERSTUDY_DATABASE_UR: unknown variable")
+	require.Contains(t, errs.String(), `"key":"UNDERSTUDY_DATABASE_UR","problem":"unknown variable`)
+}
+
+// A program that reads the log reads JSON to its last line, also that of a start that fails.
+func TestFailedStartEndsTheLogInJSON(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"a": {"url": "http://127.0.0.1:1"}}}`), 0o600))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"port":    {[]string{"--port", port}, "is taken"},
+		"data":    {[]string{"--port", "0", "--data", file}, "is not a folder"},
+		"setting": {[]string{"--port", "many"}, "whole number"},
+		"two":     {[]string{"--port", "many", "--lease", "long"}, "with its unit"},
+		"level":   {[]string{"--log-level", "loud"}, "loud"},
+	} {
+		for _, json := range []bool{true, false} {
+			var out, errs bytes.Buffer
+			root := newRoot(&out, &errs)
+			root.SetArgs(append([]string{"serve", "--config", file, "--log-json=" + strconv.FormatBool(json), "--data", filepath.Join(dir, name)}, c.args...))
+			err := root.ExecuteContext(t.Context())
+			require.Error(t, err, name)
+			require.Equal(t, json, errors.As(err, new(loggedError)), "main writes it once more: %s", name)
+			lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+			last := lines[len(lines)-1]
+			require.Equal(t, json, gjson.Valid(last) && gjson.Get(last, "level").Str == "ERROR" && strings.Contains(last, c.want), "%s: %s", name, errs.String())
+		}
+	}
+}
+
+// A start that works logs when its graphs can be used, and which: clients connect before.
+func TestServerThatIsReadyLogsIt(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"a": {"url": "http://127.0.0.1:1"}, "b": {"url": "http://127.0.0.1:1"}}}`), 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	log, said := newListener(`"msg":"ready","graphs":"a, b","duration_ms":`)
+	root := newRoot(io.Discard, log)
+	root.SetArgs([]string{"serve", "--config", file, "--log-json", "--port", "0", "--data", ":memory:"})
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(ctx) }()
+	select {
+	case <-said:
+		cancel()
+		require.NoError(t, <-ended)
+	case err := <-ended:
+		require.FailNow(t, "it ended", "%v: %s", err, log.String())
+	}
 }
 
 // Graphs of one module fail for one reason: it is said once.

@@ -81,7 +81,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		}
 	}
 	if len(mistakes) > 0 {
-		return &Config{Files: c.Files}, warnings, mistakes
+		return &Config{Files: c.Files, Logging: c.Logging}, warnings, mistakes
 	}
 	return c, warnings, nil
 }
