@@ -255,7 +255,7 @@ func TestServeWithBrokenGraphs(t *testing.T) {
 		require.Equal(t, 3, p.ends())
 		require.Contains(t, p.log.String(), "no graph loads")
 		require.Contains(t, p.log.String(), `"at":"six.py:2"`)
-		require.Regexp(t, `no graph loads: graphs do not import: [^\n]+\n  fix  [^\n]+\n`, p.log.String(), "the last lines say what to do")
+		require.Regexp(t, `"error":"no graph loads: graphs do not import: [^\n]+\\n  fix  [^\n]+"\}\n$`, p.log.String(), "the last lines say what to do")
 	})
 	t.Run("no langgraph", func(t *testing.T) {
 		t.Parallel()
