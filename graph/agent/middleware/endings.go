@@ -210,34 +210,27 @@ func silent(m message.Message) bool {
 	})
 }
 
-const emptyText = "The model ended without an answer, twice. Please try again, or use another model."
-
 // Of TerminalResponse.
 const (
 	askedAgainKey = "asked_again" // of the state: the run that was asked again
 	askAgain      = "Your last answer was empty. Look at what is in the conversation, and answer the user now. Call tools only if you cannot do without."
+	callAgain     = "The arguments of your last tool call could not be read, so nothing was called. Call the tool again with arguments that are valid JSON, or answer the user."
+
+	emptyText      = "The model ended without an answer, twice. Please try again, or use another model."
+	unreadableText = "The model called a tool with arguments that cannot be read, twice. Please try again, or use another model."
 )
 
-// TerminalResponse asks the model again when its answer has neither text nor calls, once in a run, and answers in its place when it has nothing to say another time. Such an
-// answer is one in place of an error: IsFallback recognizes it. An answer that a limit or safety ended is not empty. It belongs before ModelLength.
+// TerminalResponse asks the model again when its answer leaves nothing to do or to read, and answers in its place when the second is no better: an answer with neither text nor
+// calls, once in a run, and each with calls of which none can be read, with their errors. Its own answer is one in place of an error: IsFallback recognizes it. An answer that a
+// limit or safety ended is not asked for again. It belongs before ModelLength.
 func TerminalResponse() agent.Middleware {
-	empty := func(r agent.ModelResponse) bool {
-		if r.Structured != nil || len(r.Messages) != 1 || r.Messages[0].Type != message.TypeAI {
-			return false
-		}
-		m := r.Messages[0]
-		raw := gjson.GetManyBytes(m.AdditionalKwargs, "tool_calls", "function_call")
-		_, limited := detect(m, lengthDetectors)
-		how := gjson.GetBytes(m.ResponseMetadata, "finish_reason").String()
-		return silent(m) && len(m.ToolCalls)+len(m.InvalidToolCalls) == 0 && !raw[0].Exists() && !raw[1].Exists() && !limited && how != "tool_calls" && how != "function_call"
-	}
 	return agent.Middleware{
 		Name:    "TerminalResponseMiddleware",
 		Private: true,
 		State:   map[string]pregel.Channel{askedAgainKey: pregel.LastValue()},
 		WrapModelCall: func(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
 			out, err := next(ctx, r)
-			if err != nil || !empty(out) {
+			if err != nil || !fruitless(out) {
 				return out, err
 			}
 			info, _ := pregel.Info(ctx)
@@ -245,32 +238,88 @@ func TerminalResponse() agent.Middleware {
 			if err != nil {
 				return out, fmt.Errorf("read %s: %w", askedAgainKey, err)
 			}
-			again := info.Run != "" && asked == string(info.Run)
 			m := out.Messages[0]
+			bad := unreadable(m)
+			again := len(bad) == 0 && info.Run != "" && asked == string(info.Run)
 			if !again {
-				pregel.LogOf(ctx).Warn("the model answered with nothing; asking once more")
-				r.Messages = append(slices.Clip(r.Messages), message.Human(askAgain).WithName("terminal_response_recovery"))
-				used := m.Usage
+				log, text, used := pregel.LogOf(ctx), askAgain, m.Usage
+				var updates []any
+				r.Messages = slices.Clip(r.Messages)
+				if len(bad) > 0 {
+					text = callAgain
+					log.Warn("the model called tools with arguments that cannot be read; asking once more", "tools", namesOf(bad), "error", bad[0].Error)
+					r.Messages = append(r.Messages, complete([]message.Message{m})...)
+				} else {
+					log.Warn("the model answered with nothing; asking once more")
+					updates = []any{&pregel.Command{Update: pregel.Values{askedAgainKey: string(info.Run)}}}
+				}
+				r.Messages = append(r.Messages, message.Human(text).WithName("terminal_response_recovery"))
 				if out, err = next(ctx, r); err != nil || len(out.Messages) == 0 {
 					return out, err
 				}
-				again, m = empty(out), out.Messages[0]
+				again, m = fruitless(out), out.Messages[0]
 				m.Usage = sum(used, m.Usage)
-				out.Updates = append(slices.Clip(out.Updates), &pregel.Command{Update: pregel.Values{askedAgainKey: string(info.Run)}})
+				out.Updates = append(slices.Clip(out.Updates), updates...)
 			}
 			if again {
-				pregel.LogOf(ctx).Warn("the model answered with nothing again; the run ends with an explanation")
-				m.Content = message.Text(emptyText)
-				extra := jsonobj.Of(m.AdditionalKwargs)
-				extra.Set(fallbackKey, []byte("true"))
-				extra.Set("error_reason", []byte(`"Model returned an empty terminal response after one retry"`))
-				m.AdditionalKwargs = extra.JSON()
+				m = gaveUp(ctx, m)
 			}
 			out.Messages = slices.Clone(out.Messages)
 			out.Messages[0] = m
 			return out, nil
 		},
 	}
+}
+
+// fruitless reports whether a response leaves nothing to do or to read: it has neither text nor calls, or calls of which none can be read.
+func fruitless(r agent.ModelResponse) bool {
+	if r.Structured != nil || len(r.Messages) != 1 || r.Messages[0].Type != message.TypeAI {
+		return false
+	}
+	m := r.Messages[0]
+	if _, limited := detect(m, lengthDetectors); limited || len(m.ToolCalls) > 0 {
+		return false
+	}
+	if len(unreadable(m)) > 0 {
+		return true
+	}
+	raw := gjson.GetManyBytes(m.AdditionalKwargs, "tool_calls", "function_call")
+	how := gjson.GetBytes(m.ResponseMetadata, "finish_reason").String()
+	return silent(m) && !raw[0].Exists() && !raw[1].Exists() && how != "tool_calls" && how != "function_call"
+}
+
+// unreadable returns the calls of an answer whose arguments cannot be read; none if others can be.
+func unreadable(m message.Message) []message.InvalidToolCall {
+	if m, _ = withOwnCalls(m); len(m.ToolCalls) > 0 {
+		return nil
+	}
+	return m.InvalidToolCalls
+}
+
+func namesOf(calls []message.InvalidToolCall) []string {
+	names := make([]string, len(calls))
+	for i, c := range calls {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// gaveUp returns the answer in place of a second one that is fruitless.
+func gaveUp(ctx context.Context, m message.Message) message.Message {
+	reason := "Model returned an empty terminal response after one retry"
+	if bad := unreadable(m); len(bad) > 0 {
+		reason = "Model called tools with unreadable arguments after one retry"
+		pregel.LogOf(ctx).Warn("the model called tools with arguments that cannot be read again; the run ends with an explanation", "tools", namesOf(bad), "error", bad[0].Error)
+		m = Closed(m, unreadableText)
+	} else {
+		pregel.LogOf(ctx).Warn("the model answered with nothing again; the run ends with an explanation")
+		m.Content = message.Text(emptyText)
+	}
+	extra := jsonobj.Of(m.AdditionalKwargs)
+	extra.Set(fallbackKey, []byte("true"))
+	extra.SetText("error_reason", reason)
+	m.AdditionalKwargs = extra.JSON()
+	return m
 }
 
 // sum adds the usage of two calls; the details are those of the second. nil: not known.

@@ -126,11 +126,11 @@ func TestTerminalResponse(t *testing.T) {
 	}
 	empty, thought := used(message.AI(" \n")), used(message.AI(""))
 	thought.Content = message.Content{Blocks: []json.RawMessage{json.RawMessage(`{"type":"thinking","thinking":"hm"}`)}}
-	image, invalid := message.AI(""), message.AI("")
+	image, some := message.AI(""), message.AI("", half)
 	image.Content = message.Content{Blocks: []json.RawMessage{json.RawMessage(`{"type":"image_url","image_url":{"url":"x"}}`)}}
-	invalid.InvalidToolCalls = []message.InvalidToolCall{{ID: "d", Name: "bash"}}
+	some.InvalidToolCalls = []message.InvalidToolCall{{ID: "d", Name: "bash"}}
 	for name, m := range map[string]message.Message{
-		"text": message.AI("fine"), "a call": message.AI("", half), "a call that cannot be read": invalid, "an image": image, "a limit": ended("finish_reason", "length", ""),
+		"text": message.AI("fine"), "a call": message.AI("", half), "one of two calls that can be read": some, "an image": image, "a limit": ended("finish_reason", "length", ""),
 	} {
 		got, tries := answer(t, TerminalResponse(), m)
 		require.Equal(t, m, got, name)
@@ -146,6 +146,60 @@ func TestTerminalResponse(t *testing.T) {
 		require.Equal(t, 2, tries, name)
 		require.Equal(t, emptyText, got.Text())
 		require.True(t, IsFallback(got))
+	}
+}
+
+// An answer with calls of which none can be read, in whatever form, is asked for again with their errors, each time; a second one becomes an answer in place of an error.
+func TestTerminalResponseOfUnreadableCalls(t *testing.T) {
+	t.Parallel()
+	const broken = `{"path": "a`
+	call := message.InvalidToolCall{ID: "d", Name: "write_file", Args: broken, Error: "unexpected end"}
+	nameless := call
+	nameless.ID = ""
+	with := func(text string, calls ...message.InvalidToolCall) message.Message {
+		m := message.AI(text)
+		m.ResponseMetadata = json.RawMessage(`{"finish_reason":"tool_calls"}`)
+		m.InvalidToolCalls = calls
+		return m
+	}
+	own := with("")
+	own.AdditionalKwargs = json.RawMessage(`{"tool_calls":[{"id":"d","function":{"name":"write_file","arguments":"{\"path\": \"a"}}]}`)
+	for name, m := range map[string]message.Message{
+		"one": with("", call), "with a text": with("I write it.", call), "two": with("", call, message.InvalidToolCall{ID: "e", Name: "bash"}), "without an ID": with("", nameless), "the provider's form": own,
+	} {
+		for after, second := range map[string]message.Message{"a call": message.AI("", half), "text": message.AI("fine"), "nothing": message.AI(""), "unreadable": m} {
+			var requests []agent.ModelRequest
+			before := []message.Message{message.Human("go")}
+			state := pregel.Values{askedAgainKey: "an earlier answer of the run was empty"}
+			out, err := TerminalResponse().WrapModelCall(t.Context(), agent.ModelRequest{Messages: before, State: state}, func(_ context.Context, r agent.ModelRequest) (agent.ModelResponse, error) {
+				requests = append(requests, r)
+				return agent.ModelResponse{Messages: []message.Message{[]message.Message{m, second}[len(requests)-1]}}, nil
+			})
+			require.NoError(t, err)
+			require.Len(t, requests, 2, name)
+			require.Empty(t, out.Updates, "empty answers are counted, these are not")
+			asked := requests[1].Messages
+			require.Equal(t, before[0], asked[0])
+			require.Contains(t, asked[len(asked)-1].Text(), "could not be read")
+			results := 0
+			for _, r := range asked {
+				if r.Type == message.TypeTool {
+					results++
+					require.Equal(t, message.StatusError, r.Status)
+					require.Contains(t, r.Text(), "arguments were invalid")
+				}
+			}
+			require.Equal(t, map[string]int{"two": 2, "without an ID": 0}[name]+map[bool]int{true: 1}[name != "two" && name != "without an ID"], results, name)
+			got := out.Messages[0]
+			if after == "a call" || after == "text" {
+				require.Equal(t, second, got, name)
+				continue
+			}
+			require.True(t, IsFallback(got), name)
+			require.Empty(t, got.InvalidToolCalls, name)
+			require.False(t, gjson.GetBytes(got.AdditionalKwargs, "tool_calls").Exists(), name)
+			require.Contains(t, got.Text(), map[string]string{"nothing": emptyText, "unreadable": unreadableText}[after], name)
+		}
 	}
 }
 
