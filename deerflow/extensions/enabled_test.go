@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/fault"
 )
 
 func TestEnabled(t *testing.T) {
@@ -56,6 +58,25 @@ func TestEnabled(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(`{`), 0o600))
 	_, _, err = f.Enabled(lookup)
 	require.Error(t, err)
+}
+
+// A file that cannot be read, or not as what it should be, is no fault of the server, whoever asks; and it is never overwritten.
+func TestBrokenFile(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{`{`, `[]`, `7`, `{"mcpServers": [], "skills": {"s": {"enabled": "no"}}}`, `{"mcpServers": 7, "skills": 7}`, `{"mcpServers": {}} x`, "\xff"} {
+		path := filepath.Join(t.TempDir(), "extensions_config.json")
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		f := Open(path)
+		_, _, enabled := f.Enabled(os.LookupEnv)
+		_, servers := f.Servers()
+		_, skill := f.SkillEnabled("s")
+		for name, err := range map[string]error{"enabled": enabled, "servers": servers, "skill": skill, "switch": f.Enable("x", true), "replace": f.SetServers(json.RawMessage(`{}`), nil)} {
+			require.Equal(t, fault.Unavailable, fault.KindOf(err), "%s of %s: %v", name, content, err)
+		}
+		kept, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, content, string(kept))
+	}
 }
 
 // A token is fetched once for many requests, before it ends, and again when the server refuses it; what it is got with changes when the issuer says so.

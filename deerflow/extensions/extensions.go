@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"understudy/deerflow/settings"
+	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/wholefile"
 )
@@ -52,7 +53,15 @@ func (f *File) read() (*jsonobj.Object, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &jsonobj.Object{}, nil
 	}
-	return o, err
+	return o, broken(err)
+}
+
+// broken returns an error of the file as clients get it; the log of the server has the reason, which may show what is in the file.
+func broken(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.Wrap(fault.Unavailable, "The configuration of MCP servers and skills cannot be read; see the log of the server", err)
 }
 
 // object returns the object under a key; an empty one when there is none.
@@ -63,7 +72,7 @@ func object(o *jsonobj.Object, key string) (*jsonobj.Object, error) {
 	}
 	sub, err := jsonobj.Parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%s must be an object: %w", key, err)
+		return nil, broken(fmt.Errorf("%s must be an object: %w", key, err))
 	}
 	return sub, nil
 }
@@ -104,7 +113,7 @@ func (f *File) SkillEnabled(name string) (bool, error) {
 		o, err = f.file.Last()
 	}
 	if err != nil {
-		return false, err
+		return false, broken(err)
 	}
 	skills, err := object(o, skillsKey)
 	if err != nil {
@@ -115,7 +124,7 @@ func (f *File) SkillEnabled(name string) (bool, error) {
 	}
 	if raw := skills.Get(name); raw != nil {
 		if err := json.Unmarshal(raw, &s); err != nil {
-			return false, fmt.Errorf("skills.%s: %w", name, err)
+			return false, broken(fmt.Errorf("skills.%s: %w", name, err))
 		}
 	}
 	return s.Enabled == nil || *s.Enabled, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"syscall"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/tidwall/gjson"
@@ -51,6 +52,8 @@ func Explain(err error) (status int, text string, worth bool) {
 	switch {
 	case errors.As(err, &r):
 		return r.Status, r.Text(), r.Status >= 500
+	case isFull(err):
+		return http.StatusServiceUnavailable, textFull, true
 	case errors.As(err, &f):
 		status = statuses[f.Kind]
 		if f.Kind == fault.Internal {
@@ -67,6 +70,13 @@ func Explain(err error) (status int, text string, worth bool) {
 		return http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable), false
 	}
 	return http.StatusInternalServerError, http.StatusText(http.StatusInternalServerError), true
+}
+
+const textFull = "The disk is full: nothing can be saved until there is room"
+
+// isFull reports whether a file could not be written because its disk is full, or the quota on it is used up, and nothing says it better.
+func isFull(err error) bool {
+	return fault.KindOf(err) == fault.Internal && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT))
 }
 
 // PlainReason returns the text of a body {"detail": "…"}, or any other body as it is.

@@ -71,6 +71,9 @@ func passes(err error) (text string, yes bool) {
 	if errors.As(err, &r) {
 		return r.Text(), r.Status == http.StatusServiceUnavailable
 	}
+	if isFull(err) {
+		return textFull, true
+	}
 	var f *fault.Error
 	if errors.As(err, &f) {
 		return f.Message, f.Kind == fault.Unavailable || f.Kind == fault.Upstream
