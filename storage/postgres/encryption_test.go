@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/encryption"
+	"understudy/internal/fleet"
 	"understudy/internal/postgrestest"
 	"understudy/storage/internal/seal"
 	"understudy/storage/storagetest"
@@ -350,4 +352,40 @@ func TestKeysLeftDuringARotation(t *testing.T) {
 	_, err = Encrypt(t.Context(), Options{URL: url, Keys: [][]byte{three, two, one}})
 	require.NoError(t, err)
 	require.NoError(t, open(t, Options{URL: url, Keys: [][]byte{three}}).Close())
+}
+
+// Reports of servers are read where the database is only inspected, with and without encryption; one whose key is not there has no body.
+func TestReportsOfAnEncryptedDatabase(t *testing.T) {
+	t.Parallel()
+	for _, keys := range [][][]byte{nil, {[]byte("0123456789abcdef")}} {
+		url := postgrestest.Database(t)
+		s := open(t, Options{URL: url, Keys: keys})
+		now := time.Now()
+		body := []byte(`{"id":"S","live":"redis mine"}`)
+		require.NoError(t, s.Beat(t.Context(), &fleet.Report{Server: "S", At: now, Body: body}, 1, now))
+		inspect := func() fleet.Report {
+			in, err := Inspect(t.Context(), Options{URL: url}, encryption.Configured{Keys: keys})
+			require.NoError(t, err)
+			require.Len(t, in.Servers, 1)
+			return in.Servers[0]
+		}
+		require.Equal(t, string(body), string(inspect().Body))
+		if keys == nil {
+			continue
+		}
+		ring, err := seal.NewRing(keys)
+		require.NoError(t, err)
+		other := ring.Seal(body)
+		for n := range other[:16] { // the place of the ID of the key is private
+			changed := slices.Clone(other)
+			changed[n] ^= 0xff
+			if _, err := seal.Try(changed); errors.Is(err, seal.ErrUnknownKey) {
+				other = changed
+				break
+			}
+		}
+		execAll(t, connect(t, url), fmt.Sprintf(`UPDATE servers SET body = '\x%x'`, other))
+		require.Equal(t, "S", inspect().Server)
+		require.Nil(t, inspect().Body)
+	}
 }

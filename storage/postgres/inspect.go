@@ -27,7 +27,7 @@ type Inspection struct {
 	Room        Room
 	// Ahead is by how much, at least, the clock of this machine is ahead of that of the database; negative when it is behind.
 	Ahead time.Duration
-	// Servers are the last reports of the servers of the database.
+	// Servers are the last reports of the servers of the database. One that is encrypted with a key that is not there, such as one of handlers, has no Body.
 	Servers []fleet.Report
 	// Locked is why the database does not open with the configured encryption; nil: it does, as far as that shows without handlers.
 	Locked error
@@ -86,7 +86,7 @@ func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Ins
 	return in, nil
 }
 
-// reports returns the last reports of the servers.
+// reports returns the last reports of the servers, decrypted if the key is there.
 func reports(ctx context.Context, conn *pgx.Conn) ([]fleet.Report, error) {
 	rows, err := conn.Query(ctx, allServers)
 	if err != nil {
@@ -96,6 +96,12 @@ func reports(ctx context.Context, conn *pgx.Conn) ([]fleet.Report, error) {
 		var at int64
 		err = r.Scan(&out.Server, &at, &out.Body)
 		out.At = time.UnixMicro(at)
+		if err == nil {
+			out.Body, err = seal.Try(out.Body)
+		}
+		if errors.Is(err, seal.ErrUnknownKey) { // out.Body is nil
+			err = nil
+		}
 		return out, err
 	})
 }

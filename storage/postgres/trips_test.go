@@ -171,11 +171,15 @@ func TestTripsOfFilteredSearches(t *testing.T) {
 		return tx.InsertThread(long)
 	}))
 	equal()
-	now = now.Add(time.Hour)
 	and := searches[slices.IndexFunc(searches, func(of storagetest.FilteredSearch) bool { return of.Name == "and" })]
-	first, later := count(and)
-	require.Equal(t, without+1, first)
-	require.Equal(t, without, later)
+	again := int64(1 << 60) // of the first search after an hour, the fewest for the reason above
+	for range 5 {
+		now = now.Add(time.Hour)
+		first, later := count(and)
+		again = min(again, first)
+		require.Equal(t, without, later)
+	}
+	require.Equal(t, without+1, again)
 }
 
 // A history with transcripts asks the database as often for a page of many checkpoints as for one, of a thread whose messages were condensed.

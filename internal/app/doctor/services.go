@@ -66,7 +66,18 @@ func (d *doctor) apart(cfg *config.Config, reports []fleet.Report) {
 	self := fleet.Server{Live: fleet.Place(cfg.Streams.RedisURL != "", cfg.Streams.RedisPrefix)}
 	for _, r := range reports {
 		var other fleet.Server
-		if time.Since(r.At) > fleet.Lately || json.Unmarshal(r.Body, &other) != nil || other.Draining {
+		if time.Since(r.At) > fleet.Lately {
+			continue
+		}
+		if r.Body == nil {
+			d.say("redis", Fine, "servers of this database run, and their reports are encrypted with a key that doctor does not have: whether they use the same Redis was not checked", "")
+			return
+		}
+		if err := json.Unmarshal(r.Body, &other); err != nil {
+			d.say("database", Warning, fmt.Sprintf("the report of server %s is damaged: %v", r.Server, err), "restart that server")
+			continue
+		}
+		if other.Draining {
 			continue
 		}
 		if why := fleet.Apart(&self, &other); why != "" {

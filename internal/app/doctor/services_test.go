@@ -190,4 +190,13 @@ func TestServersApart(t *testing.T) {
 		d.apart(cfg, report(live, time.Hour))
 		require.Empty(t, d.findings, "that server is gone")
 	}
+	for want, body := range map[string][]byte{"was not checked": nil, "the report of server S is damaged": []byte("{")} {
+		d := &doctor{}
+		d.apart(cfg, []fleet.Report{{Server: "S", At: time.Now(), Body: body}})
+		require.Len(t, d.findings, 1)
+		require.Contains(t, d.findings[0].Text, want)
+		d = &doctor{}
+		d.apart(cfg, []fleet.Report{{Server: "S", At: time.Now().Add(-time.Hour), Body: body}})
+		require.Empty(t, d.findings)
+	}
 }
