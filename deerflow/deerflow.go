@@ -75,7 +75,8 @@ type DeerFlow struct {
 	Commands []string // that MCP servers may be started with, in addition to npx and uvx
 
 	config  *settings.File[*settings.Settings]
-	dir     string // of config.yaml
+	sandbox *settings.Sandbox // of the start; nil before
+	dir     string            // of config.yaml
 	ask     func(ctx context.Context, m *settings.Model, system, prompt string) (string, error)
 	convert files.Converter
 	log     *slog.Logger
@@ -103,9 +104,11 @@ func Open(o Options) (*DeerFlow, error) {
 		config: &settings.File[*settings.Settings]{Path: o.Config, Parse: func(text []byte) (*settings.Settings, error) { return settings.Parse(text, o.Lookup) }},
 	}
 	d.config.Changed = d.report
-	if _, err := d.config.Current(); err != nil {
+	first, err := d.config.Current()
+	if err != nil {
 		return nil, err
 	}
+	d.sandbox = &first.Sandbox
 	env := func(name string) string { v, _ := o.Lookup(name); return v }
 	key, err := account.Key(env("AUTH_JWT_SECRET"), home)
 	if err != nil {
@@ -163,6 +166,26 @@ func (d *DeerFlow) report(s *settings.Settings, err error) {
 		d.log.Warn("configuration", "path", d.config.Path, "problem", w)
 	}
 	d.log.Info("settings read", "path", d.config.Path, "models", len(s.Models))
+	if d.sandbox == nil {
+		return
+	}
+	if keys, unsafe := d.sandbox.Changed(s.Sandbox); len(unsafe) > 0 {
+		d.log.Warn("commands of agents are refused until the server is restarted: settings of the sandbox apply after a restart only", "changed", keys, "stricter", unsafe)
+	} else if len(keys) > 0 {
+		d.log.Warn("settings of the sandbox apply after a restart only", "changed", keys)
+	}
+}
+
+// Sandbox returns the settings of the start, with which the sandbox is opened.
+func (d *DeerFlow) Sandbox() settings.Sandbox { return *d.sandbox }
+
+// RefuseCommands says why commands must not run in that sandbox, by the settings as they are now; "": they may.
+func (d *DeerFlow) RefuseCommands() string {
+	s, err := d.LastSettings()
+	if err != nil {
+		return "config.yaml cannot be read"
+	}
+	return d.sandbox.Refusal(s.Sandbox)
 }
 
 // Settings returns the settings as they are now; fault.Unavailable while the file cannot be read.

@@ -284,6 +284,9 @@ func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.
 		case !ok:
 			return one, errors.New("the sandbox has no such tool")
 		case name == "bash" && !t.set.Sandbox.AllowHostBash && !t.Sandbox.Contained():
+			if reason := t.Sandbox.Refusal(); reason != "" {
+				return one, errors.New(reason)
+			}
 			return one, errors.New("commands would run on the server itself; set sandbox.allow_host_bash to allow them")
 		}
 		return one, nil

@@ -44,10 +44,10 @@ func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
 	if c.Characters <= 0 {
 		c.Characters = DefaultCharacters
 	}
-	switch {
-	case t.l.refused != "":
-		return "", denied("Commands cannot run on this server: %s", t.l.refused)
-	case t.l.boxes != nil:
+	if reason := t.l.Refusal(); reason != "" {
+		return "", denied("Commands cannot run on this server: %s", reason)
+	}
+	if t.l.boxes != nil {
 		return t.l.boxes.run(ctx, t, c)
 	}
 	if t.l.o.Confine == ConfineRequired && t.l.level == 0 {

@@ -407,7 +407,7 @@ func TestNoContainers(t *testing.T) {
 	e = withEngine(t, ContainerOptions{Image: "absent"}, nil)
 	_, err = e.open(t, "a").Run(t.Context(), Command{Text: "true"})
 	require.ErrorContains(t, err, "fetch the image absent: no such image")
-	l := NewLocal(Options{Refuse: "because"})
+	l := NewLocal(Options{Refuse: func() string { return "because" }})
 	defer l.Close()
 	thread, err := l.Open(Place{ID: "x", Dir: t.TempDir()})
 	require.NoError(t, err)

@@ -25,8 +25,8 @@ type Options struct {
 	Readable []string
 	// Container lets commands run in containers; nil: on this machine. Without an engine commands are refused.
 	Container *ContainerOptions
-	// Refuse says why commands must not run; "": they may.
-	Refuse string
+	// Refuse says at the start, and before each command, why commands must not run; "": they may. nil: they may.
+	Refuse func() string
 	Log    *slog.Logger // nil: none
 }
 
@@ -39,7 +39,7 @@ type Local struct {
 	name   string // of this server, in the environment of commands
 
 	boxes   *containers // nil: commands run on this machine
-	refused string      // why no commands run; "": they do
+	refused string      // why there are no containers
 
 	mu     sync.Mutex
 	jobs   map[string][]*job // processes in the background, by thread; the oldest first
@@ -49,18 +49,18 @@ type Local struct {
 
 // NewLocal returns the sandbox, and logs what confines commands.
 func NewLocal(o Options) *Local {
-	l := &Local{o: o, log: o.Log, name: thisServer(), refused: o.Refuse, jobs: map[string][]*job{}, known: map[string]bool{}}
+	l := &Local{o: o, log: o.Log, name: thisServer(), jobs: map[string][]*job{}, known: map[string]bool{}}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
-	if l.refused != "" {
-		l.log.Error("commands of agents are refused", "reason", l.refused)
+	if reason := l.Refusal(); reason != "" {
+		l.log.Error("commands of agents are refused", "reason", reason)
 		return l
 	}
 	if o.Container != nil {
 		var err error
 		if l.boxes, err = newContainers(*o.Container, l.log); err != nil {
-			l.boxes, l.refused = nil, "containers are configured, and none can be started; install docker or podman, or configure the local sandbox"
+			l.boxes, l.refused = nil, "containers are configured, and none can be started; install docker or podman, or configure the local sandbox, and restart the server"
 			l.log.Error("commands of agents are refused: there are no containers; install docker or podman, or set sandbox.use to the local sandbox", "error", err)
 			return l
 		}
@@ -79,6 +79,14 @@ func NewLocal(o Options) *Local {
 		l.log.Warn("commands of agents are not confined: a shell can do what this server can do; allow bash only for people whom you trust", "sandbox", l.Mode(), "seccomp", l.filter)
 	}
 	return l
+}
+
+// Refusal says why commands do not run now; "": they do.
+func (l *Local) Refusal() string {
+	if l.refused == "" && l.o.Refuse != nil {
+		return l.o.Refuse()
+	}
+	return l.refused
 }
 
 // orphans are threads of which it is known that no server that died left commands.

@@ -519,6 +519,9 @@ func (s *Settings) check() error {
 		}
 		seen[m.Name] = true
 	}
+	if err := s.Sandbox.check(); err != nil {
+		return err
+	}
 	if err := s.Auth.OIDC.check(func(text string) { s.Warnings = append(s.Warnings, text) }); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,27 +12,22 @@ import (
 	"understudy/deerflow/lead"
 	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
+	"understudy/deerflow/settings"
 	"understudy/graph/agent/mcp"
 	"understudy/internal/fault"
 )
 
 // leadTools opens the sandbox of DeerFlow's agent, and says where its tools find things. Close ends what runs in it.
 func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
-	o := sandbox.Options{Log: s.log}
-	if set, err := d.Settings(); err == nil { // at the start they can be read
-		o.Confine, o.Readable = sandbox.Confinement(set.Sandbox.Confine), set.Sandbox.Readable
-		if o.Confine == "auto" {
-			o.Confine = sandbox.ConfineAuto
-		}
-		switch use := strings.ToLower(set.Sandbox.Use); {
-		case use == "" || strings.Contains(use, "local"):
-		case strings.Contains(use, "aio") || strings.Contains(use, "docker") || strings.Contains(use, "podman"):
-			o.Container = &sandbox.ContainerOptions{
-				Image: set.Sandbox.Image, Home: d.Home.Dir, Lookup: s.cfg.Lookup, Idle: time.Duration(set.Sandbox.IdleTimeout * float64(time.Second)), Most: set.Sandbox.Replicas,
-				Network: set.Sandbox.Network, Memory: set.Sandbox.Memory, CPUs: set.Sandbox.CPUs,
-			}
-		default:
-			o.Refuse = "sandbox.use of config.yaml, " + set.Sandbox.Use + ", is not known here; use the local sandbox or the one with containers"
+	set := d.Sandbox()
+	o := sandbox.Options{Confine: sandbox.Confinement(set.Confine), Readable: set.Readable, Refuse: d.RefuseCommands, Log: s.log}
+	if o.Confine == "auto" {
+		o.Confine = sandbox.ConfineAuto
+	}
+	if set.Place() == settings.Containers {
+		o.Container = &sandbox.ContainerOptions{
+			Image: set.Image, Home: d.Home.Dir, Lookup: s.cfg.Lookup, Idle: time.Duration(set.IdleTimeout * float64(time.Second)), Most: set.Replicas,
+			Network: set.Network, Memory: set.Memory, CPUs: set.CPUs,
 		}
 	}
 	s.sandbox = sandbox.NewLocal(o)
