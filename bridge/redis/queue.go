@@ -497,7 +497,7 @@ const minProbe = 100 * time.Millisecond
 func (q *queue) probe(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, q.b.patience())
 	defer cancel()
-	return q.b.reader.poke(bounded)
+	return q.b.reader.wake(bounded)
 }
 
 // remedy returns advice for the operator when Redis refuses to write.

@@ -46,19 +46,19 @@ type following struct {
 
 func newReader(b *Bridge) *reader { return &reader{b: b, streams: map[id.Thread]*following{}} }
 
-// add starts reading a stream from a position, unless it is being read. It reports whether the reader must be notified, and the position
+// add starts reading a stream from a position, unless it is being read. It reports whether the reader must be woken, and the position
 // from which the stream is read.
-func (r *reader) add(t id.Thread, at position) (poke bool, start bridge.Offset) {
+func (r *reader) add(t id.Thread, at position) (wakes bool, start bridge.Offset) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.streams[t]
 	if f == nil {
 		f = &following{key: r.b.keys(t)[0], start: at.last, cursor: at.last, count: at.count, born: at.born}
 		r.streams[t] = f
-		poke = true
+		wakes = true
 	}
 	f.subs++
-	return poke, f.start
+	return wakes, f.start
 }
 
 func (r *reader) remove(t id.Thread) {
@@ -73,8 +73,8 @@ func (r *reader) remove(t id.Thread) {
 // control is the stream that wakes this server's reader.
 func (r *reader) control() string { return r.b.key("wake:" + r.b.instance) }
 
-// poke wakes the reader, so that it looks at its streams again.
-func (r *reader) poke(ctx context.Context) error {
+// wake lets the reader return from a read, so that it looks at its streams again.
+func (r *reader) wake(ctx context.Context) error {
 	_, err := r.b.client.Pipelined(ctx, func(p goredis.Pipeliner) error {
 		p.XAdd(ctx, &goredis.XAddArgs{Stream: r.control(), MaxLen: 1, Values: []any{"w", 1}})
 		p.Expire(ctx, r.control(), time.Minute)
@@ -87,9 +87,9 @@ func (r *reader) poke(ctx context.Context) error {
 func (r *reader) run(ctx context.Context) error {
 	// A blocking read does not watch ctx.
 	stop := context.AfterFunc(ctx, func() {
-		poke, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		waking, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = r.poke(poke)
+		_ = r.wake(waking)
 	})
 	defer stop()
 	var conn *goredis.Conn

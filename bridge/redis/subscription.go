@@ -132,9 +132,9 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 	}
 	if wakes {
 		// Not canceled with ctx, because others that have joined since depend on it too.
-		poking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.b.patience())
+		waking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.b.patience())
 		defer cancel()
-		if err := s.b.reader.poke(poking); err != nil {
+		if err := s.b.reader.wake(waking); err != nil {
 			return err
 		}
 	}

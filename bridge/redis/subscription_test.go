@@ -86,7 +86,7 @@ func TestLeftWhileSubscribing(t *testing.T) {
 		require.True(t, live.(bridge.Beginner).Begin(late.at.last))
 		b.reader.add("t", late.at)
 		late.read = true
-		require.NoError(t, b.reader.poke(t.Context()))
+		require.NoError(t, b.reader.wake(t.Context()))
 		publish("2")
 		var got []string
 		for len(got) == 0 || got[len(got)-1] != "2" {
