@@ -299,44 +299,20 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 		var created struct {
 			ID string `json:"thread_id"`
 		}
-		note := func(text string) { c.println(c.paint(dim, text)) }
 		create := func() error {
 			return c.api.post(ctx, "/threads", map[string]any{"metadata": map[string]any{}}, &created)
 		}
-		if err := c.api.patiently(ctx, note, absent, create); err != nil {
+		if err := c.api.patiently(ctx, c.note, absent, create); err != nil {
 			return nil, err
 		}
 		c.thread = created.ID
 	}
-	request["assistant_id"] = c.assistant
-	request["stream_mode"] = []string{"messages-tuple", "updates"}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt)
 	defer signal.Stop(stop)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c.failed = false
-	r := &turn{chat: c}
-	go func() {
-		select {
-		case <-stop:
-			r.cancel(context.WithoutCancel(ctx))
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	quiet := waitSign(c.errs, "thinking")
-	defer quiet()
-	err := r.stream(ctx, request, quiet)
-	c.endLine()
-	if err == nil && !r.shown && len(r.waiting) == 0 {
-		for _, line := range r.kept { // of a graph that keeps its result next to messages
-			c.println(line)
-		}
-	}
+	r, err := c.execute(ctx, request, stop)
 	switch {
-	case r.cancelled.Load():
-		c.println(c.paint(yellow, "cancelled"))
+	case r.cancelled:
 		if !c.in.interactive() || c.once {
 			return nil, errStopped
 		}
@@ -349,6 +325,53 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 		return nil, c.api.threadError(err, c.thread)
 	}
 	return r.waiting, nil
+}
+
+// execute executes one run and shows it, until it ends or a signal to stop cancels it.
+func (c *chat) execute(ctx context.Context, request map[string]any, stop <-chan os.Signal) (*turn, error) {
+	request["assistant_id"] = c.assistant
+	request["stream_mode"] = []string{"messages-tuple", "updates"}
+	streaming, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.failed = false
+	r := &turn{chat: c, streamed: map[string]*strings.Builder{}}
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-stop:
+			r.cancel(ctx)
+			cancel()
+		case <-streaming.Done():
+		}
+	}()
+	quiet := waitSign(c.errs, "thinking")
+	defer quiet()
+	err := r.stream(streaming, request, quiet)
+	cancel()
+	<-watched
+	if r.cancelled {
+		if r.id.Load() == nil && err != nil && !absent(err) {
+			r.refused = errors.New("the server has not answered yet")
+		}
+		c.endLine()
+		if r.refused != nil {
+			c.note("not cancelled: " + r.refused.Error() + "; the run may continue, see " + c.api.command("runs "+c.thread))
+			return r, err
+		}
+		c.println(c.paint(yellow, "cancelled"))
+		return r, err
+	}
+	if r.lost && err == nil {
+		err = r.reload(ctx)
+	}
+	c.endLine()
+	if err == nil && !r.shown && len(r.waiting) == 0 {
+		for _, line := range r.kept { // of a graph that keeps its result next to messages
+			c.println(line)
+		}
+	}
+	return r, err
 }
 
 // resolve answers interrupts until the graph has no more questions.

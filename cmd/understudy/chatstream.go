@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,31 +14,41 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/internal/loop"
 	"understudy/internal/sse"
 )
 
-// maxEvent bounds one event of a stream.
-const maxEvent = 64 << 20
+const (
+	// maxEvent bounds one event of a stream.
+	maxEvent = 64 << 20
+	// maxFutile bounds how many streams of a run may end in a row without a new event.
+	maxFutile = 5
+	// longStream is how long a stream lasts that does not count as futile: a proxy may close what is silent for a time.
+	longStream = 10 * time.Second
+)
 
 // turn is one run of a chat.
 type turn struct {
 	*chat
 	id        atomic.Pointer[string]
-	last      string   // ID of the last event
-	over      bool     // the run reported its end: an error, or a question
-	shown     bool     // something of the run
-	kept      []string // values that nodes wrote next to messages, shown when nothing else is
+	last      string                      // ID of the last event
+	streamed  map[string]*strings.Builder // what was shown of messages that come in pieces, by ID
+	resumed   bool                        // over more than one stream: pieces of messages may be missing
+	lost      bool                        // the server no longer has some other events of the run
+	shown     bool                        // something of the run
+	kept      []string                    // values that nodes wrote next to messages, shown when nothing else is
 	waiting   []interrupt
-	cancelled atomic.Bool
+	cancelled bool
+	refused   error // why the run could not be cancelled
 }
 
 // cancel cancels the run.
 func (r *turn) cancel(ctx context.Context) {
-	r.cancelled.Store(true)
+	r.cancelled = true
 	if id := r.id.Load(); id != nil {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		_ = r.api.post(ctx, "/threads/"+r.thread+"/runs/"+*id+"/cancel", map[string]any{}, nil) // the stream ends anyway
+		r.refused = r.api.post(ctx, "/threads/"+r.thread+"/runs/"+*id+"/cancel", map[string]any{}, nil)
 	}
 }
 
@@ -45,7 +56,7 @@ func (r *turn) cancel(ctx context.Context) {
 func (r *turn) stream(ctx context.Context, request map[string]any, began func()) error {
 	note := func(text string) {
 		began()
-		r.println(r.paint(dim, text))
+		r.note(text)
 	}
 	var res *http.Response
 	open := func(api *client, away func(error) bool, method, path string, body any) error {
@@ -59,33 +70,46 @@ func (r *turn) stream(ctx context.Context, request map[string]any, began func())
 	if err := open(r.api, absent, http.MethodPost, runs+"/stream", request); err != nil {
 		return err
 	}
-	for {
+	for futile := 0; ; {
+		last, opened := r.last, time.Now()
 		err := r.follow(res.Body, began)
 		res.Body.Close()
 		id := r.id.Load()
-		if id == nil || r.over || ctx.Err() != nil {
-			return err
+		if id == nil || r.failed || ctx.Err() != nil || errors.Is(err, sse.ErrTooLong) {
+			return r.broken(err)
 		}
 		var state struct {
 			Status string `json:"status"`
 		}
 		if asked := r.api.patiently(ctx, note, outage, func() error { return r.api.get(ctx, runs+"/"+*id, &state) }); asked != nil {
-			return err //nolint:nilerr // a server may not let callers read runs
+			return r.broken(err) // a server may not let callers read runs
 		}
 		if err == nil && state.Status != "pending" && state.Status != "running" {
 			return nil
 		}
-		if err == nil { // closed in order, but too early: by a server that shuts down
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(followEvery / 4):
-			}
+		// The stream broke off, or was closed too early, as by a server that shuts down.
+		if futile++; r.last != last || time.Since(opened) > longStream {
+			futile = 0
+		}
+		if futile == maxFutile {
+			return r.broken(cmp.Or(err, errors.New("the server closes it, but the run has not ended")))
+		}
+		if !loop.Sleep(ctx, followEvery/4) {
+			return r.broken(err)
 		}
 		if err := open(r.api.after(r.last), outage, http.MethodGet, runs+"/"+*id+"/stream", nil); err != nil {
 			return err
 		}
+		r.resumed = true
 	}
+}
+
+// broken explains that a stream broke off before its run ended.
+func (r *turn) broken(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the stream broke off; the run may continue, see %s: %w", r.api.command("runs "+r.thread), err)
 }
 
 // follow shows the events of a stream. began is called before the first is shown.
@@ -96,8 +120,11 @@ func (r *turn) follow(body io.Reader, began func()) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if errors.Is(err, sse.ErrTooLong) {
+			return fmt.Errorf("an event is larger than %d MiB: %w", maxEvent>>20, err)
+		}
 		if err != nil {
-			return fmt.Errorf("the stream broke off; the run may continue, see %s: %w", r.api.command("runs "+r.thread), err)
+			return err
 		}
 		if e.ID != "" {
 			r.last = e.ID
@@ -115,9 +142,12 @@ func (r *turn) follow(body io.Reader, began func()) error {
 		case "updates":
 			began()
 			r.update(data)
+		case "gap":
+			began()
+			r.gap()
 		case "error":
 			began()
-			r.failed, r.over = true, true
+			r.failed = true
 			r.println(r.paint(red, "✗ "+r.clean(data.Get("error").String()+": "+data.Get("message").String())))
 			r.println(r.paint(dim, "the log of the server shows where"))
 		}
@@ -126,7 +156,7 @@ func (r *turn) follow(body io.Reader, began func()) error {
 
 // token writes a piece of an answer as it comes.
 func (r *turn) token(m gjson.Result) {
-	if m.Get("type").String() != "AIMessageChunk" {
+	if r.lost || m.Get("type").String() != "AIMessageChunk" {
 		return // whole messages come with updates
 	}
 	if text := textOf(m.Get("content")); text != "" {
@@ -136,8 +166,53 @@ func (r *turn) token(m gjson.Result) {
 		}
 		r.shown = true
 		r.seen[id] = true
+		if r.streamed[id] == nil {
+			r.streamed[id] = &strings.Builder{}
+		}
+		r.streamed[id].WriteString(text)
 		r.write(r.clean(text))
 	}
+}
+
+// gap continues after events that are lost: no pieces of messages are shown from here on, only whole ones. The next stream begins with what is new.
+func (r *turn) gap() {
+	r.last = ""
+	if r.lost {
+		return
+	}
+	r.lost = true
+	r.note("the server no longer has some events of the run; its messages are shown whole, and " + r.api.command("state "+r.thread) + " shows what else it wrote")
+}
+
+// whole shows a whole message, also again when pieces of it are missing.
+func (r *turn) whole(m gjson.Result) {
+	id := m.Get("id").String()
+	if some := r.streamed[id]; r.resumed && some != nil && !r.seen["text "+id] && some.String() != textOf(m.Get("content")) {
+		delete(r.seen, id)
+	}
+	r.message(m)
+	r.shown = true
+}
+
+// reload shows what was lost of a run that has ended, from the state of the thread: its messages, and the questions that it waits with.
+func (r *turn) reload(ctx context.Context) error {
+	var state json.RawMessage
+	if err := r.api.get(ctx, "/threads/"+r.thread+"/state", &state); err != nil {
+		return err
+	}
+	messages := gjson.GetBytes(state, "values.messages").Array()
+	asked := len(messages) // the first message after what the user wrote
+	for asked > 0 && messages[asked-1].Get("type").String() != "human" {
+		asked--
+	}
+	for _, m := range messages[asked:] {
+		r.whole(m)
+	}
+	r.waiting = nil
+	for _, i := range gjson.GetBytes(state, "interrupts").Array() {
+		r.waiting = append(r.waiting, interruptOf(i))
+	}
+	return nil
 }
 
 // update shows what a node wrote: messages that were not streamed, calls of tools and their results, or its values.
@@ -151,8 +226,7 @@ func (r *turn) update(data gjson.Result) {
 		}
 		messages := value.Get("messages")
 		for _, m := range messages.Array() {
-			r.message(m)
-			r.shown = true
+			r.whole(m)
 		}
 		if !messages.Exists() && value.Exists() && value.Type != gjson.Null {
 			line := r.paint(cyan, r.clean(node.String())+": ") + r.clean(cut(value.Raw, 2000))
@@ -273,6 +347,14 @@ func (c *chat) endLine() {
 	if c.column > 0 {
 		c.write("\n")
 	}
+}
+
+// note writes a line about the connection, which is no part of an answer that a script reads.
+func (c *chat) note(text string) {
+	if c.column > 0 && isTerminal(c.errs) {
+		text = "\n" + text // not behind an answer that has begun
+	}
+	fmt.Fprintln(c.errs, text)
 }
 
 func (c *chat) println(s string) {

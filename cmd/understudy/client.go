@@ -140,8 +140,11 @@ func (c *client) patiently(ctx context.Context, note func(string), away func(err
 	}
 }
 
-// after is a client whose requests for a stream continue after an event.
+// after is a client whose requests for a stream continue after an event; without one, with what is new.
 func (c *client) after(event string) *client {
+	if event == "" {
+		return c
+	}
 	out := *c
 	out.header = c.header.Clone()
 	out.header.Set("Last-Event-ID", event)
