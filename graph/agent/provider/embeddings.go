@@ -84,7 +84,7 @@ func OpenEmbeddings(s Spec, dims int) (*Embeddings, error) {
 	case model == "":
 		return fail(errors.New("has no model name after the colon"))
 	}
-	if err := s.checkHeaders(); err != nil {
+	if err := errors.Join(colonAtEnd(provider, model), s.checkHeaders()); err != nil {
 		return fail(err)
 	}
 	if svc.name == "azure" {

@@ -119,6 +119,18 @@ func meant(name string) string {
 	return ""
 }
 
+// colonAtEnd returns an error for a model name that ends in a colon: of a service it is unknown, and of a script there is no such file.
+func colonAtEnd(provider, model string) error {
+	bare := strings.TrimRight(model, ":")
+	switch {
+	case bare == model:
+		return nil
+	case bare == "" && provider != "scripted":
+		return errors.New("has no model name after the colon")
+	}
+	return fmt.Errorf("has a colon at its end; write %q", provider+":"+bare)
+}
+
 // Open makes a model. It connects to nothing, but reads the script of a scripted one.
 func Open(s Spec) (agent.Model, error) {
 	if s.Getenv == nil {
@@ -135,6 +147,9 @@ func Open(s Spec) (agent.Model, error) {
 	err := s.checkHeaders()
 	if err == nil && s.Responses != nil && *s.Responses && provider != "openai" && provider != "azure_openai" {
 		err = errors.New("use_responses_api is for the providers openai and azure_openai; write openai with base_url for another server that has this API")
+	}
+	if err == nil {
+		err = colonAtEnd(provider, model)
 	}
 	if err != nil {
 		return agent.Model{}, fmt.Errorf("model %s: %w", s.Name, err)
