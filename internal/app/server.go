@@ -89,6 +89,7 @@ type Server struct {
 	certs      port
 	beginning  sync.Mutex // of Run, which what Register and Observe add is not to miss
 	ran        bool
+	closed     bool // guarded by beginning
 	graphs     *graph.Registry
 	pool       *python.Pool     // nil when no graph needs one
 	gate       *gate.Gate       // nil when nothing needs one
@@ -207,12 +208,15 @@ func (s *Server) url() string {
 // what is left is handed back. It closes the Server.
 func (s *Server) Run(ctx context.Context) (err error) {
 	s.beginning.Lock()
-	again := s.ran
-	s.ran = true
+	again, closed := s.ran, s.closed
+	s.ran = again || !closed
 	s.beginning.Unlock()
 	began := time.Now()
 	if again {
 		return errors.New("Run was called before, and has closed this server: make another one with New")
+	}
+	if closed {
+		return errors.New("Close was called before Run: make another server with New")
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	// Workers, bridge and storage live until the last run has ended. Workers start before the takeover, which may ask a graph about a head.
@@ -361,6 +365,9 @@ func notCanceled(err error) error {
 
 // Close releases the port and the data folder. Run does it too; Close may be called twice.
 func (s *Server) Close() error {
+	s.beginning.Lock()
+	s.closed = true
+	s.beginning.Unlock()
 	errs := []error{}
 	if s.listener != nil {
 		if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) {
