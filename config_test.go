@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +133,20 @@ func TestServerMisused(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	require.ErrorContains(t, first.Run(ctx), "make another one with New")
+
+	var log bytes.Buffer
+	unused, err := New(Config{
+		Addr: "127.0.0.1:0", Storage: Storage{Dir: ":memory:"}, Version: "1.2", Log: slog.New(slog.NewJSONHandler(&log, nil)),
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), "%s", log.String())
+	require.Contains(t, log.String(), `"level":"INFO","msg":"starting","version":"1.2","config":"none","data":":memory:"}`)
+	require.NoError(t, unused.Close())
+	log.Reset()
+	for range 2 {
+		require.EqualError(t, unused.Run(t.Context()), "Close was called before Run: make another server with New")
+	}
+	require.Empty(t, log.String())
 }
 
 // Mistakes name fields of Config: a program has no flags.

@@ -50,6 +50,7 @@ func New(c Config) (*Server, error) {
 	for _, w := range warnings {
 		c.Log.Warn("configuration", "key", fieldNames(w.Key), "problem", fieldNames(w.Text))
 	}
+	c.Log.Info("starting", settings.Used(c.Version)...)
 	s, err := app.New(context.Background(), app.Config{
 		Settings: settings, Log: c.Log, Tracing: c.Tracing, Version: c.Version, Tools: c.Tools, GraphLoaded: c.GraphLoaded,
 	})
@@ -97,5 +98,5 @@ func (s *Server) Addr() net.Addr { return s.app.Addr() }
 // are left are handed back to be resumed at the next start. It closes the Server, and returns nil after an orderly stop. Call it once.
 func (s *Server) Run(ctx context.Context) error { return s.app.Run(ctx) }
 
-// Close releases the port and the data folder of a Server that was not run. Run does it too. It may be called twice.
+// Close releases the port and the data folder of a Server that was not run; Run then returns an error. Run does it too. It may be called twice.
 func (s *Server) Close() error { return s.app.Close() }

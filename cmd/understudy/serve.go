@@ -31,7 +31,7 @@ type loader = func() (*config.Config, []config.Warning, error)
 
 // serve runs a server until it is stopped. It returns nil after an orderly stop.
 func serve(ctx context.Context, cfg *config.Config, log *slog.Logger, load loader, stdout io.Writer) error {
-	log.Info("starting", used(cfg)...)
+	log.Info("starting", cfg.Used(version())...)
 	if err := checkSpace(log); err != nil {
 		return err
 	}
@@ -136,27 +136,6 @@ func exposed(mode config.Mode, addr net.Addr) bool {
 	}
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
-}
-
-// used says what a server works with, without passwords: who reads it sees whether that is what was meant.
-func used(cfg *config.Config) []any {
-	file := cfg.File
-	if file == "" {
-		file = "none"
-	}
-	attrs := []any{"version", version(), "config", file}
-	if cfg.Storage.DatabaseURL == "" {
-		return append(attrs, "data", cfg.Storage.Data)
-	}
-	attrs = append(attrs, "database", cfg.DatabasePlace())
-	switch {
-	case cfg.Mode == config.Proxy: // it has no use for Redis
-	case cfg.Streams.RedisURL == "":
-		attrs = append(attrs, "redis", "none")
-	default:
-		attrs = append(attrs, "redis", cfg.RedisPlace(), "redis_prefix", cfg.Streams.RedisPrefix)
-	}
-	return attrs
 }
 
 // server is a server or a proxy.

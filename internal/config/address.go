@@ -174,3 +174,24 @@ func (c *Config) checkAddresses() (m Mistakes) {
 	}
 	return m
 }
+
+// Used returns what a server works with as attributes of the log, without passwords: its reader sees whether that is what was meant.
+func (c *Config) Used(version string) []any {
+	file := c.File
+	if file == "" {
+		file = "none"
+	}
+	attrs := []any{"version", version, "config", file}
+	if c.Storage.DatabaseURL == "" {
+		return append(attrs, "data", c.Storage.Data)
+	}
+	attrs = append(attrs, "database", c.DatabasePlace())
+	switch {
+	case c.Mode == Proxy: // it has no use for Redis
+	case c.Streams.RedisURL == "":
+		attrs = append(attrs, "redis", "none")
+	default:
+		attrs = append(attrs, "redis", c.RedisPlace(), "redis_prefix", c.Streams.RedisPrefix)
+	}
+	return attrs
+}
