@@ -317,14 +317,30 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 			return nil, errStopped
 		}
 		return nil, nil
-	case err != nil && made && c.unlisted && isRefused(err):
-		_ = c.api.call(ctx, http.MethodDelete, "/threads/"+c.thread, nil, nil) // nothing is in it
-		c.thread = ""
-		return nil, noGraph(c.assistant, nil)
+	case isRefused(err):
+		return nil, c.refused(ctx, err, made)
 	case err != nil:
-		return nil, c.api.threadError(err, c.thread)
+		return nil, err
 	}
 	return r.waiting, nil
+}
+
+// refused explains that a server refuses a run. made says that its thread is new.
+func (c *chat) refused(ctx context.Context, err error, made bool) error {
+	if made {
+		_ = c.api.call(ctx, http.MethodDelete, "/threads/"+c.thread, nil, nil) // nothing is in it
+		c.thread = ""
+		if c.unlisted {
+			return noGraph(c.assistant, nil)
+		}
+	} else if gone := c.api.get(ctx, "/threads/"+c.thread, nil); gone != nil {
+		return c.api.threadError(gone, c.thread)
+	}
+	var s *statusError
+	if errors.As(err, &s) && strings.HasPrefix(s.detail, "Invalid assistant") { // a graph that is removed leaves its assistants
+		return fmt.Errorf("the server does not have the graph %q any more (%s)", c.assistant, s.detail)
+	}
+	return fmt.Errorf("the server refuses a run of %q: %w", c.assistant, err)
 }
 
 // execute executes one run and shows it, until it ends or a signal to stop cancels it.

@@ -345,6 +345,57 @@ func TestChatWithHiddenAssistants(t *testing.T) {
 	require.ErrorContains(t, err, "name the graph: understudy chat GRAPH")
 }
 
+// A run that is refused says why: the thread is named only when it is not there. A new thread without a run does not stay.
+func TestChatWhoseRunIsRefused(t *testing.T) {
+	t.Parallel()
+	const noSuch = "Invalid assistant: 'g'. Must be either:\n- A valid assistant UUID, or\n- One of the registered graphs: other"
+	for name, c := range map[string]struct {
+		status int
+		detail string
+		gone   bool // the thread, meanwhile
+		want   string
+	}{
+		"the graph was removed":  {http.StatusUnprocessableEntity, noSuch, false, `the server does not have the graph "g" any more (` + noSuch},
+		"the assistant is gone":  {http.StatusNotFound, "Assistant not found", false, `the server refuses a run of "g"`},
+		"the request is refused": {http.StatusUnprocessableEntity, "input: too odd", false, "input: too odd"},
+		"the thread is gone":     {http.StatusNotFound, "Thread not found", true, "there is no thread t (Thread not found)"},
+	} {
+		for _, with := range [][]string{{"g"}, {"g", "--thread", "t"}} {
+			old := len(with) > 1
+			if c.gone && !old {
+				continue // it was made a moment ago
+			}
+			var ran, deleted atomic.Bool
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				refuse := func(status int, detail string) {
+					w.WriteHeader(status)
+					_ = json.NewEncoder(w).Encode(map[string]string{"detail": detail})
+				}
+				switch {
+				case r.URL.Path == "/assistants/search":
+					_, _ = io.WriteString(w, `[{"assistant_id":"a","graph_id":"g"}]`)
+				case r.Method == http.MethodDelete:
+					deleted.Store(true)
+				case strings.HasSuffix(r.URL.Path, "/runs/stream"):
+					ran.Store(true)
+					refuse(c.status, c.detail)
+				case r.URL.Path == "/threads/t" && c.gone && ran.Load():
+					refuse(http.StatusNotFound, "Thread not found")
+				case strings.HasPrefix(r.URL.Path, "/threads"):
+					_, _ = io.WriteString(w, `{"thread_id":"t"}`)
+				default:
+					_, _ = io.WriteString(w, "{}")
+				}
+			}))
+			_, err := typeInto(t, "", append(append([]string{"chat"}, with...), "-u", server.URL, "-m", "hello")...)
+			server.Close()
+			require.ErrorContains(t, err, c.want, name)
+			require.Equal(t, c.gone, strings.Contains(err.Error(), "no thread"), name)
+			require.Equal(t, !old, deleted.Load(), name)
+		}
+	}
+}
+
 // Without an input schema the keys of the state say what a graph takes; without these too it is tried with messages. A graph that takes JSON shows a
 // request with it.
 func TestChatWithoutAnInputSchema(t *testing.T) {
