@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"understudy/access"
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 )
 
 // routes starts a gate with the application of testdata.
@@ -76,6 +78,18 @@ func TestOddRoutes(t *testing.T) {
 		require.NotContains(t, body, "secret", target)
 		works(t, g)
 	}
+	t.Run("a value that it refuses", func(t *testing.T) { // the client gets the reason, and the log where it comes from: it may be a fault
+		var log logtest.Buffer
+		g := routes(t, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		status, body, err := get(t, g, "/wrong")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusBadRequest, status)
+		require.JSONEq(t, `{"detail":"the reason of the route"}`, body)
+		require.Eventually(t, func() bool {
+			text := log.String()
+			return strings.Contains(text, "GET /wrong") && strings.Contains(text, "Traceback") && strings.Contains(text, "in wrong")
+		}, 20*time.Second, 20*time.Millisecond)
+	})
 	t.Run("breaks in the middle", func(t *testing.T) {
 		_, body, err := get(t, g, "/half")
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)

@@ -53,6 +53,10 @@ async def crash(request: Request):
     raise RuntimeError("secret of the route")
 
 
+async def wrong(request: Request):
+    raise ValueError("the reason of the route")
+
+
 async def leave(request: Request):
     raise SystemExit(3)
 
@@ -156,7 +160,7 @@ async def lifespan(app):
 
 app = Starlette(lifespan=lifespan, routes=[
     Route("/" + route.__name__.replace("_", "-"), route, methods=["GET", "POST"])
-    for route in (hello, hang, drip, half, garbage, crash, leave, exit_now, block, forks, count, refuse, flood, late, who_left, api, smuggle)
+    for route in (hello, hang, drip, half, garbage, crash, wrong, leave, exit_now, block, forks, count, refuse, flood, late, who_left, api, smuggle)
 ] + [Route("/split", Split()), Route("/twice", Twice()), WebSocketRoute("/socket", socket)])
 
 

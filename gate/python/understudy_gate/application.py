@@ -1,6 +1,7 @@
 """The application of http.app around the API: its routes first, then the API; its middleware around both."""
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -167,6 +168,8 @@ def _handlers(app: Any) -> None:
         return JSONResponse({"detail": exc.detail}, status_code=exc.status_code, headers=headers)
 
     async def value(request, exc):
+        # It may be a fault of the application as well.
+        logging.getLogger("http.app").error("%s %s was answered with 400 because of an exception", request.method, request.url.path, exc_info=exc)
         return JSONResponse({"detail": str(exc)}, status_code=400)
 
     app.exception_handlers.setdefault(HTTPException, http)
