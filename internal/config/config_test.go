@@ -510,7 +510,7 @@ func TestFindPythonBroken(t *testing.T) {
 			require.NoError(t, os.MkdirAll(venv, 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(venv, "pyvenv.cfg"), nil, 0o644))
 		}, []string{" has no interpreter "}},
-		"empty": {func(t *testing.T, venv string) { require.NoError(t, os.MkdirAll(venv, 0o755)) }, nil},
+		"empty": {func(t *testing.T, venv string) { require.NoError(t, os.MkdirAll(venv, 0o755)) }, []string{" has no interpreter "}},
 		"file":  {func(t *testing.T, venv string) { require.NoError(t, os.WriteFile(venv, []byte("name"), 0o644)) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -52,7 +52,7 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 		"or name one with --python", filepath.Join(dir, ".venv"))
 }
 
-// interpreter returns the interpreter of a virtual environment; "" when the folder is none.
+// interpreter returns the interpreter of a virtual environment; "" when there is no such folder.
 func interpreter(venv string) (string, error) {
 	// Symlinks are not resolved: Python finds its packages by the link's own location.
 	python := filepath.Join(venv, "bin", "python")
@@ -71,7 +71,7 @@ func interpreter(venv string) (string, error) {
 			return "", fmt.Errorf("%s links to %s, which does not exist", path, gone)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(venv, "pyvenv.cfg")); err == nil {
+	if info, err := os.Stat(venv); err == nil && info.IsDir() {
 		return "", fmt.Errorf("%s has no interpreter %s", venv, python)
 	}
 	return "", nil
