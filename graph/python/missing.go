@@ -23,6 +23,9 @@ var (
 	lastError   = regexp.MustCompile(`(?m)^(?:[\w.]+\.)?(ModuleNotFoundError|ImportError): .*`)
 )
 
+// noGraph is what to do about a factory that makes something else.
+const noGraph = "return a graph from the function that langgraph.json names"
+
 // mistakes are errors that LangGraph or the worker raises for a graph in which no frame is the graph's own, by how the last exception begins.
 var mistakes = []struct {
 	text *regexp.Regexp
@@ -40,6 +43,8 @@ var mistakes = []struct {
 	{regexp.MustCompile(`TypeError: \w+ is neither a graph nor a function that makes one`), "name the graph after the colon in graphs of langgraph.json: the result of compile(), or a function that returns it"},
 	{regexp.MustCompile(`\ncannot be saved: node '.*' returned a '`), "return data that can be saved; create other objects inside of the node, or pass them by the context of the run"},
 	{regexp.MustCompile(`\ncannot be saved: the run has a '`), "keep in the state what can be saved; create other objects inside of nodes, or pass them by the context of the run"},
+	{regexp.MustCompile(`FrameTooLarge: `), "keep data of this size out of the state and of what is streamed: write it to a file or an object store, and pass on its name"},
+	{regexp.MustCompile(`TypeError: Graph factory .* made a .*, not a graph`), noGraph},
 	{regexp.MustCompile(`MultipleSubgraphsError`), "call one subgraph with a checkpointer for each node, or compile the others with checkpointer=False"},
 }
 
@@ -181,7 +186,7 @@ func FixFactory(err error) (fix string, always bool) {
 	var f *graph.Failure
 	switch known := errors.As(err, &f); {
 	case known && strings.HasSuffix(f.Message, ", not a graph"): // of graphs.py
-		return "return a graph from the function that langgraph.json names", true
+		return noGraph, true
 	case known && f.Fix != "":
 		return f.Fix, false
 	}

@@ -90,7 +90,7 @@ class Wire(asyncio.Protocol):
         """Queues a message and gives its size. Call it from the loop's thread only."""
         packed = pack(message)
         if len(packed) > MAX_FRAME:
-            raise FrameTooLarge(f"a value of {len(packed)} bytes is larger than the {MAX_FRAME} that fit in a frame")
+            raise FrameTooLarge(f"a value of {len(packed)} bytes is larger than the {MAX_FRAME} that can be saved or streamed at once: keep it in a file or an object store, and its name in the state")
         if self._size + len(packed) > MAX_FRAME:
             self.flush()
         self._out.append(packed)
