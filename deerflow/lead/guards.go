@@ -22,6 +22,9 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 	list := []agent.Middleware{middleware.ModelErrors(middleware.ModelErrorOptions{
 		Failures: s.CircuitBreaker.Failures, Recovery: time.Duration(s.CircuitBreaker.Recovery * float64(time.Second)),
 	})}
+	if err := s.Guardrails.Check(); err != nil {
+		return nil, fmt.Errorf("config.yaml: %w", err)
+	}
 	if s.Guardrails.Enabled {
 		guard, err := guardOf(s.Guardrails)
 		if err != nil {

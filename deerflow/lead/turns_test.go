@@ -89,9 +89,15 @@ func TestGuardrailsOfARun(t *testing.T) {
 	_, got = w.say(t, `ls {"path":"/mnt/user-data/workspace"}`, `{"user_id":"u"}`, nil)
 	require.Equal(t, "(empty)", got)
 
-	w = setup(t, plain+`guardrails: {enabled: true, provider: {use: "mine.guards:Strict"}}`)
-	_, _, err = w.converse(t, "t", "hi", `{}`)
-	require.Error(t, err, "without its guard the agent does not work")
+	for _, bad := range []string{
+		`guardrails: {enabled: true, provider: {use: "mine.guards:Strict"}}`,
+		`guardrails: {enabled: true, provider: {use: "deerflow.guardrails.builtin:AllowlistProvider", config: {denied_tool: [bash]}}}`,
+		`guardrails: {enabld: true, provider: {use: "deerflow.guardrails.builtin:AllowlistProvider", config: {denied_tools: [bash]}}}`,
+	} {
+		w = setup(t, plain+bad)
+		_, _, err = w.converse(t, "t", "hi", `{}`)
+		require.Error(t, err, "without its guard the agent does not work")
+	}
 }
 
 // A large result is in a file that the agent can read, and in the conversation are its ends.

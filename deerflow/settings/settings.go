@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -383,6 +384,19 @@ type Guardrails struct {
 			Timeout float64           `yaml:"timeout"` // seconds
 		} `yaml:"config"`
 	} `yaml:"provider"`
+
+	unknown []unknownKey
+}
+
+// Check refuses keys that are not known, except those in the config of a guard that is switched off or is no list of tools: they are for the guard.
+func (g Guardrails) Check() error {
+	for _, u := range g.unknown {
+		ofGuard := strings.HasPrefix(u.path, "guardrails.provider.config.")
+		if !ofGuard || g.Enabled && g.Provider.Config.URL == "" {
+			return errors.New(u.String())
+		}
+	}
+	return nil
 }
 
 // ToolOutput bounds results of tools in the conversation, in characters. What is larger is kept in a file.
@@ -466,8 +480,19 @@ func Parse(text []byte, lookup func(string) (string, bool)) (*Settings, error) {
 		if err := yaml.NewDecoder(bytes.NewReader(nil)).DecodeFromNode(doc.Body, &s); err != nil {
 			return nil, tidy(err)
 		}
+		s.report(unknownKeys(doc.Body, reflect.TypeFor[Settings](), ""))
 	}
 	return &s, s.check()
+}
+
+// report warns of unknown keys. Those of guardrails are kept: with a misspelt one, a guard would let through what it should deny.
+func (s *Settings) report(list []unknownKey) {
+	for _, u := range list {
+		s.Warnings = append(s.Warnings, u.String())
+		if strings.HasPrefix(u.path, "guardrails.") {
+			s.Guardrails.unknown = append(s.Guardrails.unknown, u)
+		}
+	}
 }
 
 // tidy returns an error of the YAML library without colors.

@@ -58,3 +58,14 @@ func TestBashWithoutContainers(t *testing.T) {
 		require.NotContains(t, w.log.String(), "allow_host_bash")
 	}
 }
+
+// Keys of config.yaml that are not known are in the log, once for each version of the file.
+func TestUnknownKeysOfSettings(t *testing.T) {
+	t.Parallel()
+	w := serveLead(t, off+"uplaods: {max_files: 1}\nlog_level: info\n", nil, providertest.Answer("done"), providertest.Answer("done"))
+	w.turn("go", `{}`)
+	w.turn("again", `{}`)
+	const problem = `uplaods: unknown key, which has no effect; did you mean \"uploads\"?`
+	require.Equal(t, 1, strings.Count(w.log.String(), problem))
+	require.NotContains(t, w.log.String(), "log_level")
+}
