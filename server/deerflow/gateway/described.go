@@ -70,8 +70,8 @@ func describe(d *deerflow.DeerFlow, set *settings.Settings, user string, context
 }
 
 // Describe adds to the request for a run of a user how the lead agent works in it.
-func (i *Installation) Describe(set *settings.Settings, user string, req *run.Request) error {
-	of, err := describe(i.DeerFlow, set, user, req.Context)
+func (d *Installation) Describe(set *settings.Settings, user string, req *run.Request) error {
+	of, err := describe(d.DeerFlow, set, user, req.Context)
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,7 @@ func (f *family) Pop() any {
 	*f = (*f)[:last]
 	return m
 }
+
 func (f family) Less(i, j int) bool {
 	if f[i].upTo != f[j].upTo {
 		return f[i].upTo > f[j].upTo
