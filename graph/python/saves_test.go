@@ -160,8 +160,11 @@ func testKindsOfErrors(t *testing.T, p *python.Pool) {
 			_, err = collect(t, p.Graph("echo"), run)
 			var f *graph.Failure
 			wantType, wantText := "ServerError", "An internal error occurred"
-			if kind == fault.Unavailable {
+			switch kind { // clients see what these say
+			case fault.Unavailable:
 				wantType, wantText = "ServiceUnavailable", want.Message
+			case fault.TooLarge:
+				wantText = want.Message
 			}
 			if !errors.As(err, &f) || f.Type != wantType || f.Message != wantText || !f.Server {
 				t.Errorf("%s with kind %d: the run ended with %v", name, kind, err)
