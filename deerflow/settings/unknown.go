@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
 	"github.com/goccy/go-yaml/ast"
+
+	"understudy/internal/typo"
 )
 
 // elsewhere are keys of DeerFlow that have no effect here, by the section that they are in. Sections among them may have any keys.
@@ -110,12 +111,5 @@ func unknownIn(n *ast.MappingValueNode, t reflect.Type, path string) []unknownKe
 	if slices.Contains(known, at.Value) || slices.Contains(open, path) {
 		return nil
 	}
-	u := unknownKey{path: below, line: at.Position.Line}
-	least := 3
-	for _, name := range known {
-		if d := levenshtein.ComputeDistance(at.Value, name); d < least && d < len(at.Value) {
-			u.near, least = name, d
-		}
-	}
-	return []unknownKey{u}
+	return []unknownKey{{path: below, line: at.Position.Line, near: typo.Meant(at.Value, known)}}
 }

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"understudy/internal/typo"
 )
 
 // reader walks a parsed file and collects what is wrong with it instead of stopping at the first thing.
@@ -133,13 +135,8 @@ func or(s, other string) string {
 
 // suggestion names the known key that was likely meant.
 func suggestion(key string, fields map[string]func(value, string)) string {
-	best, least := "", 3
-	for known := range fields {
-		if d := distance(key, known); d < least || d == least && known < best {
-			best, least = known, d
-		}
-	}
-	if best == "" || least >= 3 || least >= len(key) {
+	best := typo.Meant(key, slices.Collect(maps.Keys(fields)))
+	if best == "" {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %q?", best)
@@ -154,26 +151,6 @@ func choices(fields map[string]func(value, string)) string {
 		return "; choose from " + strings.Join(keys, ", ")
 	}
 	return ""
-}
-
-// distance is the number of single-character edits between a and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			corner, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, corner+cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // list writes words as a person would.
