@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"understudy/id"
+	"understudy/internal/loop"
 )
 
 // Offset is the position of a follower in the log of a thread. A follower keeps something outside of the database in step with the log:
@@ -45,10 +46,7 @@ func (c *Changes) Add(threads []id.Thread) {
 		c.missed = true
 	}
 	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default: // already signaled
-	}
+	loop.Poke(c.wake)
 }
 
 // Wake returns a channel that receives a value after threads were added.

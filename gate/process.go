@@ -18,6 +18,7 @@ import (
 
 	"understudy/graph/python"
 	"understudy/internal/child"
+	"understudy/internal/loop"
 )
 
 //go:embed python/understudy_gate/*.py
@@ -280,10 +281,7 @@ func (p *process) freed() {
 	if len(p.calls) > 0 || len(p.open) > 0 {
 		return
 	}
-	select {
-	case p.idle <- struct{}{}:
-	default:
-	}
+	loop.Poke(p.idle)
 }
 
 func (p *process) busy() bool {

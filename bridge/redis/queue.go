@@ -209,10 +209,7 @@ func (q *queue) enqueue(t id.Thread, box *outbox) {
 		box.queued = true
 		q.order = append(q.order, t)
 	}
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	loop.Poke(q.wake)
 }
 
 func (x *outbox) push(o *op) {

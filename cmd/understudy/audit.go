@@ -14,6 +14,7 @@ import (
 
 	"understudy/access/audit"
 	"understudy/internal/app/moving"
+	"understudy/internal/loop"
 )
 
 func newAudit() *cobra.Command {
@@ -116,10 +117,8 @@ func showAudit(ctx context.Context, out io.Writer, log audit.Store, q audit.Quer
 		case len(list) == q.Limit && q.After > 0:
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		if !loop.Sleep(ctx, followEvery) {
 			return nil
-		case <-time.After(followEvery):
 		}
 	}
 }

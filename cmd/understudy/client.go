@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/tidwall/gjson"
 
+	"understudy/internal/loop"
 	"understudy/internal/sockerr"
 )
 
@@ -132,10 +133,8 @@ func (c *client) patiently(ctx context.Context, note func(string), away func(err
 			waiting = true
 			note(fmt.Sprintf("%s does not answer; waiting for it, Ctrl-C ends", c.base))
 		}
-		select {
-		case <-ctx.Done():
+		if !loop.Sleep(ctx, followEvery) {
 			return err
-		case <-time.After(followEvery):
 		}
 	}
 }

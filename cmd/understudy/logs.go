@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/tidwall/gjson"
+
+	"understudy/internal/loop"
 )
 
 func newLogs() *cobra.Command {
@@ -65,12 +67,7 @@ func eachEvent(ctx context.Context, api *client, path, thread string, follow boo
 	for answered := false; ; answered = true {
 		var page json.RawMessage
 		read := func() error { return api.get(ctx, fmt.Sprintf("%s?limit=1000&after_seq=%d", path, after), &page) }
-		err := error(nil)
-		if follow && answered {
-			err = api.patiently(ctx, note, outage, read)
-		} else {
-			err = read()
-		}
+		err := api.patiently(ctx, note, func(err error) bool { return follow && answered && outage(err) }, read)
 		if ctx.Err() != nil && follow {
 			return nil
 		}
@@ -91,10 +88,8 @@ func eachEvent(ctx context.Context, api *client, path, thread string, follow boo
 		case !follow:
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !loop.Sleep(ctx, followEvery) {
 			return nil
-		case <-time.After(followEvery):
 		}
 	}
 }

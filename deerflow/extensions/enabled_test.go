@@ -60,7 +60,7 @@ func TestEnabled(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A file that cannot be read, or not as what it should be, is no fault of the server, whoever asks; and it is never overwritten.
+// A file that cannot be read, or whose sections have wrong types, is reported as unavailable by each function that needs it, and never overwritten.
 func TestBrokenFile(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{`{`, `[]`, `7`, `{"mcpServers": [], "skills": {"s": {"enabled": "no"}}}`, `{"mcpServers": 7, "skills": 7}`, `{"mcpServers": {}} x`, "\xff"} {

@@ -64,13 +64,12 @@ type containers struct {
 	tidying chan struct{} // has room while one tidies
 	tidied  atomic.Bool   // containers of an earlier server are gone
 
-	ctx    context.Context //nolint:containedctx // of starts; ends with close
+	ctx    context.Context //nolint:containedctx // of starts; has ended when the sandbox is closed
 	stop   context.CancelFunc
 	starts sync.WaitGroup
 
-	mu     sync.Mutex
-	live   map[string]*container
-	closed bool
+	mu   sync.Mutex
+	live map[string]*container
 }
 
 // container is that of one thread.
@@ -170,7 +169,7 @@ func (c *containers) acquire(ctx context.Context, t *Thread) (*container, error)
 		return nil, fmt.Errorf("remove containers of an earlier server: %w", err)
 	}
 	c.mu.Lock()
-	if c.closed {
+	if c.ctx.Err() != nil {
 		c.mu.Unlock()
 		return nil, errClosed
 	}
@@ -314,7 +313,6 @@ func (c *containers) expire(id string, box *container) {
 
 func (c *containers) close() {
 	c.mu.Lock()
-	c.closed = true
 	c.stop() // under mu: no start begins after it
 	var all []*container
 	for id := range c.live {

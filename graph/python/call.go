@@ -13,6 +13,7 @@ import (
 
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/loop"
 )
 
 // queueLimit is how many bytes of events may wait for the reader of a run. Beyond it the worker is asked to pause reading events
@@ -81,12 +82,7 @@ func newCall(ctx context.Context, name string, k backend) *call {
 	return c
 }
 
-func (c *call) wake() {
-	select {
-	case c.notify <- struct{}{}:
-	default:
-	}
-}
+func (c *call) wake() { loop.Poke(c.notify) }
 
 // push adds an event. It reports whether the worker must pause.
 func (c *call) push(m event) (pause bool) {

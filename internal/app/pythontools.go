@@ -31,8 +31,12 @@ func (p *pythonTools) load(ctx context.Context, uses []string) map[string]lead.P
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := map[string]lead.PythonTool{}
-	again := p.tools != nil && slices.Equal(uses, p.uses)
-	if err := p.ensure(ctx, uses); err != nil && again {
+	same := p.tools != nil && slices.Equal(uses, p.uses)
+	var err error
+	if !same || p.fails {
+		err = p.start(ctx, uses)
+	}
+	if err != nil && same {
 		p.s.log.WarnContext(ctx, "tools in Python that are missing could not be loaded again; the others stay", "error", err)
 	} else if err != nil {
 		problem := lead.PythonTool{Problem: err.Error()}
@@ -66,11 +70,8 @@ func (p *pythonTools) load(ctx context.Context, uses []string) map[string]lead.P
 	return out
 }
 
-// ensure starts the process, or replaces it by one with other tools, or when some could not be loaded. The caller holds mu.
-func (p *pythonTools) ensure(ctx context.Context, uses []string) error {
-	if p.tools != nil && slices.Equal(uses, p.uses) && !p.fails {
-		return nil
-	}
+// start starts the process with tools, or replaces the one that there is. The caller holds mu.
+func (p *pythonTools) start(ctx context.Context, uses []string) error {
 	o, err := graphs.ToolOptions(p.s.cfg, filepath.Dir(p.s.cfg.Server.DeerFlow), uses)
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"zombiezen.com/go/sqlite"
+
+	"understudy/internal/loop"
 )
 
 const (
@@ -58,10 +60,7 @@ func startFolder(path, synchronous string, log *slog.Logger) (*folder, error) {
 
 // wake signals a commit. It never blocks: one signal stands for many commits.
 func (f *folder) wake() {
-	select {
-	case f.written <- struct{}{}:
-	default:
-	}
+	loop.Poke(f.written)
 }
 
 // close waits for a fold that is under way.
@@ -138,10 +137,7 @@ func (f *folder) fold() error {
 
 // askWriter requests that the writer folds the rest.
 func (f *folder) askWriter() {
-	select {
-	case f.last <- struct{}{}:
-	default:
-	}
+	loop.Poke(f.last)
 }
 
 // fold folds as much of the log as readers allow. It returns the number of its pages, and how many

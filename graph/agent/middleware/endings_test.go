@@ -149,7 +149,7 @@ func TestTerminalResponse(t *testing.T) {
 	}
 }
 
-// An answer with calls of which none can be read, in whatever form, is asked for again with their errors, each time; a second one becomes an answer in place of an error.
+// After an answer whose tool calls are all unreadable, in any form, the model is asked again and gets their errors. A second such answer in a row is replaced by an explanation.
 func TestTerminalResponseOfUnreadableCalls(t *testing.T) {
 	t.Parallel()
 	const broken = `{"path": "a`
