@@ -355,6 +355,52 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.locator("article.card", { hasText: '"soup"' }).waitFor();
   });
 
+  journey("a question is shown that a run asks while its thread is still read for the first time", async (studio, page) => {
+    const { thread_id: thread } = await studio.rest("/threads", { metadata: { graph_id: "hitl" } });
+    const [late, asked] = [gate(), gate()];
+    let reads = 0;
+    await page.route(`**/threads/${thread}`, async (route) => {
+      const response = await route.fetch();
+      if (reads++ === 1) { // what follows the thread reads it first, and then its page
+        late.resolve();
+        await asked.promise;
+      }
+      await route.fulfill({ response }).catch(() => {}); // the page has given it up
+    });
+    await page.route("**/understudy/changes", (route) => route.fulfill({ status: 404, body: "{}" })); // which would have it read again
+    await page.goto(`${BASE_URL}/studio/t/${thread}`);
+    await late.promise;
+    await studio.rest(`/threads/${thread}/runs/wait`, { assistant_id: "hitl", input: { messages: [{ role: "user", content: 'call search {"q": "cats"}' }] } });
+    await page.locator(".transcript .message").first().waitFor();
+    asked.resolve();
+    await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+    studio.errors = studio.errors.filter((error) => !error.includes("404"));
+  });
+
+  journey("a state is written once, however often Write is pressed", async (studio, page) => {
+    await studio.begin("agent", "say 2");
+    await studio.expect([["human", "say 2"], ["ai", words(2)]]);
+    await page.getByRole("button", { name: "State", exact: true }).first().click();
+    await page.getByRole("tab", { name: "edit" }).click();
+    await page.getByRole("textbox", { name: "Values" }).fill('{"messages": [{"role": "user", "content": "written"}]}');
+    const held = gate();
+    let writes = 0;
+    await page.route("**/threads/*/state", async (route) => {
+      writes++;
+      await held.promise;
+      await route.continue();
+    });
+    const write = page.getByRole("button", { name: "Write" });
+    await page.getByRole("textbox", { name: "As node" }).press("Enter");
+    await eventually(() => assert.equal(writes, 1));
+    assert.ok(await write.isDisabled());
+    await page.getByRole("textbox", { name: "As node" }).press("Enter");
+    held.resolve();
+    await page.locator(".steps .current", { hasText: "update" }).waitFor();
+    assert.equal(writes, 1);
+    await studio.expect([["human", "say 2"], ["ai", words(2)], ["human", "written"]]);
+  });
+
   journey("a schedule is run now, paused and deleted", async (studio, page) => {
     const [{ assistant_id }] = await studio.rest("/assistants/search", { graph_id: "agent", metadata: { created_by: "system" } });
     const minute = Math.floor(Math.random() * 60);

@@ -1,4 +1,5 @@
-import { describe, expect, it, vi } from "vitest";
+import { QueryClient, QueryObserver } from "@tanstack/react-query";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Refresher, followChanges, type Changed, type Tools, type Word } from "./changes";
 import type { StreamEvent } from "./events";
 
@@ -158,31 +159,83 @@ describe("changes", () => {
 });
 
 describe("Refresher", () => {
-  it("reads at most once a second, and nothing in a tab that is not seen", () => {
-    vi.useFakeTimers();
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+  const wait = (ms: number) => vi.advanceTimersByTimeAsync(ms);
+
+  it("reads at most once a second, and nothing in a tab that is not seen", async () => {
     const keys: unknown[] = [];
     let hidden = false;
-    const r = new Refresher({ invalidateQueries: async (f) => void keys.push(f?.queryKey) }, () => hidden, () => Date.now());
+    const r = new Refresher({ cancelQueries: async () => {}, invalidateQueries: async (f) => void keys.push(f?.queryKey) }, () => hidden, () => Date.now());
     r.add({ threads: ["a"] });
     r.add({ threads: ["b"], runs: ["r"] });
-    vi.advanceTimersByTime(60);
+    await wait(60);
     expect(keys.splice(0)).toEqual([["threads"], ["recent"], ["runs"], ["thread", "a"], ["thread", "b"]]);
     for (let n = 0; n < 50; n++) {
       r.add({ threads: ["a"] });
-      vi.advanceTimersByTime(100);
+      await wait(100);
     }
     expect(keys.splice(0).filter((k) => JSON.stringify(k) === '["threads"]')).toHaveLength(5);
-    vi.advanceTimersByTime(2_000);
+    await wait(2_000);
     keys.length = 0;
     hidden = true;
     r.add({ all: true });
-    vi.advanceTimersByTime(60_000);
+    await wait(60_000);
     expect(keys).toEqual([]);
     hidden = false;
     r.plan();
-    vi.advanceTimersByTime(60);
+    await wait(60);
     expect(keys).toEqual([["threads"], ["recent"], ["runs"], ["thread"]]);
     r.stop();
-    vi.useRealTimers();
+  });
+
+  /** A list on a server that takes a while for each answer, which has what the list had when it was asked. */
+  function slowList(takes: number) {
+    let version = 0;
+    const queries = new QueryClient({ defaultOptions: { queries: { gcTime: Infinity } } });
+    const queryFn = () => {
+      const seen = version;
+      return new Promise<number>((resolve) => setTimeout(() => resolve(seen), takes));
+    };
+    const observer = new QueryObserver(queries, { queryKey: ["threads"], queryFn });
+    const end = observer.subscribe(() => {});
+    return { queries, end, change: () => ++version, shown: () => observer.getCurrentResult().data };
+  }
+
+  // Whenever a change arrives, before, in or after a read, the first one too, the list has it in the end.
+  it.each([0, 30, 51, 120, 199, 230, 900])("shows a change that arrives %i ms after the list was asked for", async (at) => {
+    const list = slowList(200);
+    const r = new Refresher(list.queries, () => false, () => Date.now());
+    await wait(at);
+    list.change();
+    r.add({ threads: ["a"] });
+    await wait(1_500);
+    expect(list.shown()).toBe(1);
+    r.stop();
+    list.end();
+  });
+
+  it("lets a slow server answer while things change all the time, and asks a silent one again", async () => {
+    const list = slowList(3_000);
+    const r = new Refresher(list.queries, () => false, () => Date.now());
+    for (let n = 0; n < 200; n++) {
+      list.change();
+      r.add({ threads: ["a"] });
+      await wait(100);
+    }
+    expect(list.shown()).toBeGreaterThan(100);
+    r.stop();
+    list.end();
+    let asked = 0;
+    const silent = new Refresher({ cancelQueries: async () => {}, invalidateQueries: () => (asked++, new Promise(() => {})) }, () => false, () => Date.now());
+    silent.add({});
+    await wait(60);
+    const once = asked;
+    silent.add({});
+    await wait(9_000);
+    expect(asked).toBe(once);
+    await wait(2_000);
+    expect(asked).toBe(2 * once);
+    silent.stop();
   });
 });

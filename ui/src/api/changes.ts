@@ -1,5 +1,6 @@
 import type { QueryClient } from "@tanstack/react-query";
 import type { StreamEvent } from "./events";
+import { readAgain } from "./read-again";
 
 /** What changed: IDs, or with all so much that it is not named. */
 export interface Changed {
@@ -77,16 +78,24 @@ export function followChanges(on: { changed: (c: Changed) => void; live: (l: boo
   };
 }
 
-/** Reads again what lists and pages show of changes: soon, and not more than once a second. A tab that is not seen waits until it is. */
+/** How long reads may take before the next ones replace them, in ms: a server that is slow answers at last, and one that is silent is asked again. */
+const patience = 10_000;
+
+/**
+ * Reads again what lists and pages show of changes: soon, not more than once a second, and not before the reads of the last changes have ended. A tab
+ * that is not seen waits until it is.
+ */
 export class Refresher {
   private threads = new Set<string>();
   private lists = false;
   private runs = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private last = -Infinity;
+  private reads = 0; // how often it has read
+  private ended = 0; // the last reads that have ended
 
   constructor(
-    private queries: Pick<QueryClient, "invalidateQueries">,
+    private queries: Pick<QueryClient, "invalidateQueries" | "cancelQueries">,
     private hidden: () => boolean = () => document.hidden,
     private now: () => number = () => performance.now(),
   ) {}
@@ -102,13 +111,15 @@ export class Refresher {
   /** Call it when the tab is seen again. */
   plan() {
     if (!this.lists || this.timer !== undefined || this.hidden()) return;
+    const wait = this.ended === this.reads ? 1_000 : patience;
     this.timer = setTimeout(() => {
       this.timer = undefined;
       if (!this.hidden()) this.flush();
-    }, Math.max(50, this.last + 1_000 - this.now()));
+    }, Math.max(50, this.last + wait - this.now()));
   }
 
   stop() {
+    this.reads++; // what is being read plans nothing more
     clearTimeout(this.timer);
   }
 
@@ -117,6 +128,13 @@ export class Refresher {
     const keys = [["threads"], ["recent"], ...(this.runs ? [["runs"]] : []), ...(this.threads.has("") ? [["thread"]] : [...this.threads].map((t) => ["thread", t]))];
     this.threads.clear();
     this.lists = this.runs = false;
-    for (const queryKey of keys) void this.queries.invalidateQueries({ queryKey });
+    const read = ++this.reads;
+    void readAgain(this.queries, ...keys).then(() => {
+      if (read !== this.reads) return; // others have replaced them
+      this.ended = read;
+      clearTimeout(this.timer);
+      this.timer = undefined;
+      this.plan();
+    });
   }
 }

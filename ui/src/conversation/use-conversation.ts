@@ -47,8 +47,8 @@ export function useConversation(threadID: string) {
     const hole = known.length > 0 && newest.has_more && known.at(-1)!.seq < first;
     if (known.length === 0 || left || hole) dispatch({ type: "reset", rows: newest.data, older: newest.has_more });
     else dispatch({ type: "rows", rows: newest.data });
-    for (const key of [["threads"], ["states", threadID], ["runs", threadID]]) void queries.invalidateQueries({ queryKey: key });
-    await queries.invalidateQueries({ queryKey: ["thread", threadID] });
+    void readAgain(queries, ["threads"], ["states", threadID], ["runs", threadID]);
+    await readAgain(queries, ["thread", threadID]);
   }, [path, queries, threadID]);
 
   useEffect(() => {

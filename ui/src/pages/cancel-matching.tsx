@@ -1,5 +1,7 @@
+import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { get, post } from "../api/client";
+import { readAgain } from "../api/read-again";
 import { Dialog } from "../parts/dialog";
 import { plural } from "../parts/format";
 import { Problem } from "../parts/problem";
@@ -27,6 +29,7 @@ export function CancelMatching({ filter, onClose }: { filter: ActiveFilter; onCl
   const [error, setError] = useState<unknown>(null);
   const stopped = useRef(new AbortController());
   const last = useRef<HTMLButtonElement>(null);
+  const queries = useQueryClient();
   const { status, graph } = filter;
   useEffect(() => {
     const left = (stopped.current = new AbortController());
@@ -51,6 +54,8 @@ export function CancelMatching({ filter, onClose }: { filter: ActiveFilter; onCl
     } catch (e) {
       if (stopped.current.signal.aborted) return;
       setError(e);
+    } finally {
+      void readAgain(queries, ["recent"], ["runs"], ["threads"]);
     }
     setStep("done");
   };

@@ -76,15 +76,7 @@ export function Runs() {
           </button>
         )}
       </div>
-      {active && cancelling && (
-        <CancelMatching
-          filter={active}
-          onClose={() => {
-            setCancelling(false);
-            void readAgain(queries, ["recent"]);
-          }}
-        />
-      )}
+      {active && cancelling && <CancelMatching filter={active} onClose={() => setCancelling(false)} />}
       {own === false && <p className="quiet">Of the threads that changed last: this server has no list of all runs.</p>}
       <Problem error={runs.error ?? cancel.error} />
       {runs.isSuccess && all.length === 0 && !runs.hasNextPage && <Empty>{status || graph ? "No run is like this." : "Nothing has run yet."}</Empty>}

@@ -1,4 +1,4 @@
-import { useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import { Play, Save } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { asCurl, get, post } from "../api/client";
@@ -117,22 +117,16 @@ function Changes({ thread, parent, values }: { thread: string; parent: string | 
 function Edit({ thread, state, onChanged }: { thread: string; state: State; onChanged: () => void }) {
   const [values, setValues] = useState<Json>({});
   const [node, setNode] = useState("");
-  const [error, setError] = useState<unknown>(null);
-  const save = async () => {
-    try {
-      await post(`/threads/${thread}/state`, { values, as_node: node || undefined, checkpoint_id: state.checkpoint.checkpoint_id });
-      setError(null);
-      onChanged();
-    } catch (e) {
-      setError(e);
-    }
-  };
+  const save = useMutation({
+    mutationFn: () => post(`/threads/${thread}/state`, { values, as_node: node || undefined, checkpoint_id: state.checkpoint.checkpoint_id }),
+    onSuccess: onChanged,
+  });
   return (
     <form
       className="fields"
       onSubmit={(e) => {
         e.preventDefault();
-        void save();
+        if (!save.isPending) save.mutate();
       }}
     >
       <p className="quiet">Written to the channels as a node would: messages are appended, or replaced when they have the same id.</p>
@@ -141,8 +135,8 @@ function Edit({ thread, state, onChanged }: { thread: string; state: State; onCh
         <span>As node (optional)</span>
         <input value={node} onChange={(e) => setNode(e.target.value)} />
       </label>
-      <Problem error={error} />
-      <button type="submit">
+      <Problem error={save.error} />
+      <button type="submit" disabled={save.isPending}>
         <Save size={14} aria-hidden /> Write
       </button>
     </form>
