@@ -56,6 +56,7 @@ type Character struct {
 	Model    string   // "": the first of the settings
 	Soul     string   // who it is, for its instructions
 	Skills   []string // that it may use; nil: all
+	Groups   []string // of tools that it may use; nil: all
 	Thinking *bool    // unless the run says so; nil: it thinks
 	Effort   string   // of reasoning, unless the run says so
 }
@@ -170,7 +171,7 @@ func (g *Graph) build(ctx context.Context, b *building) (*agent.Agent, error) {
 	if s.InputSanitization.Enabled {
 		chain = append(chain, middleware.InputSanitization())
 	}
-	chain = append(chain, threadData())
+	chain = append(chain, g.threadData())
 	if g.o.Tools.Dir != nil {
 		chain = append(chain, uploads(g.o.Tools.Dir))
 	}

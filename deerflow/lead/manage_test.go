@@ -14,6 +14,7 @@ import (
 	custom "understudy/deerflow/agent"
 	"understudy/deerflow/lead"
 	"understudy/deerflow/skill"
+	"understudy/graph"
 )
 
 // managed is an agent whose users have agents and skills of their own.
@@ -38,7 +39,7 @@ func managed(t *testing.T, text string) *world {
 	w.options.Agent = func(user, name string) (c lead.Character, err error) {
 		a, err := agents.Get(user, name)
 		if err == nil {
-			c.Soul, c.Skills = a.Soul, a.Skills
+			c.Soul, c.Skills, c.Groups = a.Soul, a.Skills, a.ToolGroups
 		}
 		return c, err
 	}
@@ -63,7 +64,6 @@ func TestAgentsOfAgents(t *testing.T) {
 		{`update_agent {"soul":null}`, `{"user_id":"u","agent_name":"chef"}`, "Error: nothing to change: give soul, description, skills, tool_groups or model."},
 		{`update_agent {"soul":""}`, `{"user_id":"u","agent_name":"chef"}`, "Error: soul is empty; leave it out to keep the present one."},
 		{`update_agent {"model":"x"}`, `{"user_id":"u","agent_name":"chef"}`, "Error: there is no model 'x'; choose one of models in config.yaml."},
-		{`update_agent {"soul":"mine"}`, `{"user_id":"v","agent_name":"chef"}`, "Error: the user has no agent 'chef'; it has to be made first."},
 	} {
 		_, got := w.say(t, step.call, step.context, nil)
 		require.Equal(t, step.want, got, step.call)
@@ -76,10 +76,9 @@ func TestAgentsOfAgents(t *testing.T) {
 
 	// Elsewhere, and while users may not define agents, there are no such tools.
 	for _, off := range []struct{ call, context, config string }{
-		{`setup_agent {"soul":"s","description":"d"}`, `{"agent_name":"chef"}`, evolving},
+		{`setup_agent {"soul":"s","description":"d"}`, `{}`, evolving},
 		{`update_agent {"soul":"s"}`, `{}`, evolving},
 		{`setup_agent {"soul":"s","description":"d"}`, `{"agent_name":"chef","is_bootstrap":true}`, plain},
-		{`update_agent {"soul":"s"}`, `{"agent_name":"chef"}`, plain},
 		{`skill_manage {"action":"delete","name":"demo"}`, `{}`, plain},
 	} {
 		_, got := managed(t, off.config).say(t, off.call, off.context, nil)
@@ -119,4 +118,31 @@ func TestSkillsOfAgents(t *testing.T) {
 	require.Equal(t, "Deleted the skill 'tea'.", got)
 	_, err := os.Stat(filepath.Join(w.dir, "users/u/skills/custom/tea"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A run that names an agent which its user does not have fails before any model is called, and says which there are: another agent could do what that one must not.
+func TestUnknownAgents(t *testing.T) {
+	t.Parallel()
+	w := managed(t, evolving)
+	for _, name := range []string{"chef", "baker"} {
+		require.NoError(t, w.options.Agents.Create("u", &custom.Agent{Name: name, ToolGroups: []string{}}))
+	}
+	for context, want := range map[string]graph.Failure{
+		`{"user_id":"u","agent_name":"Cheff"}`: {Message: "Agent 'cheff' not found", Fix: "this user has baker, chef"},
+		`{"user_id":"v","agent_name":"chef"}`:  {Message: "Agent 'chef' not found", Fix: "this user has none"},
+	} {
+		before := len(w.bodies)
+		_, _, err := w.converse(t, "t", `update_agent {"soul":"mine"}`, context)
+		var got *graph.Failure
+		require.ErrorAs(t, err, &got, context)
+		require.Equal(t, "FileNotFoundError", got.Type)
+		require.Equal(t, want.Message, got.Message)
+		require.Contains(t, got.Fix, want.Fix)
+		require.Len(t, w.bodies, before, "a model was called")
+	}
+	require.NoDirExists(t, filepath.Join(w.dir, "users/v/agents"))
+	for _, context := range []string{`{"user_id":"u","agent_name":"Chef"}`, `{"user_id":"u","agent_name":"default"}`, `{"user_id":"u","agent_name":"waiter","is_bootstrap":true}`} {
+		_, _, err := w.converse(t, "t", "hi", context)
+		require.NoError(t, err, context)
+	}
 }

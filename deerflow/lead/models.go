@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/deerflow/settings"
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/pregel"
 	"understudy/internal/fault"
@@ -91,17 +93,48 @@ func agentOf(ctx context.Context) string {
 	return ""
 }
 
-// characterOf returns the run's agent; the zero value for none.
+// characterOf returns the run's agent; the zero value for none, and while it is being made. One that its user does not have fails the run, as in DeerFlow: with the
+// tools of the default agent it could do what the agent must not.
 func (g *Graph) characterOf(ctx context.Context) (Character, error) {
 	name := agentOf(ctx)
 	if name == "" || g.o.Agent == nil {
 		return Character{}, nil
 	}
 	c, err := g.o.Agent(userOf(ctx), name)
-	if fault.Is(err, fault.NotFound) {
+	if !fault.Is(err, fault.NotFound) {
+		return c, err
+	}
+	if wish(ctx, "is_bootstrap").Bool() {
 		return Character{}, nil
 	}
-	return c, err
+	return c, &graph.Failure{
+		Type: "FileNotFoundError", Message: fmt.Sprintf("Agent '%s' not found", name), Detail: err.Error(),
+		Fix: "correct agent_name, or assistant_id, of the run, or create the agent with POST /api/agents; this user has " + g.agentNames(userOf(ctx)),
+	}
+}
+
+// agentNames lists some of a user's agents.
+func (g *Graph) agentNames(user string) string {
+	const most = 10
+	if g.o.Agents == nil {
+		return "none"
+	}
+	list, err := g.o.Agents.List(user)
+	switch {
+	case err != nil:
+		return "agents that cannot be read: " + err.Error()
+	case len(list) == 0:
+		return "none"
+	}
+	var names []string
+	for _, a := range list[:min(len(list), most)] {
+		names = append(names, a.Name)
+	}
+	text := strings.Join(names, ", ")
+	if more := len(list) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // middleware calls the model that the run asks for, else that of its agent, thinking as they say. An unknown model is the first of the settings, with a warning.

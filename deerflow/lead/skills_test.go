@@ -135,7 +135,7 @@ func TestMemoryOfARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, w.last(), "likes cook!")
 	require.Equal(t, map[string]string{"cook a": "one;done;"}, learned)
-	_, _, err = w.converse(t, "b", "one", `{"agent_name":"none"}`)
+	_, _, err = w.converse(t, "b", "one", `{}`)
 	require.NoError(t, err)
 	require.Contains(t, w.last(), "likes !")
 	require.Contains(t, learned, " b")

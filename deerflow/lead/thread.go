@@ -12,7 +12,7 @@ import (
 )
 
 // threadData notes on the last message of a person which run it began, and when.
-func threadData() agent.Middleware {
+func (g *Graph) threadData() agent.Middleware {
 	return agent.Middleware{
 		Name:  "ThreadDataMiddleware",
 		State: map[string]pregel.Channel{"thread_data": pregel.LastValue()},
@@ -20,6 +20,9 @@ func threadData() agent.Middleware {
 			info, _ := pregel.Info(ctx)
 			if info.Thread == "" { // whose files would it have?
 				return nil, pregel.Errorf("ValueError", "the run has no thread ID, and so no folders")
+			}
+			if _, err := g.characterOf(ctx); err != nil { // before anything is done for it
+				return nil, err
 			}
 			update := map[string]any{"thread_data": map[string]string{
 				"workspace_path": "/mnt/user-data/workspace", "uploads_path": "/mnt/user-data/uploads", "outputs_path": "/mnt/user-data/outputs",

@@ -18,7 +18,6 @@ import (
 	"understudy/graph/message"
 	"understudy/graph/pregel"
 	"understudy/internal/address"
-	"understudy/internal/fault"
 )
 
 // Tools is where the agent's tools find things.
@@ -28,9 +27,6 @@ type Tools struct {
 	Dir func(user, thread string) string
 	// Skills returns the folders of skills: the deployment's, and a user's own.
 	Skills func(user string) (shared, own string, err error)
-	// Groups returns the groups of tools that a custom agent may use; nil: all. The error for an unknown one is fault.NotFound, for
-	// one that cannot be fault.Unprocessable.
-	Groups func(user, name string) ([]string, error)
 	// Lookup returns environment variables, for keys of services.
 	Lookup func(name string) (string, bool)
 	// Resolve makes a path of config.yaml absolute.
@@ -70,6 +66,7 @@ func RunOf(ctx context.Context) json.RawMessage {
 // toolbox is the tools of settings, and what is offered of them in a run.
 type toolbox struct {
 	Tools
+	of      func(ctx context.Context) (Character, error) // the agent of a run
 	set     *settings.Settings
 	groups  map[string][]string // of configured tools, by name
 	lacking bool                // a tool in Python could not be loaded
@@ -111,7 +108,7 @@ func (t *toolbox) holding(release func(id string)) agent.Middleware {
 }
 
 func (g *Graph) newToolbox(s *settings.Settings) *toolbox {
-	return &toolbox{Tools: g.o.Tools, set: s, groups: map[string][]string{}}
+	return &toolbox{Tools: g.o.Tools, of: g.characterOf, set: s, groups: map[string][]string{}}
 }
 
 func (t *toolbox) id(ctx context.Context) string { return sandboxID(ctx) }
@@ -328,7 +325,7 @@ var keyNames = map[string]string{
 	"tavily": "TAVILY_API_KEY", "jina": "JINA_API_KEY", "firecrawl": "FIRECRAWL_API_KEY", "serper": "SERPER_API_KEY", "exa": "EXA_API_KEY", "brave": "BRAVE_SEARCH_API_KEY",
 }
 
-// offered reports whether a tool is there in a run. Those of other middleware are.
+// offered reports whether a tool is there in a run whose agent may use these groups; nil: all. Those of other middleware are.
 func (t *toolbox) offered(ctx context.Context, name string, allowed []string) bool {
 	switch name {
 	case "write_todos":
@@ -352,40 +349,27 @@ func (t *toolbox) offered(ctx context.Context, name string, allowed []string) bo
 	return !configured || allowed == nil || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(allowed, g) })
 }
 
-// allowed returns the groups of tools of the run's agent; nil: all.
-func (t *toolbox) allowed(ctx context.Context) ([]string, error) {
-	name := strings.ToLower(wish(ctx, "agent_name").String())
-	if name == "" || name == defaultUser || t.Groups == nil {
-		return nil, nil
-	}
-	groups, err := t.Groups(userOf(ctx), name)
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Unprocessable) {
-		return nil, nil
-	}
-	return groups, err
-}
-
 func (t *toolbox) offer(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
-	allowed, err := t.allowed(ctx)
+	c, err := t.of(ctx)
 	if err != nil {
 		return agent.ModelResponse{}, err
 	}
-	r.Tools = slices.DeleteFunc(slices.Clone(r.Tools), func(one agent.Tool) bool { return !t.offered(ctx, one.Name, allowed) })
+	r.Tools = slices.DeleteFunc(slices.Clone(r.Tools), func(one agent.Tool) bool { return !t.offered(ctx, one.Name, c.Groups) })
 	return next(ctx, r)
 }
 
 // refuse answers calls of tools that are not offered in the words for tools that do not exist.
 func (t *toolbox) refuse(ctx context.Context, r agent.ToolRequest, next agent.ToolHandler) (agent.ToolResult, error) {
-	allowed, err := t.allowed(ctx)
+	c, err := t.of(ctx)
 	if err != nil {
 		return agent.ToolResult{}, err
 	}
-	if t.offered(ctx, r.Call.Name, allowed) && r.Tool != nil {
+	if t.offered(ctx, r.Call.Name, c.Groups) && r.Tool != nil {
 		return next(ctx, r)
 	}
 	var names []string
 	for _, one := range r.Tools() {
-		if t.offered(ctx, one.Name, allowed) {
+		if t.offered(ctx, one.Name, c.Groups) {
 			names = append(names, one.Name)
 		}
 	}

@@ -110,18 +110,18 @@ func setup(t *testing.T, text string, first ...scripted.Answer) *world {
 			Skills: func(user string) (string, string, error) {
 				return filepath.Join(w.dir, "skills"), filepath.Join(w.dir, "users", user, "skills/custom"), nil
 			},
-			Groups: func(_, name string) ([]string, error) {
-				if name != "cook" {
-					return nil, fault.New(fault.NotFound, "there is none")
-				}
-				return []string{"read"}, nil
-			},
 			Resolve: func(p string) string {
 				if filepath.IsAbs(p) {
 					return p
 				}
 				return filepath.Join(w.dir, p)
 			},
+		},
+		Agent: func(_, name string) (lead.Character, error) {
+			if name != "cook" {
+				return lead.Character{}, errUnknown
+			}
+			return lead.Character{Groups: []string{"read"}}, nil
 		},
 	}
 	w.rebuild()
@@ -208,7 +208,6 @@ func TestWhatIsOffered(t *testing.T) {
 		{`bash {"command":"echo hi"}`, `{}`, "hi\n"},
 		{`bash {"command":"echo hi"}`, `{"agent_name":"Cook"}`, "Error: bash is not a valid tool, try one of [ls, read_file, present_files, ask_clarification, list_uploaded_files]."},
 		{`ls {"path":"/mnt/user-data/workspace"}`, `{"agent_name":"cook"}`, "(empty)"},
-		{`bash {"command":"echo hi"}`, `{"agent_name":"unknown"}`, "hi\n"},
 		{`write_todos {"todos":[]}`, `{}`, "Error: write_todos is not a valid tool, try one of [ls, read_file, write_file, bash, web_fetch, present_files, ask_clarification, list_uploaded_files]."},
 		{`write_todos {"todos":[]}`, `{"is_plan_mode":true}`, "Updated todo list to []"},
 		{`view_image {"image_path":"/mnt/user-data/uploads/none.png"}`, `{"model_name":"seeing"}`, "Error: Image file not found: /mnt/user-data/uploads/none.png"},

@@ -39,17 +39,6 @@ func (s *Server) leadTools(d *deerflow.DeerFlow) lead.Tools {
 			shared, err = d.Skills.Root()
 			return shared, d.Skills.User(user), err
 		},
-		Groups: func(user, name string) ([]string, error) {
-			name, err := custom.Name(name)
-			if err != nil {
-				return nil, err
-			}
-			a, err := d.Agents.Get(user, name)
-			if err != nil {
-				return nil, err
-			}
-			return a.ToolGroups, nil
-		},
 		Python:  s.python.load,
 		Lookup:  s.cfg.Lookup,
 		Resolve: func(path string) string { return resolved(filepath.Dir(s.cfg.Server.DeerFlow), path) },
@@ -66,7 +55,7 @@ func leadAgent(d *deerflow.DeerFlow) func(user, name string) (lead.Character, er
 		if err != nil {
 			return c, err
 		}
-		c = lead.Character{Soul: a.Soul, Skills: a.Skills, Thinking: a.Thinking}
+		c = lead.Character{Soul: a.Soul, Skills: a.Skills, Groups: a.ToolGroups, Thinking: a.Thinking}
 		if a.Model != nil {
 			c.Model = *a.Model
 		}

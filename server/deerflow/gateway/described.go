@@ -34,7 +34,7 @@ func describe(d *deerflow.DeerFlow, set *settings.Settings, user string, context
 		out.Agent = name
 		a, err := d.Agents.Get(user, name)
 		switch {
-		case fault.Is(err, fault.NotFound): // the agent works without it
+		case fault.Is(err, fault.NotFound): // the run fails
 		case err != nil:
 			return nil, err
 		default:
