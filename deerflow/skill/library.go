@@ -66,17 +66,31 @@ type noted struct {
 // maxNoted bounds the problems that are remembered; beyond it those that were logged are forgotten.
 const maxNoted = 1000
 
+// isNews reports whether a text about something, such as a path, is another than the one that was noted last, and notes it.
+func (n *noted) isNews(about, text string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if last, known := n.texts[about]; known && last == text {
+		return false
+	}
+	if n.texts == nil || len(n.texts) >= maxNoted {
+		n.texts = map[string]string{}
+	}
+	n.texts[about] = text
+	return true
+}
+
 // warn logs a problem of a path, if it is not the one that was logged last.
 func (l *Library) warn(text, path string, err error) {
-	l.noted.mu.Lock()
-	same := l.noted.texts[path] == text+err.Error()
-	if l.noted.texts == nil || len(l.noted.texts) >= maxNoted {
-		l.noted.texts = map[string]string{}
-	}
-	l.noted.texts[path] = text + err.Error()
-	l.noted.mu.Unlock()
-	if !same {
+	if l.noted.isNews(path, text+err.Error()) {
 		l.Log.Warn(text, "path", path, "error", err)
+	}
+}
+
+// warnDouble logs that two skills have one name, once.
+func (l *Library) warnDouble(used, left *Skill) {
+	if l.noted.isNews(left.Dir+"\x00"+used.Dir, "") {
+		l.Log.Warn("two skills have one name; the agent has one of them", "skill", used.Name, "used", used.Dir, "left_out", left.Dir, "fix", "rename or delete one of them")
 	}
 }
 
@@ -103,16 +117,17 @@ func (l *Library) List(user string) ([]*Skill, error) {
 		return nil, err
 	}
 	var all []*Skill
-	seen := map[string]bool{}
+	seen := map[string]*Skill{}
 	for _, from := range []struct {
 		dir      string
 		category Category
 	}{{l.User(user), Custom}, {filepath.Join(root, "public"), Public}, {filepath.Join(root, "custom"), Legacy}} {
 		for _, s := range l.scan(from.dir, from.category) {
-			if seen[s.Name] {
+			if used := seen[s.Name]; used != nil {
+				l.warnDouble(used, s)
 				continue
 			}
-			seen[s.Name] = true
+			seen[s.Name] = s
 			if s.Enabled, err = l.Enabled(user, s); err != nil {
 				return nil, err
 			}
@@ -133,7 +148,7 @@ func Scanner(dir string, log *slog.Logger) func() []*Skill {
 			l.warn("a folder of skills has none", dir, errors.New("each skill is a folder in it with a file "+File))
 		}
 		slices.SortFunc(all, func(a, b *Skill) int { return cmp.Compare(a.Name, b.Name) })
-		return slices.CompactFunc(all, func(a, b *Skill) bool { return a.Name == b.Name })
+		return all
 	}
 }
 
@@ -152,20 +167,29 @@ type folder struct {
 }
 
 // scan returns the skills below a folder, without order. A folder that several paths lead to is looked at once, by the shortest: links can lead back and multiply.
+// Of several skills with one name it returns the one whose path is last, folder by folder, as DeerFlow does.
 func (l *Library) scan(dir string, category Category) []*Skill {
-	var found []*Skill
+	var found, left []*Skill
 	top := folder{at: dir, real: dir}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		top.real = real
 	}
-	queue, met := []folder{top}, map[string]bool{top.real: true}
+	queue, met, named := []folder{top}, map[string]bool{top.real: true}, map[string]int{}
 	for len(queue) > 0 {
 		f := queue[0]
 		queue = queue[1:]
 		s, inside := l.look(f)
 		if s != nil {
 			s.Category = category
-			found = append(found, s)
+			if i, double := named[s.Name]; !double {
+				named[s.Name] = len(found)
+				found = append(found, s)
+			} else if used := found[i]; slices.Compare(strings.Split(s.Path, "/"), strings.Split(used.Path, "/")) > 0 {
+				found[i] = s
+				left = append(left, used)
+			} else {
+				left = append(left, s)
+			}
 		}
 		for _, in := range inside {
 			if met[in.real] {
@@ -178,6 +202,9 @@ func (l *Library) scan(dir string, category Category) []*Skill {
 			met[in.real] = true
 			queue = append(queue, in)
 		}
+	}
+	for _, s := range left {
+		l.warnDouble(found[named[s.Name]], s)
 	}
 	return found
 }
