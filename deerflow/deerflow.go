@@ -165,6 +165,9 @@ func (d *DeerFlow) report(s *settings.Settings, err error) {
 	for _, w := range s.Warnings {
 		d.log.Warn("configuration", "path", d.config.Path, "problem", w)
 	}
+	if s.Uploads.Convert && d.convert == nil {
+		d.log.Warn("uploads.auto_convert_documents has no effect: this program cannot start another one that converts", "path", d.config.Path)
+	}
 	d.log.Info("settings read", "path", d.config.Path, "models", len(s.Models))
 	if d.sandbox == nil {
 		return

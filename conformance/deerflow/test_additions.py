@@ -240,3 +240,11 @@ def test_context_usage(alice, thread):
         say(alice, thread, f"SAY {n}")
     last = usage()
     assert last["token_count"] < 500 and last["max_context_tokens"] == 100000
+
+
+def test_upload_says_what_was_not_converted(alice, thread):
+    """The real Gateway says nothing; its clients show the message."""
+    files = [("files", ("broken.pdf", b"\x00\xff no document")), ("files", ("old.doc", b"x")), ("files", ("a.txt", b"x"))]
+    d = alice.post(f"/api/threads/{thread}/uploads", files=files).json()
+    assert d["success"] and len(d["files"]) == 3 and d["message"].startswith("Successfully uploaded 3 file(s); broken.pdf was not converted to Markdown: ")
+    assert d["message"].endswith('; old.doc was not converted to Markdown: documents of type ".doc" cannot be converted')

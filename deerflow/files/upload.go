@@ -43,6 +43,7 @@ type Upload struct {
 	Size     int64
 	Modified time.Time
 	Markdown string // name of the file with its text; "" none
+	Problem  string // of Take: why there is no text, though it was wanted; "" none
 }
 
 // Source yields the files of a request in order; after the last one io.EOF.
@@ -50,11 +51,13 @@ type Source interface {
 	Next() (name string, content io.Reader, err error)
 }
 
-// Converter writes the text of a document as Markdown. ErrNoText: there is none, or it cannot be read.
+// Converter writes the text of a document as Markdown. The error is a NoText if there is none, or it cannot be read.
 type Converter func(ctx context.Context, document *os.File, name string, to io.Writer) error
 
-// ErrNoText is returned by a Converter for a document that it cannot convert.
-var ErrNoText = errors.New("no text could be taken from the document")
+// NoText is the error for a document that cannot be converted. Clients may see its reason.
+type NoText struct{ Reason string }
+
+func (e *NoText) Error() string { return "no text could be taken from the document: " + e.Reason }
 
 // Take writes the files of a request to the folder uploads: all of them, or with an error none. skipped are names whose place is taken by something
 // that is no plain file.
@@ -203,10 +206,12 @@ func (u *taking) convert(ctx context.Context, s *staged, convert Converter) erro
 	}
 	s.text = at // removed at the end, whatever happens
 	err = errors.Join(convert(ctx, document, s.Name, file), file.Close())
+	var none *NoText
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, ErrNoText):
+	case errors.As(err, &none):
+		s.Problem = none.Reason
 		return nil
 	case err != nil:
 		return fmt.Errorf("convert %s: %w", s.Name, err)
@@ -236,7 +241,7 @@ func (u *taking) commit() (taken []Upload, skipped []string, err error) {
 			if ok, err = u.t.place(s.text, s.Markdown); err != nil {
 				return nil, nil, err
 			} else if !ok {
-				s.Markdown = ""
+				s.Markdown, s.Problem = "", "the place of "+s.Markdown+" is taken by something that is no plain file"
 			}
 		}
 		taken = append(taken, s.Upload)

@@ -80,3 +80,38 @@ func TestUploadsAndDeletesAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left, "files of uploads in progress")
 }
+
+// A document that cannot be converted is taken all the same, with the reason; one whose Markdown has no place, too.
+func TestDocumentsWithoutMarkdown(t *testing.T) {
+	t.Parallel()
+	h := Home{Dir: t.TempDir()}
+	th, err := h.Thread("ann", "t", true)
+	require.NoError(t, err)
+	defer th.Close()
+	limits := Limits{Files: 1, FileSize: 100, Total: 100}
+	for _, c := range []struct {
+		name    string
+		convert Converter
+		want    Upload
+	}{
+		{"a.pdf", func(context.Context, *os.File, string, io.Writer) error { return &NoText{"it is a scan"} }, Upload{Name: "a.pdf", Size: 4, Problem: "it is a scan"}},
+		{"b.pdf", func(_ context.Context, _ *os.File, _ string, to io.Writer) error {
+			_, err := io.WriteString(to, "x")
+			return err
+		}, Upload{Name: "b.pdf", Size: 4, Markdown: "b.md"}},
+		{"c.pdf", func(_ context.Context, _ *os.File, _ string, to io.Writer) error {
+			return os.Mkdir(filepath.Join(h.ThreadDir("ann", "t"), "user-data", "uploads", "c.md"), 0o700)
+		}, Upload{Name: "c.pdf", Size: 4, Problem: "the place of c.md is taken by something that is no plain file"}},
+		{"d.pdf", nil, Upload{Name: "d.pdf", Size: 4}},
+		{"e.txt", func(context.Context, *os.File, string, io.Writer) error { panic("it is no document") }, Upload{Name: "e.txt", Size: 4}},
+	} {
+		taken, skipped, err := th.Take(t.Context(), &sent{name: c.name}, limits, c.convert)
+		require.NoError(t, err)
+		require.Empty(t, skipped)
+		require.Len(t, taken, 1)
+		taken[0].Modified = c.want.Modified
+		require.Equal(t, c.want, taken[0])
+	}
+	_, _, err = th.Take(t.Context(), &sent{name: "f.pdf"}, limits, func(context.Context, *os.File, string, io.Writer) error { return errors.New("no process") })
+	require.ErrorContains(t, err, "no process")
+}

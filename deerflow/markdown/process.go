@@ -2,6 +2,7 @@ package markdown
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func Converter(program string) files.Converter {
 	slots := make(chan struct{}, 2)
 	return func(ctx context.Context, document *os.File, name string, to io.Writer) error {
 		if formats[strings.ToLower(path.Ext(name))] == nil {
-			return files.ErrNoText
+			return &files.NoText{Reason: unknown(path.Ext(name))}
 		}
 		select {
 		case slots <- struct{}{}:
@@ -52,11 +53,28 @@ func Converter(program string) files.Converter {
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &exit), errors.Is(err, context.DeadlineExceeded):
-			return files.ErrNoText // it found none, ended in the attempt, or was ended
+		case ctx.Err() != nil:
+			return &files.NoText{Reason: fmt.Sprintf("its conversion took longer than %s", timeout)}
+		case errors.As(err, &exit):
+			return &files.NoText{Reason: reason(said.String())} // it found none, or ended in the attempt
 		}
 		return fmt.Errorf("convert a document: %w", err)
 	}
+}
+
+func unknown(ext string) string {
+	return fmt.Sprintf("documents of type %q cannot be converted", strings.ToLower(ext))
+}
+
+// reason returns what the process said last of a document, in a line.
+func reason(said string) string {
+	const most = 200 // bytes
+	line := strings.TrimSpace(strings.ToValidUTF8(said, ""))
+	line, _, _ = strings.Cut(line, "\n")
+	if len(line) > most {
+		line = strings.ToValidUTF8(line[:most], "") + "…"
+	}
+	return cmp.Or(line, "its conversion was ended, or failed")
 }
 
 // limited writes up to so many bytes, and takes the rest without error.
@@ -84,11 +102,14 @@ func Main(ext string, in *os.File, out, errs io.Writer) (code int) {
 			code = exitNone
 		}
 	}()
-	stop := watch(func() { os.Exit(exitNone) })
+	stop := watch(func() {
+		fmt.Fprintf(errs, "its conversion needs more than %d MiB of memory\n", maxMemory>>20)
+		os.Exit(exitNone)
+	})
 	defer stop()
 	convert := formats[strings.ToLower(ext)]
 	if convert == nil {
-		fmt.Fprintf(errs, "documents of type %q cannot be converted\n", ext)
+		fmt.Fprintln(errs, unknown(ext))
 		return exitNone
 	}
 	info, err := in.Stat()

@@ -135,7 +135,14 @@ func (s *fileHandlers) upload(c *fiber.Ctx, t string, f *files.Thread) error {
 		return err
 	}
 	web.Of(c).BodyRead = body.ended
-	return web.SendJSON(c, deerflow.Uploaded(t, taken, skipped, fmt.Sprintf("Successfully uploaded %d file(s)", len(taken))))
+	said := fmt.Sprintf("Successfully uploaded %d file(s)", len(taken))
+	for _, u := range taken {
+		if u.Problem != "" {
+			said += fmt.Sprintf("; %s was not converted to Markdown: %s", u.Name, u.Problem)
+			s.Log.WarnContext(c.UserContext(), "an uploaded document was not converted to Markdown; agents see its name only", "thread_id", t, "file", u.Name, "reason", u.Problem)
+		}
+	}
+	return web.SendJSON(c, deerflow.Uploaded(t, taken, skipped, said))
 }
 
 // multipartOverhead is what a request has besides so many files.
