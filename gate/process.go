@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -120,9 +119,6 @@ func (p *process) setup(server *child.Address) string {
 func (p *process) run(ctx context.Context) {
 	defer close(p.exited)
 	defer p.gate.leave(p)
-	// The kernel kills the child when the thread that started it ends, so the thread must stay.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	began := time.Now()
 	var err error
 	p.child, err = child.Start(child.Program{Python: p.program.Python, Package: "understudy_gate", Dir: p.program.Dir, Env: p.program.Env, Setup: p.setup})
@@ -134,7 +130,7 @@ func (p *process) run(ctx context.Context) {
 	p.pid = p.child.PID
 	_ = p.out.Add(func(b []byte) []byte { return append(b, code()...) })
 
-	var pipes, wires sync.WaitGroup
+	var pipes sync.WaitGroup
 	print := func(stream string) func(string) {
 		return func(text string) {
 			p.gate.opts.Logger.Info("output of Python handlers", "line", text, "source", stream, "pid", p.pid)
@@ -142,57 +138,29 @@ func (p *process) run(ctx context.Context) {
 	}
 	pipes.Go(func() { child.Lines(p.child.Stdout, p.said, nil, nil, print("stdout")) })
 	pipes.Go(func() { child.Lines(p.child.Stderr, p.said, &p.tail, p.loads, print("stderr")) })
-	gone, left := make(chan struct{}), make(chan struct{})
-	connected := make(chan net.Conn, 1)
-	var waitErr error
-	wires.Go(func() {
-		defer close(gone)
-		defer close(connected)
-		conn, err := p.child.Connect()
-		if err != nil {
-			return
-		}
-		connected <- conn
-		if err := p.read(ctx, conn); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+	p.child.Attach(p.out.Outbox, func(frames *bufio.Reader) error {
+		err := p.read(ctx, frames)
+		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 			p.kill(err.Error())
 		}
+		return err
 	})
-	wires.Go(func() {
-		if conn, ok := <-connected; ok {
-			p.out.WriteTo(conn)
-		}
-	})
-	wires.Go(func() { defer close(left); waitErr = p.child.Wait() })
 
-	p.supervise(ctx, began, gone, left)
+	p.supervise(ctx, began)
 	p.gate.leave(p)
-	p.stop(ctx, gone, left)
-
-	p.out.Close()
-	p.child.ExpectNone()
-	p.child.Hangup()
-	timer := time.NewTimer(time.Second)
-	select {
-	case <-left:
-	case <-timer.C:
-		p.child.Kill()
-		<-left
-	}
-	timer.Stop()
-	p.child.Kill() // what it started
-	wires.Wait()
-	p.child.Drain()
+	p.stop(ctx)
+	p.child.End()
 	pipes.Wait()
 	p.end()
 	p.serves.Wait()
 	if lines, bytes := p.said.Left(time.Time{}); lines > 0 {
 		p.gate.opts.Logger.Warn("output was left out of the log: it came too fast", "pid", p.pid, "lines", lines, "bytes", bytes)
 	}
-	p.conclude(waitErr)
+	p.conclude(p.child.WaitErr)
 }
 
 // supervise returns when the process must end or has ended.
-func (p *process) supervise(ctx context.Context, began time.Time, gone, left <-chan struct{}) {
+func (p *process) supervise(ctx context.Context, began time.Time) {
 	ticker := time.NewTicker(p.gate.pingEvery)
 	defer ticker.Stop()
 	for {
@@ -203,9 +171,9 @@ func (p *process) supervise(ctx context.Context, began time.Time, gone, left <-c
 			return
 		case <-p.lost:
 			return
-		case <-gone:
+		case <-p.child.Gone:
 			return
-		case <-left:
+		case <-p.child.Left:
 			return
 		case <-ticker.C:
 		}
@@ -237,7 +205,7 @@ func (p *process) supervise(ctx context.Context, began time.Time, gone, left <-c
 }
 
 // stop lets a process that is in order end its open requests and its lifespan.
-func (p *process) stop(ctx context.Context, gone, left <-chan struct{}) {
+func (p *process) stop(ctx context.Context) {
 	orderly := ctx.Err() != nil
 	select {
 	case <-p.retiring:
@@ -254,9 +222,9 @@ func (p *process) stop(ctx context.Context, gone, left <-chan struct{}) {
 		case <-ctx.Done():
 		case <-p.lost:
 			return
-		case <-gone:
+		case <-p.child.Gone:
 			return
-		case <-left:
+		case <-p.child.Left:
 			return
 		case <-timer.C:
 			p.gate.opts.Logger.Warn("requests of the process before the reload did not end in time and are broken off", "pid", p.pid)
@@ -269,8 +237,8 @@ func (p *process) stop(ctx context.Context, gone, left <-chan struct{}) {
 	select {
 	case <-p.stopping:
 	case <-p.lost:
-	case <-gone:
-	case <-left:
+	case <-p.child.Gone:
+	case <-p.child.Left:
 	case <-timer.C:
 		p.gate.opts.Logger.Warn("the lifespan of the application did not end in time", "pid", p.pid, "waited", p.gate.lifespan.String())
 	}
@@ -347,10 +315,9 @@ func lastLine(text string) string {
 }
 
 // read handles the frames of the process until its connection ends.
-func (p *process) read(ctx context.Context, conn net.Conn) error {
-	r := bufio.NewReaderSize(conn, 64<<10)
+func (p *process) read(ctx context.Context, frames *bufio.Reader) error {
 	for {
-		body, err := child.ReadFrame(r)
+		body, err := child.ReadFrame(frames)
 		if err != nil {
 			return err
 		}

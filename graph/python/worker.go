@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -154,11 +153,10 @@ func refusedMessage(number uint64, why error) func([]byte) []byte {
 
 // --- reading ---------------------------------------------------------------------------
 
-func (w *worker) read(conn net.Conn) error {
-	r := bufio.NewReaderSize(conn, 64<<10)
+func (w *worker) read(frames *bufio.Reader) error {
 	spoke := false
 	for {
-		body, err := child.ReadFrame(r)
+		body, err := child.ReadFrame(frames)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@
 package child
 
 import (
+	"bufio"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"runtime"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -53,6 +56,14 @@ func Modules(files fs.FS, dir string) []byte {
 	return out
 }
 
+const (
+	frameBuffer = 64 << 10 // bytes
+
+	exitWithin = time.Second            // for a process to exit when its socket is closed
+	lastFrames = time.Second            // for reading what a process that has exited left in its socket
+	lastLines  = 200 * time.Millisecond // and in its pipes
+)
+
 // Program is what a process runs.
 type Program struct {
 	Python  string   // interpreter
@@ -63,19 +74,28 @@ type Program struct {
 	Setup func(server *Address) string
 }
 
-// Process is a process that was started. Close it.
+// Process is a process that was started.
 type Process struct {
 	PID            int
 	Stdout, Stderr *os.File // to read from
 
+	Gone chan struct{} // after Attach: closed when no more frames come from it, because of ReadErr
+	Left chan struct{} // after Attach: closed when it has ended, with WaitErr
+	// ReadErr is the error of reading its frames, after Gone; WaitErr is that of exec.Cmd.Wait, after Left.
+	ReadErr, WaitErr error
+
 	cmd    *exec.Cmd
 	link   *link
 	family family
+	wires  sync.WaitGroup // the goroutines of Attach
+	out    *Outbox
 }
 
-// Start starts a process. On Linux the kernel kills it when the thread of the caller ends: lock the goroutine to its thread until Wait has returned.
+// Start starts a process. The caller attaches, ends and closes it, all in the goroutine of Start, which keeps its thread until Close: on Linux the kernel
+// kills a process when the thread that started it ends.
 func Start(p Program) (_ *Process, err error) {
-	c := &Process{}
+	runtime.LockOSThread()
+	c := &Process{Gone: make(chan struct{}), Left: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -109,33 +129,68 @@ func Start(p Program) (_ *Process, err error) {
 	return c, nil
 }
 
-// Connect returns the connection of the process. It waits for it until ExpectNone or Hangup.
-func (c *Process) Connect() (net.Conn, error) { return c.link.connect() }
+// Attach passes the frames of the process to read, until that returns an error, and writes out to it. It returns at once.
+func (c *Process) Attach(out *Outbox, read func(frames *bufio.Reader) error) {
+	c.out = out
+	connected := make(chan net.Conn, 1)
+	c.wires.Go(func() {
+		defer close(c.Gone)
+		defer close(connected)
+		conn, err := c.link.connect()
+		if err != nil {
+			c.ReadErr = err
+			return
+		}
+		connected <- conn
+		c.ReadErr = read(bufio.NewReaderSize(conn, frameBuffer))
+	})
+	c.wires.Go(func() {
+		if conn, ok := <-connected; ok {
+			out.WriteTo(conn)
+		}
+	})
+	c.wires.Go(func() { defer close(c.Left); c.WaitErr = c.cmd.Wait() })
+}
 
-// ExpectNone ends Connect: the process has ended.
-func (c *Process) ExpectNone() { c.link.expectNone() }
+// End ends the process if it runs, and its family. When it returns, Gone and Left are closed, and reads of the pipes end within lastLines.
+func (c *Process) End() {
+	select {
+	case <-c.Left:
+		// Its last frames are still to be read. Children of it may hold its socket: those in its family end now, others are not waited for.
+		c.Kill()
+		c.link.expectNone()
+		select {
+		case <-c.Gone:
+		case <-time.After(lastFrames):
+		}
+	default:
+	}
 
-// Hangup closes the connection, which asks the process to end.
-func (c *Process) Hangup() { c.link.close() }
-
-// Wait returns when the process has ended, with the error of exec.Cmd.Wait. Call it once.
-func (c *Process) Wait() error { return c.cmd.Wait() }
-
-// Kill kills the process and those that it started. It may be called again when the process has ended, for the others.
-func (c *Process) Kill() { c.family.kill() }
-
-// lastLines is the time for reading what is left in the pipes of a process that has ended.
-const lastLines = 200 * time.Millisecond
-
-// Drain makes reads of the pipes end after a moment: a stray grandchild may keep them open forever.
-func (c *Process) Drain() {
+	// It exits when its socket closes. Its children die with its family.
+	c.out.Close()
+	c.link.close()
+	timer := time.NewTimer(exitWithin)
+	select {
+	case <-c.Left:
+	case <-timer.C:
+		c.Kill()
+		<-c.Left
+	}
+	timer.Stop()
+	c.Kill()
+	c.wires.Wait()
+	// A stray grandchild may keep the pipes open forever.
 	deadline := time.Now().Add(lastLines)
 	_ = c.Stdout.SetReadDeadline(deadline)
 	_ = c.Stderr.SetReadDeadline(deadline)
 }
 
-// Close releases what the server has of a process that has ended.
+// Kill kills the process and those that it started. It may be called again when the process has ended, for the others.
+func (c *Process) Kill() { c.family.kill() }
+
+// Close releases what the server has of a process that has ended, and whose pipes are read.
 func (c *Process) Close() {
+	defer runtime.UnlockOSThread()
 	if c.link != nil {
 		c.link.close()
 	}
