@@ -126,6 +126,9 @@ func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 	if err := limits.Metadata(n.Metadata); err != nil {
 		return nil, err
 	}
+	if err := limits.Name(n.Name); err != nil {
+		return nil, err
+	}
 	config, runContext, err := mirror(n.Config, n.Context)
 	if err != nil {
 		return nil, err
@@ -227,6 +230,11 @@ func (s *Service) Get(ctx context.Context, a id.Assistant) (*Assistant, error) {
 func (s *Service) Update(ctx context.Context, a id.Assistant, p Patch) (*Assistant, error) {
 	if p.GraphID != nil {
 		if err := s.checkGraph(*p.GraphID); err != nil {
+			return nil, err
+		}
+	}
+	if p.Name != nil {
+		if err := limits.Name(*p.Name); err != nil {
 			return nil, err
 		}
 	}

@@ -3,6 +3,7 @@ package assistant_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/limits"
 	"understudy/storage/sqlite"
 )
 
@@ -222,4 +224,23 @@ func TestServersThatStartAtOnceMakeTheSameDefaults(t *testing.T) {
 	require.NoError(t, graphs.Add("agent", "", drawn{}))
 	require.NoError(t, assistant.NewService(rows.Assistants(), graphs, nil).EnsureDefaults(t.Context(), nil))
 	require.NoError(t, assistant.NewService(&late{Store: rows.Assistants()}, graphs, nil).EnsureDefaults(t.Context(), nil))
+}
+
+// A name that is too long is refused, with the limit, when an assistant is made or changed.
+func TestLongNames(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	fits := strings.Repeat("é", limits.NameBytes/2)
+	a, err := s.Create(t.Context(), assistant.New{GraphID: "agent", Name: fits})
+	require.NoError(t, err)
+	for _, long := range []string{fits + "x", strings.Repeat("x", 1<<20)} {
+		_, err := s.Create(t.Context(), assistant.New{GraphID: "agent", Name: long})
+		require.True(t, fault.Is(err, fault.Unprocessable), err)
+		_, err = s.Update(t.Context(), a.ID, assistant.Patch{Name: &long})
+		require.True(t, fault.Is(err, fault.Unprocessable), err)
+		require.ErrorContains(t, err, "the limit is 65536")
+	}
+	same, err := s.Get(t.Context(), a.ID)
+	require.NoError(t, err)
+	require.Equal(t, []any{fits, 1}, []any{same.Name, same.Version})
 }

@@ -10,6 +10,7 @@ import (
 
 	"understudy/graph"
 	"understudy/internal/fault"
+	"understudy/internal/limits"
 	"understudy/internal/sweep"
 )
 
@@ -72,6 +73,9 @@ func checkWritable(namespace []string) error {
 // Put writes a whole item, replacing an existing one. A TTL of 0 means the configured one, a negative TTL none.
 func (s *Service) Put(ctx context.Context, i Item) error {
 	if err := checkWritable(i.Namespace); err != nil {
+		return err
+	}
+	if err := limits.ItemName(i.Namespace, i.Key); err != nil {
 		return err
 	}
 	items := []*Item{s.stamped(i)}
@@ -225,6 +229,9 @@ func (s *Service) prepare(ctx context.Context, ops []graph.StoreOp) (map[int]*Se
 			}
 			i := &Item{Namespace: op.Put.Namespace, Key: op.Put.Key, Value: op.Put.Value, Index: op.Put.Index}
 			if op.Put.Value != nil {
+				if err := limits.ItemName(i.Namespace, i.Key); err != nil {
+					return nil, nil, err
+				}
 				i.TTL = minutes(op.Put.TTL)
 				i = s.stamped(*i)
 			}

@@ -5,6 +5,8 @@ package readmodel
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"time"
 
@@ -29,7 +31,7 @@ func Models() []string { return []string{Branches, Heads, Messages, Timeline} }
 type Row struct {
 	Thread id.Thread
 	Model  string
-	// Name is, in branches, the source of the fork; in messages, the ID of the message; in timeline and heads, what happened, in heads to the last run.
+	// Name is, in branches, the source of the fork; in messages, the ID of the message (messageName); in timeline and heads, what happened, in heads to the last run.
 	Name string
 	Seq  eventstore.Seq // of the event; in heads, of the last one
 	At   int64          // when, in microseconds since 1970; 0: that is not known
@@ -109,7 +111,7 @@ func project(events []*eventstore.Event, own eventstore.Seq, head *Row, lineages
 		if e.Category == eventstore.CategoryMessage {
 			last.Ref = e.Seq
 			if e.MessageID != "" {
-				r := add(Messages, e.MessageID)
+				r := add(Messages, messageName(e.MessageID))
 				r.Checkpoint, r.Ref = id.Checkpoint(gjson.GetBytes(e.Metadata, "checkpoint_id").Str), e.First
 			}
 		}
@@ -123,6 +125,18 @@ func project(events []*eventstore.Event, own eventstore.Seq, head *Row, lineages
 		}
 	}
 	return rows, last
+}
+
+// maxName is the longest ID of a message, in bytes, that is a name. Clients choose them, and an index of Postgres takes about 2,600 bytes.
+const maxName = 1024
+
+// messageName returns the name of a message's rows: its ID, or the digest of a long one.
+func messageName(message string) string {
+	if len(message) <= maxName {
+		return message
+	}
+	digest := sha256.Sum256([]byte(message))
+	return "sha256:" + hex.EncodeToString(digest[:])
 }
 
 func micros(t time.Time) int64 {

@@ -13,8 +13,8 @@ type Reader interface {
 	Reachable(ctx context.Context, t id.Thread) error
 	// Branches returns the lineage of a thread, and its forks above one in order of ID.
 	Branches(ctx context.Context, t, after id.Thread, limit int) (*Lineage, error)
-	// Message returns where a message is; nil: no event that counts has it.
-	Message(ctx context.Context, t id.Thread, message string) (*Message, error)
+	// Message returns where the message with a name is, without its ID; nil: no event that counts has it.
+	Message(ctx context.Context, t id.Thread, name string) (*Message, error)
 	// Recent returns rows of Timeline or Heads before a place, newest first, and where the next page begins; the zero Place: there is none. A page may be short.
 	Recent(ctx context.Context, model string, before Place, limit int) (page []Row, next Place, err error)
 }
@@ -68,11 +68,15 @@ func (s *Service) Message(ctx context.Context, t id.Thread, message string) (*Me
 	if err := s.prepare(ctx, t); err != nil {
 		return nil, err
 	}
-	m, err := s.Store.Message(ctx, t, message)
-	if err == nil && m == nil {
-		err = fault.New(fault.NotFound, "The thread has no such message")
+	m, err := s.Store.Message(ctx, t, messageName(message))
+	if err != nil {
+		return nil, err
 	}
-	return m, err
+	if m == nil {
+		return nil, fault.New(fault.NotFound, "The thread has no such message")
+	}
+	m.ID = message
+	return m, nil
 }
 
 // Recent is Reader.Recent.

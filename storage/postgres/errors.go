@@ -34,7 +34,7 @@ func classify(err error) error {
 		case "53200":
 			return unavailable("the database is out of memory or lock slots")
 		case "54000":
-			return fault.Wrap(fault.TooLarge, "a value is larger than Postgres stores, which is 1 GB: keep large data out of the state, for example in files that it names", err)
+			return fault.Wrap(fault.TooLarge, tooLarge(pg), err)
 		case "53300":
 			return unavailable("the database accepts no more connections: raise max_connections, or lower --database-connections of each server")
 		case "57P01", "57P02", "57P03", "25P03":
@@ -75,6 +75,14 @@ func classify(err error) error {
 		return fault.Wrap(fault.Unavailable, "the database cannot be reached", err)
 	}
 	return err
+}
+
+// tooLarge says which limit of Postgres a value is above. Postgres' messages of this SQLSTATE have sizes and names of indexes, but no values.
+func tooLarge(pg *pgconn.PgError) string {
+	if strings.HasPrefix(pg.Message, "index row") {
+		return "a name, key or ID is longer than an index of Postgres takes, which is about 2,600 bytes: use a shorter one (" + pg.Message + ")"
+	}
+	return "a value is larger than Postgres takes (" + pg.Message + "): keep large data out of the state, for example in files that it names"
 }
 
 // lost reports whether an error means that the connection is gone or cannot be made.

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -28,8 +29,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"understudy/assistant"
+	"understudy/id"
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
+	"understudy/internal/limits"
 	"understudy/internal/logtest"
 	"understudy/internal/metricstest"
 	"understudy/internal/postgrestest"
@@ -556,5 +560,33 @@ func TestPatience(t *testing.T) {
 	}
 	for _, timeout := range []string{"0", "", "x", "5 years"} {
 		require.Greater(t, patienceFor(timeout), 1000*24*time.Hour, timeout)
+	}
+}
+
+// A value above a limit of Postgres is too large, and the limit is named: that of an index, of two kinds, or another.
+func TestLimitsOfPostgres(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	s := open(t, Options{URL: address})
+	random := make([]byte, 5000)
+	_, _ = rand.Read(random) // never fails
+	long := hex.EncodeToString(random)
+	insert := func(graph string) error {
+		return s.write(t.Context(), func(tx *Tx) error {
+			return tx.InsertAssistant(&assistant.Assistant{ID: id.NewAssistant(), GraphID: graph, Version: 1, CreatedAt: time.Now(), UpdatedAt: time.Now()})
+		})
+	}
+	require.NoError(t, insert(long[:limits.ItemNameBytes]))
+	for _, size := range []int{6000, len(long)} { // one kind of message each
+		err := insert(long[:size])
+		require.True(t, fault.Is(err, fault.TooLarge), err)
+		require.ErrorContains(t, err, "longer than an index of Postgres takes")
+		require.NotContains(t, err.Error(), long[:100])
+	}
+	for text, want := range map[string]string{
+		"string is too long for tsvector (2000000 bytes, max 1048575 bytes)": "a value is larger than Postgres takes (string is too long for tsvector",
+		"index row size 2800 exceeds btree version 4 maximum 2704":           "longer than an index",
+	} {
+		require.ErrorContains(t, classify(&pgconn.PgError{Code: "54000", Message: text}), want)
 	}
 }

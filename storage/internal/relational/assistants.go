@@ -44,18 +44,22 @@ func assistantArgs(a *assistant.Assistant) []any {
 var (
 	selectAssistant = same("SELECT " + AssistantColumns + " FROM assistants WHERE assistant_id = $1")
 	// holdAssistant locks the row until the end of the transaction.
-	holdAssistant     = selectAssistant.Then(differing(" FOR UPDATE", ""))
-	selectAssistants  = same("SELECT " + AssistantColumns + " FROM assistants")
-	assistantsInOrder = inOrder(selectAssistants, "assistant_id", "assistant_id", "created_at", "updated_at", "name", "graph_id")
-	insertAssistant   = same(insertInto("assistants", AssistantColumns) + " ON CONFLICT DO NOTHING")
-	updateAssistant   = same("UPDATE assistants SET (" + AssistantColumns + ") = (" + marks(1, AssistantColumns) + ") WHERE assistant_id = $1")
-	deleteAssistant   = same("DELETE FROM assistants WHERE assistant_id = $1")
+	holdAssistant    = selectAssistant.Then(differing(" FOR UPDATE", ""))
+	selectAssistants = same("SELECT " + AssistantColumns + " FROM assistants")
+	insertAssistant  = same(insertInto("assistants", AssistantColumns) + " ON CONFLICT DO NOTHING")
+	updateAssistant  = same("UPDATE assistants SET (" + AssistantColumns + ") = (" + marks(1, AssistantColumns) + ") WHERE assistant_id = $1")
+	deleteAssistant  = same("DELETE FROM assistants WHERE assistant_id = $1")
 
 	selectVersion  = same("SELECT " + AssistantColumns + " FROM assistant_versions WHERE assistant_id = $1 AND version = $2")
 	selectVersions = same("SELECT " + AssistantColumns + " FROM assistant_versions WHERE assistant_id = $1 ORDER BY version DESC")
 	lastVersion    = same("SELECT version FROM assistant_versions WHERE assistant_id = $1 ORDER BY version DESC LIMIT 1")
 	insertVersion  = same(insertInto("assistant_versions", AssistantColumns))
 	deleteVersions = same("DELETE FROM assistant_versions WHERE assistant_id = $1")
+
+	// In Postgres the index has the beginning of names, because it takes no long texts.
+	assistantsInOrder = inOrder(selectAssistants, "assistant_id", "assistant_id", "created_at", "updated_at", "graph_id").with("name", selectAssistants,
+		differing("left(name, 256), name, assistant_id", "name, assistant_id"),
+		differing("left(name, 256) DESC, name DESC, assistant_id DESC", "name DESC, assistant_id DESC"))
 
 	threadsOfAssistant = same("SELECT thread_id FROM thread_metadata WHERE key = 'assistant_id' AND value = $1 ORDER BY updated_at, thread_id")
 )

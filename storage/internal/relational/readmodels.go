@@ -287,7 +287,7 @@ func (s readModelStore) Recent(ctx context.Context, model string, before readmod
 }
 
 // Message implements readmodel.Reader.
-func (s readModelStore) Message(ctx context.Context, t id.Thread, message string) (m *readmodel.Message, err error) {
+func (s readModelStore) Message(ctx context.Context, t id.Thread, name string) (m *readmodel.Message, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) error {
 		m = nil
 		if err := reachable(ctx, q, t); err != nil {
@@ -297,7 +297,7 @@ func (s readModelStore) Message(ctx context.Context, t id.Thread, message string
 			if gjson.GetBytes(r.Bytes(5), "rolled_back").Bool() {
 				return nil
 			}
-			m = &readmodel.Message{ID: message, Seq: eventstore.Seq(r.Int(0)), Run: id.Run(r.Text(2)), At: r.Int(3)}
+			m = &readmodel.Message{Seq: eventstore.Seq(r.Int(0)), Run: id.Run(r.Text(2)), At: r.Int(3)}
 			if m.First = eventstore.Seq(r.Int(1)); m.First == 0 {
 				m.First = m.Seq
 			}
@@ -305,7 +305,7 @@ func (s readModelStore) Message(ctx context.Context, t id.Thread, message string
 				m.Checkpoint, m.Parent = id.Checkpoint(r.Text(4)), id.Checkpoint(r.Text(6))
 			}
 			return ErrStop
-		}, t, message)
+		}, t, name)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("message of thread %s: %w", t, err)

@@ -428,6 +428,13 @@ func inOrder(selection Statement, id string, columns ...string) orders {
 	return out
 }
 
+// with adds the orders by a column that are not those of inOrder.
+func (o orders) with(column string, selection, ascending, descending Statement) orders {
+	by := selection.Then(same(" ORDER BY "))
+	o[column] = [2]Statement{by.Then(ascending), by.Then(descending)}
+	return o
+}
+
 // pick returns the statement for a sort column; fault.Invalid for an unknown one.
 func (o orders) pick(column, fallback string, ascending bool) (Statement, error) {
 	if column == "" {
