@@ -168,6 +168,9 @@ func (d *DeerFlow) report(s *settings.Settings, err error) {
 	if s.Uploads.Convert && d.convert == nil {
 		d.log.Warn("uploads.auto_convert_documents has no effect: this program cannot start another one that converts", "path", d.config.Path)
 	}
+	if len(s.Unused) > 0 {
+		d.log.Info("keys of DeerFlow that have no effect here", "path", d.config.Path, "keys", s.Unused)
+	}
 	d.log.Info("settings read", "path", d.config.Path, "models", len(s.Models))
 	if d.sandbox == nil {
 		return

@@ -114,7 +114,7 @@ func (g *Graph) Prepare(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		g.o.Log.Warn("the agent cannot be built; its runs fail until config.yaml is corrected", "error", err)
+		g.o.Log.Warn("the agent cannot be built; its runs fail until config.yaml is corrected", "error", err, "fix", fixConfig)
 	}
 	return nil
 }

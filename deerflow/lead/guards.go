@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"understudy/deerflow/tool"
 	"understudy/graph/agent"
 	"understudy/graph/agent/middleware"
+	"understudy/internal/fault"
 )
 
 // guards are what protects a run, and those of its subagents, from models and tools that fail or go too far. They are made once: agents share the circuit breaker.
@@ -23,7 +22,7 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 		Failures: s.CircuitBreaker.Failures, Recovery: time.Duration(s.CircuitBreaker.Recovery * float64(time.Second)),
 	})}
 	if err := s.Guardrails.Check(); err != nil {
-		return nil, fmt.Errorf("config.yaml: %w", err)
+		return nil, mistake("%w", err)
 	}
 	if s.Guardrails.Enabled {
 		guard, err := guardOf(s.Guardrails)
@@ -46,7 +45,7 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 		}
 		m, err := middleware.ToolOutput(o)
 		if err != nil {
-			return nil, fmt.Errorf("config.yaml: %w", err)
+			return nil, mistake("%w", err)
 		}
 		list = append(list, m)
 	}
@@ -60,7 +59,7 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 	if p := s.ToolProgress; p.Enabled {
 		m, err := middleware.ToolProgress(middleware.ProgressOptions{Warn: p.Warn, Block: p.Block, Quiet: !p.Inject, Similar: p.Similar, Words: p.Words, Exempt: p.Exempt})
 		if err != nil {
-			return nil, fmt.Errorf("config.yaml: %w", err)
+			return nil, mistake("%w", err)
 		}
 		list = append(list, m)
 	}
@@ -70,15 +69,33 @@ func (g *Graph) guards(s *settings.Settings) ([]agent.Middleware, error) {
 // guardOf returns the guard that the settings name. One that is not known here is a mistake: without it calls would be made that it denies.
 func guardOf(s settings.Guardrails) (middleware.Guard, error) {
 	c := s.Provider.Config
+	list := middleware.ToolList{Allowed: c.Allowed, Denied: c.Denied}
 	name := s.Provider.Use[strings.LastIndexByte(s.Provider.Use, ':')+1:]
 	switch {
 	case c.URL != "":
 		remote := middleware.RemoteGuard{URL: c.URL, Headers: c.Headers, Timeout: time.Duration(c.Timeout * float64(time.Second))}
-		return remote, remote.Check()
+		if err := remote.Check(); err != nil { // its text has the address, which may have a password
+			return nil, fault.Wrap(fault.Unavailable, "config.yaml: guardrails.provider.config.url is not the address of a service", err)
+		}
+		return listed{list, remote}, nil
 	case name == "AllowlistProvider", name == "DenylistProvider":
-		return middleware.ToolList{Allowed: c.Allowed, Denied: c.Denied}, nil
+		return list, nil
 	}
-	return nil, fmt.Errorf("config.yaml: guardrails.provider.use: %q is not known here; use deerflow.guardrails.builtin:AllowlistProvider, or set config.url to a service that decides", s.Provider.Use)
+	return nil, mistake("guardrails.provider.use: %q is not known here; use deerflow.guardrails.builtin:AllowlistProvider, or set config.url to a service that decides", s.Provider.Use)
+}
+
+// listed asks a guard about calls that a list allows.
+type listed struct {
+	list  middleware.ToolList
+	guard middleware.Guard
+}
+
+// Evaluate implements middleware.Guard.
+func (l listed) Evaluate(ctx context.Context, r middleware.GuardRequest) (middleware.GuardDecision, error) {
+	if d, err := l.list.Evaluate(ctx, r); err != nil || !d.Allow {
+		return d, err
+	}
+	return l.guard.Evaluate(ctx, r)
 }
 
 // keep writes a large result of a tool to a file that the agent can read.
@@ -115,7 +132,7 @@ func endings(s settings.SafetyFinishReason) ([]agent.Middleware, error) {
 		return list, nil
 	}
 	if s.Detectors != nil && len(s.Detectors) == 0 {
-		return nil, errors.New("config.yaml: safety_finish_reason.detectors is empty; leave it out for the built-in ones, or set enabled to false")
+		return nil, mistake("safety_finish_reason.detectors is empty; leave it out for the built-in ones, or set enabled to false")
 	}
 	known := middleware.SafetyDetectors()
 	byClass := map[string]middleware.Detector{"OpenAICompatibleContentFilterDetector": known[0], "AnthropicRefusalDetector": known[1], "GeminiSafetyDetector": known[2]}
@@ -123,14 +140,14 @@ func endings(s settings.SafetyFinishReason) ([]agent.Middleware, error) {
 	for i, c := range s.Detectors {
 		d, ok := byClass[c.Use[strings.LastIndexByte(c.Use, ':')+1:]]
 		if !ok {
-			return nil, fmt.Errorf("config.yaml: safety_finish_reason.detectors[%d].use: %q is not known here; use OpenAICompatibleContentFilterDetector, AnthropicRefusalDetector or GeminiSafetyDetector, with values of your provider in config", i, c.Use)
+			return nil, mistake("safety_finish_reason.detectors[%d].use: %q is not known here; use OpenAICompatibleContentFilterDetector, AnthropicRefusalDetector or GeminiSafetyDetector, with values of your provider in config", i, c.Use)
 		}
 		reasons, other, key := c.Config.FinishReasons, c.Config.StopReasons, "finish_reasons"
 		if d.Field == "stop_reason" {
 			reasons, other, key = other, reasons, "stop_reasons"
 		}
 		if len(other) > 0 {
-			return nil, fmt.Errorf("config.yaml: safety_finish_reason.detectors[%d].config: this detector has %s only", i, key)
+			return nil, mistake("safety_finish_reason.detectors[%d].config: this detector has %s only", i, key)
 		}
 		if reasons != nil {
 			d.Reasons = reasons
@@ -144,7 +161,7 @@ func endings(s settings.SafetyFinishReason) ([]agent.Middleware, error) {
 func tokenBudget(s settings.TokenBudget) (agent.Middleware, error) {
 	m, err := middleware.TokenBudget(middleware.BudgetOptions{Total: s.Total, Input: s.Input, Output: s.Output, Warn: s.Warn, Stop: s.Stop})
 	if err != nil {
-		return m, fmt.Errorf("config.yaml: %w", err)
+		return m, mistake("%w", err)
 	}
 	return m, nil
 }

@@ -102,9 +102,7 @@ func New(o Options) *Graph {
 func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
 	a, err := g.current(ctx, true)
 	if err != nil {
-		return func(yield func(graph.Event, error) bool) {
-			yield(graph.Event{}, &graph.Failure{Type: "ConfigurationError", Message: public(err), Detail: err.Error()})
-		}
+		return func(yield func(graph.Event, error) bool) { yield(graph.Event{}, misconfigured(err)) }
 	}
 	return func(yield func(graph.Event, error) bool) {
 		ctx, failed := middleware.WithFallback(ctx)
@@ -117,6 +115,19 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 			yield(graph.Event{}, &graph.Failure{Type: "LLMError", Message: text, Detail: text})
 		}
 	}
+}
+
+// misconfigured is the failure of a run for a mistake of the configuration. Clients see what may be shown of it.
+func misconfigured(err error) *graph.Failure {
+	const kind = "ConfigurationError"
+	return &graph.Failure{Type: kind, Message: public(err), Detail: kind + ": " + err.Error(), Fix: fixConfig}
+}
+
+const fixConfig = "correct config.yaml, which the next run reads anew; `understudy doctor --deerflow=FILE` checks it"
+
+// mistake is a mistake of config.yaml, in a text that clients may see; it has no secrets.
+func mistake(format string, args ...any) error {
+	return fault.Newf(fault.Unavailable, "config.yaml: "+format, args...)
 }
 
 // public is what clients see of an error.
@@ -271,6 +282,9 @@ func (g *Graph) subagentSummarization(s *settings.Settings, model string) (agent
 
 func condensing(o agent.SummarizationOptions) (agent.Middleware, error) {
 	m, err := agent.Summarization(o)
+	if err != nil {
+		err = mistake("%w", err)
+	}
 	m.Name = "DeerFlowSummarizationMiddleware"
 	return m, err
 }

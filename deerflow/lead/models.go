@@ -63,14 +63,19 @@ func (m *models) get(name string, how thinking) (agent.Model, error) {
 	}
 	body, err := of.Options(how.on, how.effort)
 	if err != nil {
-		return agent.Model{}, err
+		return agent.Model{}, unusable(of, err)
 	}
 	opened, err := m.open(of, m.retries, body)
 	if err != nil {
-		return agent.Model{}, err
+		return agent.Model{}, unusable(of, err)
 	}
 	m.made[key] = opened
 	return opened, nil
+}
+
+// unusable is the error for a model without a client. What its settings have may be secret.
+func unusable(m *settings.Model, err error) error {
+	return fault.Wrap(fault.Unavailable, fmt.Sprintf("config.yaml: the model '%s' cannot be used; the log of the server says why", m.Name), err)
 }
 
 // wish returns what a run asks for under a key: of its context, else of its configuration.
@@ -194,7 +199,7 @@ func (m *models) selection(g *Graph, fixed string, how func(context.Context, Cha
 				pregel.LogOf(ctx).Warn("the model cannot think; it answers without", "model", of.Name)
 			}
 			if r.Model, err = m.get(name, way); err != nil {
-				return agent.ModelResponse{}, err
+				return agent.ModelResponse{}, misconfigured(err)
 			}
 			return next(ctx, r)
 		},

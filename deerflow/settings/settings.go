@@ -57,6 +57,8 @@ type Settings struct {
 
 	ACP map[string]ACPAgent `yaml:"acp_agents"`
 
+	Authorization Switch `yaml:"authorization"` // refused when it is on
+
 	Auth struct {
 		Local struct {
 			AllowRegistration *bool `yaml:"allow_registration"`
@@ -66,6 +68,7 @@ type Settings struct {
 
 	// Warnings are what is suspicious, but no mistake.
 	Warnings []string `yaml:"-"`
+	Unused   []string `yaml:"-"` // keys of DeerFlow that have no effect here
 }
 
 // Switch turns a part on or off.
@@ -480,7 +483,10 @@ func Parse(text []byte, lookup func(string) (string, bool)) (*Settings, error) {
 		if err := yaml.NewDecoder(bytes.NewReader(nil)).DecodeFromNode(doc.Body, &s); err != nil {
 			return nil, tidy(err)
 		}
-		s.report(unknownKeys(doc.Body, reflect.TypeFor[Settings](), ""))
+		var unused unusedKeys
+		unused.add(doc.Body, reflect.TypeFor[Settings](), "")
+		s.report(unused.unknown)
+		s.Unused = unused.theirs
 	}
 	return &s, s.check()
 }
@@ -546,6 +552,9 @@ func (s *Settings) check() error {
 	}
 	if err := s.Sandbox.check(); err != nil {
 		return err
+	}
+	if s.Authorization.Enabled {
+		return errors.New("authorization.enabled is true, and this server enforces no roles: every user would have all tools, models and routes. Set it to false, or deny tools to all users with guardrails")
 	}
 	if err := s.Auth.OIDC.check(func(text string) { s.Warnings = append(s.Warnings, text) }); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 // elsewhere are keys of DeerFlow that have no effect here, by the section that they are in. Sections among them may have any keys.
 var elsewhere = map[string][]string{
 	"": {
-		"agent_storage", "authorization", "channel_connections", "channels", "checkpointer", "database", "dedupe_storage", "extensions", "llm_call", "log_level", "logging",
+		"agent_storage", "channel_connections", "channels", "checkpointer", "database", "dedupe_storage", "extensions", "llm_call", "log_level", "logging",
 		"mcp_tasks", "plugins", "run_events", "run_ownership", "stream_bridge", "tracing",
 	},
 	"sandbox": {
@@ -28,6 +28,7 @@ var elsewhere = map[string][]string{
 		"model_name", "staleness_age_days", "staleness_max_extension_days", "staleness_max_lifetime_multiplier", "staleness_max_removals_per_cycle", "staleness_min_candidates",
 		"staleness_protected_categories", "staleness_review_enabled", "storage_class", "token_counting",
 	},
+	"authorization":   {"default_role", "fail_closed", "provider"},
 	"scheduler":       {"lease_seconds", "multi_instance", "poll_interval_seconds"},
 	"skill_evolution": {"security_fail_closed"},
 	"summarization":   {"summary_prompt", "trim_tokens_to_summarize"},
@@ -56,60 +57,72 @@ func (u unknownKey) String() string {
 	return text
 }
 
-// unknownKeys returns the keys of a document that a value of type t is read from, and that neither t has nor DeerFlow.
-func unknownKeys(n ast.Node, t reflect.Type, path string) (found []unknownKey) {
+// unusedKeys are the keys of a document that have no effect.
+type unusedKeys struct {
+	unknown []unknownKey
+	theirs  []string // paths of those that DeerFlow has
+}
+
+// add notes the keys that are not read into a value of type t.
+func (u *unusedKeys) add(n ast.Node, t reflect.Type, path string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch n := n.(type) {
 	case *ast.AnchorNode:
-		return unknownKeys(n.Value, t, path)
+		u.add(n.Value, t, path)
 	case *ast.TagNode:
-		return unknownKeys(n.Value, t, path)
+		u.add(n.Value, t, path)
 	case *ast.SequenceNode:
 		if t.Kind() == reflect.Slice {
 			for _, item := range n.Values {
-				found = append(found, unknownKeys(item, t.Elem(), path)...)
+				u.add(item, t.Elem(), path)
 			}
 		}
 	case *ast.MappingValueNode:
-		return unknownIn(n, t, path)
+		u.addOne(n, t, path)
 	case *ast.MappingNode:
 		for _, one := range n.Values {
-			found = append(found, unknownIn(one, t, path)...)
+			u.addOne(one, t, path)
 		}
 	}
-	return found
 }
 
-func unknownIn(n *ast.MappingValueNode, t reflect.Type, path string) []unknownKey {
+func (u *unusedKeys) addOne(n *ast.MappingValueNode, t reflect.Type, path string) {
 	if n.Key.IsMergeKey() {
-		return unknownKeys(n.Value, t, path)
+		u.add(n.Value, t, path)
+		return
 	}
 	at := n.Key.GetToken()
 	below := strings.TrimPrefix(path+"."+at.Value, ".")
 	switch t.Kind() {
 	case reflect.Slice: // one item may be written without its list
-		return unknownIn(n, t.Elem(), path)
+		u.addOne(n, t.Elem(), path)
+		return
 	case reflect.Map:
-		return unknownKeys(n.Value, t.Elem(), below)
+		u.add(n.Value, t.Elem(), below)
+		return
 	case reflect.Struct:
 	default:
-		return nil
+		return
+	}
+	if slices.Contains(elsewhere[path], at.Value) {
+		u.theirs = append(u.theirs, below)
+		return
 	}
 	known := slices.Clone(elsewhere[path])
 	for i := range t.NumField() {
 		field := t.Field(i)
 		name := field.Tag.Get("yaml")
 		if name == at.Value {
-			return unknownKeys(n.Value, field.Type, below)
+			u.add(n.Value, field.Type, below)
+			return
 		}
 		if name != "-" {
 			known = append(known, name)
 		}
 	}
-	if slices.Contains(known, at.Value) || slices.Contains(open, path) {
-		return nil
+	if !slices.Contains(open, path) {
+		u.unknown = append(u.unknown, unknownKey{path: below, line: at.Position.Line, near: typo.Meant(at.Value, known)})
 	}
-	return []unknownKey{{path: below, line: at.Position.Line, near: typo.Meant(at.Value, known)}}
 }

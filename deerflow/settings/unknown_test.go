@@ -40,7 +40,9 @@ func warningsOf(t *testing.T, document string) []unknownKey {
 	t.Helper()
 	file, err := parser.ParseBytes([]byte(document), 0)
 	require.NoError(t, err, document)
-	return unknownKeys(file.Docs[0].Body, reflect.TypeFor[Settings](), "")
+	var found unusedKeys
+	found.add(file.Docs[0].Body, reflect.TypeFor[Settings](), "")
+	return found.unknown
 }
 
 // Of every key that is read, a misspelt one is reported at its place with the right one, and the key itself is not.
@@ -75,8 +77,20 @@ func TestUnusedKeysOfDeerFlow(t *testing.T) {
 				document = section + ": {" + document + "}"
 			}
 			require.Empty(t, warningsOf(t, document), document)
+			s, err := Parse([]byte(document), nil)
+			require.NoError(t, err)
+			require.Equal(t, []string{strings.TrimPrefix(section+"."+key, ".")}, s.Unused)
 		}
 	}
+}
+
+// Roles that nothing would enforce are refused.
+func TestAuthorizationIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := Parse([]byte("authorization: {enabled: true, provider: {use: 'deerflow.authz.rbac:RbacAuthorizationProvider'}}"), nil)
+	require.ErrorContains(t, err, "authorization.enabled is true, and this server enforces no roles")
+	_, err = Parse([]byte("authorization: {enabled: false, default_role: user}"), nil)
+	require.NoError(t, err)
 }
 
 func TestUnknownKeysInTheirForms(t *testing.T) {
