@@ -57,10 +57,14 @@ const (
 	lastPause  = 30 * time.Second
 )
 
+// quiet is how long a server may take to start before the log says that it is waited for: until then a run looks as if it hangs.
+const quiet = 2 * time.Second
+
 // Source is a server's tools. It is safe for concurrent use.
 type Source struct {
 	opts  Options
 	pause time.Duration // first one
+	quiet time.Duration // how long a start may take before the log says so
 
 	turn chan struct{}   // who holds it starts the server
 	open context.Context // ends with Close
@@ -93,7 +97,7 @@ func New(o Options) (*Source, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Log = o.Log.With("mcp_server", o.Name)
-	s := &Source{opts: o, pause: firstPause, turn: make(chan struct{}, 1)}
+	s := &Source{opts: o, pause: firstPause, quiet: quiet, turn: make(chan struct{}, 1)}
 	s.open, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -185,6 +189,7 @@ func (s *Source) failed(err error) {
 func (s *Source) start(ctx context.Context) (*session, error) {
 	ctx, cancel := s.within(ctx, s.opts.Start, "did not answer")
 	defer cancel()
+	defer s.logSlow(ctx)()
 	transport, cmd := s.transport()
 	client := sdk.NewClient(&sdk.Implementation{Name: "understudy", Version: "1"}, &sdk.ClientOptions{
 		Capabilities:           &sdk.ClientCapabilities{},
@@ -229,6 +234,21 @@ func (s *Source) start(ctx context.Context) (*session, error) {
 		s.opts.Log.Info("mcp server connected", "url", s.opts.URL)
 	}
 	return live, nil
+}
+
+// logSlow logs that a start takes long, and for how long it is waited for, until the function that it returns is called.
+func (s *Source) logSlow(ctx context.Context) (done func()) {
+	began, over := time.Now(), make(chan struct{})
+	until, _ := ctx.Deadline()
+	timer := time.AfterFunc(s.quiet, func() {
+		defer close(over)
+		s.opts.Log.Warn("an MCP server has not answered yet; what needs its tools waits for it", "at_most", until.Sub(began).Round(time.Second).String())
+	})
+	return func() {
+		if !timer.Stop() {
+			<-over
+		}
+	}
 }
 
 // transport is the way to the server, and its process; nil if it runs elsewhere.

@@ -28,6 +28,7 @@ import (
 	"understudy/graph/agent/scripted"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/logtest"
 )
 
 // The test binary is an MCP server too, when this variable says so.
@@ -383,4 +384,28 @@ func TestServersAtAnAddress(t *testing.T) {
 			}, 30*time.Second, 50*time.Millisecond)
 		})
 	}
+}
+
+// While a server that does not answer is waited for, the log names it, and how long that may take. Of one that answers it says nothing.
+func TestSlowStartIsLogged(t *testing.T) {
+	t.Parallel()
+	var log logtest.Buffer
+	slow := source(t, Options{Name: "sleepy", Start: 90 * time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))}, "silent")
+	slow.quiet = 0
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := slow.Tools(ctx)
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "has not answered yet") }, 20*time.Minute, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.Contains(t, log.String(), "mcp_server=sleepy at_most=1m30s")
+	require.Equal(t, 1, strings.Count(log.String(), "has not answered yet"))
+
+	quick := source(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, "well")
+	quick.quiet = time.Hour
+	names(t, quick)
+	require.Equal(t, 1, strings.Count(log.String(), "has not answered yet"))
 }
