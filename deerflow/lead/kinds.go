@@ -14,6 +14,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/typo"
 )
 
 // subagentType is a kind of subagent that the model can choose.
@@ -108,6 +109,65 @@ func configuredType(name string, a settings.Subagent) subagentType {
 			return without(tool, notDelegated, denied) && (a.Tools == nil || slices.Contains(a.Tools, tool))
 		},
 	}
+}
+
+// checkNames warns of names in the settings that none of the agent's tools has, and no subagent: what they should allow, deny or change stays as it is.
+func (g *Graph) checkNames(s *settings.Settings, tools []agent.Tool) {
+	kinds := []string{}
+	for _, kind := range builtin {
+		kinds = append(kinds, kind.name)
+	}
+	kinds = slices.AppendSeq(kinds, maps.Keys(s.Subagents.Custom))
+	for _, name := range slices.Sorted(maps.Keys(s.Subagents.Agents)) {
+		if !slices.Contains(kinds, name) {
+			g.warnName("subagents.agents", name, "no subagent has this name; it changes none", kinds)
+		}
+	}
+	if len(g.o.Sources) > 0 {
+		return // whose tools are not known yet
+	}
+	known := slices.Concat(notDelegated, talking, taken, []string{"bash"}) // also those that are off now
+	for _, t := range tools {
+		known = append(known, t.Name)
+	}
+	for _, c := range s.Tools { // one that is left out has a warning of its own
+		_, variable, _ := strings.Cut(c.Use, ":")
+		known = append(known, c.Name, variable, strings.TrimSuffix(variable, "_tool"))
+	}
+	var prefixes []string // of tools of MCP servers
+	if g.o.Servers != nil {
+		servers, err := g.o.Servers()
+		if err != nil {
+			return // the log has that when they are needed
+		}
+		for _, server := range servers {
+			prefixes = append(prefixes, server.Name+"_")
+		}
+	}
+	check := func(where string, names []string) {
+		for _, name := range names {
+			if !slices.Contains(known, name) && !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+				g.warnName(where, name, "the agent has no tool of this name", known)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Subagents.Custom)) {
+		at, kind := "subagents.custom_agents."+name, s.Subagents.Custom[name]
+		check(at+".tools", kind.Tools)
+		check(at+".disallowed_tools", kind.Disallowed)
+	}
+	if guard := s.Guardrails; guard.Enabled {
+		check("guardrails.provider.config.allowed_tools", guard.Provider.Config.Allowed)
+		check("guardrails.provider.config.denied_tools", guard.Provider.Config.Denied)
+	}
+}
+
+func (g *Graph) warnName(where, name, problem string, known []string) {
+	attrs := []any{"key", where, "name", name, "problem", problem}
+	if near := typo.Meant(name, known); near != "" {
+		attrs = append(attrs, "did_you_mean", near)
+	}
+	g.o.Log.Warn("a name in the configuration has no effect", attrs...)
 }
 
 // subagentSkills puts the instructions of a type's skills into its prompt, and limits its tools to those that it has and that its skills allow. A type without skills of

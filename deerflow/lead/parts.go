@@ -268,6 +268,8 @@ func (p *Parts) Subagents(o SubagentPart) ([]agent.Middleware, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build subagents: %w", err)
 	}
+	sub.noBash = "the agent has no tool bash"
+	p.g.checkNames(&set, o.Tools)
 	limit := limitSubagents(set.Subagents.MaxTotal, func(context.Context) bool { return true })
 	limit.Tools = []agent.Tool{sub.tool()}
 	kept := durable()

@@ -28,6 +28,7 @@ const (
 type subagents struct {
 	agents map[string]*worker // by type
 	types  []subagentType     // that there are, in order
+	noBash string             // why there is no type bash
 	model  func(ctx context.Context, fixed string) string
 	free   chan struct{} // as many as may start now
 }
@@ -110,7 +111,7 @@ func (s *subagents) tool() agent.Tool {
 	return agent.MustTool("task", b.String(), func(ctx context.Context, a args) (any, error) {
 		kind := s.agents[a.Type]
 		if kind == nil && a.Type == bashType {
-			return "Error: The subagent bash is switched off, because commands would run on the server itself. Do the task without commands. They need a container sandbox, or sandbox.allow_host_bash.", nil
+			return "Error: The subagent bash is switched off: " + s.noBash + ". Do the task without commands.", nil
 		}
 		if kind == nil {
 			return fmt.Sprintf("Error: Unknown subagent type '%s'. Available: %s", a.Type, strings.Join(names, ", ")), nil

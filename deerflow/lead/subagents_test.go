@@ -10,8 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/deerflow/lead"
+	"understudy/deerflow/sandbox"
 	"understudy/graph"
 	"understudy/graph/agent/scripted"
+	"understudy/internal/logtest"
 )
 
 // delegate runs a turn that calls task, and returns the result of the call and the types of the custom events, in order.
@@ -69,7 +72,60 @@ func TestSubagent(t *testing.T) {
 	w = setup(t, strings.ReplaceAll(config, "allow_host_bash: true", "allow_host_bash: false"))
 	result, _, err = w.delegate(t.Context(), t, "x", "bash", delegating)
 	require.NoError(t, err)
-	require.Contains(t, result, "Error: The subagent bash is switched off")
+	require.Equal(t, "Error: The subagent bash is switched off: commands would run on the server itself; set sandbox.allow_host_bash to allow them. Do the task without commands.", result)
+}
+
+// Why there is no subagent for commands depends on why there are none: allow_host_bash is not advised where it is on, or where commands belong into containers.
+func TestReasonsForNoCommands(t *testing.T) {
+	t.Parallel()
+	listed := "models: [{name: plain, use: x, model: x}]\ntitle: {enabled: false}\ntools: [{name: bash, group: b, use: \"deerflow.sandbox.tools:bash_tool\"}]\n"
+	for text, want := range map[string]string{
+		"models: [{name: plain, use: x, model: x}]\ntitle: {enabled: false}\nsandbox: {allow_host_bash: true}\n": "tools of config.yaml does not list it",
+		listed: "commands would run on the server itself; set sandbox.allow_host_bash to allow them",
+		listed + "sandbox: {use: 'their:CloudSandbox'}\n": "CloudSandbox is not known here",
+	} {
+		w := setup(t, text)
+		w.options.Tools.Sandbox = sandbox.NewLocal(sandbox.Options{Refuse: func() string {
+			if strings.Contains(text, "Cloud") {
+				return "CloudSandbox is not known here"
+			}
+			return ""
+		}})
+		t.Cleanup(w.options.Tools.Sandbox.Close)
+		w.rebuild()
+		result, _, err := w.delegate(t.Context(), t, "x", "bash", delegating)
+		require.NoError(t, err)
+		require.Equal(t, "Error: The subagent bash is switched off: "+want+". Do the task without commands.", result)
+	}
+}
+
+// Names of tools and subagents in the settings that nothing has are in the log, with what was likely meant; those that there are, or may be, are not.
+func TestNamesThatNothingHas(t *testing.T) {
+	t.Parallel()
+	const custom = "subagents: {agents: {bahs: {max_turns: 3}, bash: {max_turns: 3}, mine: {max_turns: 3}}, custom_agents: {mine: {description: d, system_prompt: p, "
+	for text, want := range map[string]string{
+		custom + "tools: [nope, ls, read_fil, bash, web_search, odd, srv_any, srvx, task], disallowed_tools: [present_file, write_file]}}}": `subagents.agents bahs bash;` +
+			`subagents.custom_agents.mine.tools nope ;subagents.custom_agents.mine.tools read_fil read_file;subagents.custom_agents.mine.tools srvx ;subagents.custom_agents.mine.disallowed_tools present_file present_files`,
+		"guardrails: {enabled: true, provider: {use: 'b:AllowlistProvider', config: {denied_tools: [bsh, task, memory_add], allowed_tools: [ls, lss]}}}": `guardrails.provider.config.allowed_tools lss ls;` +
+			`guardrails.provider.config.denied_tools bsh bash`,
+		"guardrails: {enabled: false, provider: {use: 'b:AllowlistProvider', config: {denied_tools: [bsh]}}}": "",
+		"": "",
+	} {
+		w := setup(t, config+text)
+		var log logtest.Buffer
+		w.options.Log = slog.New(slog.NewJSONHandler(&log, nil))
+		w.options.Servers = func() ([]lead.Server, error) { return []lead.Server{{Name: "srv"}}, nil }
+		w.rebuild()
+		require.NoError(t, w.graph.Prepare(t.Context()))
+		require.NoError(t, w.graph.Close())
+		var got []string
+		for line := range strings.Lines(log.String()) {
+			if l := gjson.Parse(line); l.Get("msg").String() == "a name in the configuration has no effect" {
+				got = append(got, l.Get("key").String()+" "+l.Get("name").String()+" "+l.Get("did_you_mean").String())
+			}
+		}
+		require.Equal(t, want, strings.Join(got, ";"), text)
+	}
 }
 
 // What an agent cannot do, it cannot delegate either.

@@ -70,6 +70,7 @@ type toolbox struct {
 	set     *settings.Settings
 	groups  map[string][]string // of configured tools, by name
 	lacking bool                // a tool in Python could not be loaded
+	noBash  string              // why there is no bash; "": there is
 }
 
 // toolbox makes the middleware with the tools. Its nodes acquire and release the sandbox.
@@ -86,6 +87,8 @@ func (g *Graph) toolbox(ctx context.Context, b *building, models *models, guards
 	if err != nil {
 		return agent.Middleware{}, fmt.Errorf("build subagents: %w", err)
 	}
+	sub.noBash = t.noBash
+	g.checkNames(b.of, tools)
 	m := t.holding(t.Sandbox.Release)
 	m.Tools, m.WrapModelCall, m.WrapToolCall = append(tools, sub.tool()), t.offer, t.refuse
 	return m, nil
@@ -180,13 +183,14 @@ func (t *toolbox) all(ctx context.Context, g *Graph) []agent.Tool {
 		return true
 	}
 	python := t.python(ctx)
+	t.noBash = "tools of config.yaml does not list it"
 	for _, c := range t.set.Tools {
 		one, err := t.configured(c, own)
 		if other, ok := python[c.Use]; ok {
 			one, err = inPython(other, c)
 			t.lacking = t.lacking || err != nil
 		}
-		fix := python[c.Use].Fix
+		fix, isBash := python[c.Use].Fix, one.Name == "bash"
 		if err == nil {
 			switch {
 			case one.Name == "":
@@ -203,7 +207,13 @@ func (t *toolbox) all(ctx context.Context, g *Graph) []agent.Tool {
 				attrs = append(attrs, "fix", fix)
 			}
 			g.o.Log.Warn("a tool of config.yaml is left out", attrs...)
+			if isBash && t.noBash != "" {
+				t.noBash = err.Error()
+			}
 			continue
+		}
+		if isBash {
+			t.noBash = ""
 		}
 		t.groups[one.Name] = append(t.groups[one.Name], c.Group)
 	}
