@@ -88,13 +88,6 @@ func (c *checkpoint) see(node, channel, version string) {
 	c.seen[node][channel] = version
 }
 
-// pendingWrite is a write on a checkpoint that its step has not applied yet.
-type pendingWrite struct {
-	task    string
-	channel string
-	v       *value
-}
-
 // saved is a checkpoint as it was loaded.
 type saved struct {
 	*checkpoint

@@ -70,9 +70,9 @@ func (l *loop) first(in input) error {
 	s := l.startOf(in)
 	l.replaying = s.replays || l.superseded
 	if s.replays {
-		l.forget(writeResume)
+		l.pending.forget(writeResume)
 	}
-	var carried []pendingWrite
+	var carried []write
 	if in.command != nil {
 		var err error
 		if carried, err = l.command(in.command, s.kind == startFork); err != nil {
@@ -123,26 +123,13 @@ func (l *loop) first(in input) error {
 	return nil
 }
 
-// forget drops the pending writes of a channel.
-func (l *loop) forget(channel string) {
-	l.pending = slices.DeleteFunc(l.pending, func(w pendingWrite) bool { return w.channel == channel })
-}
-
 // applyNulls applies the writes of no task, those of the checkpoint and carried ones, and returns the channels that changed.
-func (l *loop) applyNulls(carried []pendingWrite) (updated []string, err error) {
-	var nulls []write
-	for _, w := range l.pending {
-		if w.task == nullTask {
-			nulls = append(nulls, write{w.channel, w.v})
-		}
-	}
-	for _, w := range carried {
-		nulls = append(nulls, write{w.channel, w.v})
-	}
-	if len(nulls) == 0 {
+func (l *loop) applyNulls(carried []write) (updated []string, err error) {
+	writes := append(nulls(l.pending.list()), carried...)
+	if len(writes) == 0 {
 		return nil, nil
 	}
-	return l.applyWrites([]*task{{name: writeInput, writes: nulls}}, true)
+	return l.applyWrites([]*task{{name: writeInput, writes: writes}}, true)
 }
 
 // startFresh applies the input, in place of the tasks that the checkpoint would have next, and saves it.
@@ -174,7 +161,7 @@ func (l *loop) startResume() {
 // startFork is startResume on a new checkpoint, without the interrupts of the one it copies.
 func (l *loop) startFork() error {
 	l.seeInterrupt()
-	l.forget(writeInterrupt)
+	l.pending.forget(writeInterrupt)
 	if _, err := l.put(sourceFork, false); err != nil {
 		return err
 	}
@@ -194,7 +181,7 @@ func (l *loop) seeInterrupt() {
 }
 
 // command turns a Command into writes. With forks they are only returned, because the run saves them with its fork.
-func (l *loop) command(c *commandInput, forks bool) ([]pendingWrite, error) {
+func (l *loop) command(c *commandInput, forks bool) ([]write, error) {
 	if c.invalid != nil {
 		return nil, c.invalid
 	}
@@ -237,11 +224,7 @@ func (l *loop) command(c *commandInput, forks bool) ([]pendingWrite, error) {
 	if !forks {
 		return nil, l.putWrites(nullTask, writes, false)
 	}
-	carried := make([]pendingWrite, len(writes))
-	for i, w := range writes {
-		carried[i] = pendingWrite{nullTask, w.channel, w.v}
-	}
-	return carried, nil
+	return writes, nil
 }
 
 // warnUnasked reports, once, an answer without a question. As in LangGraph it is no error, and the first question of this run takes it.
@@ -254,8 +237,7 @@ func (l *loop) warnUnasked() {
 // waiting returns the number of unanswered interrupts.
 func (l *loop) waiting() int {
 	ids := map[string]bool{}
-	all, _ := statuses(l.pending, nil)
-	for _, s := range all {
+	for _, s := range l.pending.statuses("") {
 		if s.finished() {
 			continue
 		}

@@ -167,7 +167,7 @@ func (r *runner) accept(c *callRequest) {
 		return
 	}
 	t.ns = ns + ":" + t.id
-	t.scratch = l.newScratchpad(t.id, t.ns, l.answers())
+	t.scratch = l.newScratchpad(t.id, t.ns, l.pending.answers())
 	t.scratch.parent = c.parent.scratch
 	t.pathText = t.path.text()
 	l.showTasks([]*task{t})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"understudy/checkpointer"
 	"understudy/id"
@@ -47,9 +46,7 @@ type loop struct {
 	loadedID string
 	shape    string // that the storage has
 
-	pendingMu  sync.Mutex
-	pending    []pendingWrite
-	hasPending map[string]bool // tasks that have some
+	pending pendingWrites
 
 	step, stop int
 	tasks      []*task
@@ -60,12 +57,11 @@ type loop struct {
 	known      bool // updated is
 	replaying  bool
 	superseded bool
-	unasked    bool            // the run began with an answer, and no question waited
-	written    map[string]bool // tasks that wrote in this run
-	atID       id.Checkpoint   // the checkpoint that was saved last
-	prevParent string          // the one before, for events
-	shownID    string          // the checkpoint whose id was emitted last
-	hadValues  bool            // values was shown, or would have been
+	unasked    bool          // the run began with an answer, and no question waited
+	atID       id.Checkpoint // the checkpoint that was saved last
+	prevParent string        // the one before, for events
+	shownID    string        // the checkpoint whose id was emitted last
+	hadValues  bool          // values was shown, or would have been
 }
 
 var errRecursion = errors.New("recursion limit")
@@ -110,21 +106,18 @@ func (l *loop) enter() error {
 			}
 		}
 	}
-	l.written = map[string]bool{}
 	if t == nil {
 		l.cp, l.chans = emptyCheckpoint(l.g), l.g.newChannels()
 		l.meta = savedMetadata{step: -2}
 		l.loadedID = l.cp.id
+		l.pending.reset(nil)
 	} else {
 		s, err := l.g.load(t)
 		if err != nil {
 			return err
 		}
-		l.cp, l.chans, l.pending, l.meta, l.shape = s.checkpoint, s.chans, s.pending, s.metadata, s.shape
-		l.hasPending = map[string]bool{}
-		for _, w := range l.pending {
-			l.hasPending[w.task] = true
-		}
+		l.cp, l.chans, l.meta, l.shape = s.checkpoint, s.chans, s.metadata, s.shape
+		l.pending.reset(s.pending)
 		l.parent, l.loadedID, l.prevParent = s.id, s.id, s.parent
 		l.atID = t.ID
 	}
@@ -148,7 +141,7 @@ func (l *loop) tick() (bool, error) {
 		return false, nil
 	}
 	l.unasked = false // a breakpoint stopped the run before
-	if !l.replaying && len(l.pending) > 0 {
+	if !l.replaying && !l.pending.empty() {
 		l.reapply(l.tasks)
 	}
 	if len(l.before) > 0 && l.breaksAt(l.before) {
@@ -175,10 +168,11 @@ func (l *loop) prepareStep() {
 
 // reapply restores the writes of tasks that finished before the run was interrupted.
 func (l *loop) reapply(tasks []*task) {
-	all, _ := statuses(l.pending, nil)
+	only := ""
 	if len(tasks) == 1 {
-		all, _ = statuses(l.pending, func(id string) bool { return id == tasks[0].id })
+		only = tasks[0].id
 	}
+	all := l.pending.statuses(only)
 	for _, t := range tasks {
 		if s := all[t.id]; s != nil {
 			t.writes = append(t.writes, s.output...)
@@ -214,9 +208,7 @@ func (l *loop) afterTick() error {
 		return err
 	}
 	l.updated, l.known = updated, true
-	l.pendingMu.Lock()
-	l.pending, l.hasPending = nil, nil
-	l.pendingMu.Unlock()
+	l.pending.applied()
 	l.replaying = false
 	var data []byte
 	show := l.showsAny(updated)
@@ -262,7 +254,7 @@ func (l *loop) leave(cause error) error {
 		return cause
 	}
 	l.stopped = gi
-	if l.ticked && len(l.pending) > 0 && slices.ContainsFunc(l.tasks, func(t *task) bool { return len(t.writes) > 0 }) {
+	if l.ticked && !l.pending.empty() && slices.ContainsFunc(l.tasks, func(t *task) bool { return len(t.writes) > 0 }) {
 		updated, err := l.applyWrites(l.tasks, true)
 		if err != nil {
 			return err

@@ -133,52 +133,9 @@ func (l *loop) putWrites(id string, writes []write, cached bool) error {
 
 // record adds the writes of a task to the pending writes of the checkpoint.
 func (l *loop) record(id string, writes []write) error {
-	l.pendingMu.Lock()
-	l.written[id] = true
-	special := !slices.ContainsFunc(writes, func(w write) bool { _, ok := specialIndex(w.channel); return !ok })
-	if special && len(writes) > 1 {
-		var last []write
-		for _, w := range writes {
-			if i := slices.IndexFunc(last, func(o write) bool { return o.channel == w.channel }); i >= 0 {
-				last[i] = w
-			} else {
-				last = append(last, w)
-			}
-		}
-		writes = last
-	}
-	store := writes
-	if id == nullTask {
-		l.pending = slices.DeleteFunc(slices.Clone(l.pending), func(w pendingWrite) bool {
-			_, special := specialIndex(w.channel)
-			return w.task == id && special
-		})
-		writes = slices.Clone(writes)
-		slices.SortStableFunc(writes, func(a, b write) int {
-			_, x := specialIndex(a.channel)
-			_, y := specialIndex(b.channel)
-			return map[bool]int{false: 0, true: 1}[x] - map[bool]int{false: 0, true: 1}[y]
-		})
-		store = nil
-		for _, w := range l.pending {
-			if w.task == id {
-				store = append(store, write{w.channel, w.v})
-			}
-		}
-		store = append(store, writes...)
-	} else if l.hasPending[id] {
-		l.pending = slices.DeleteFunc(slices.Clone(l.pending), func(w pendingWrite) bool { return w.task == id })
-	}
-	if l.hasPending == nil {
-		l.hasPending = map[string]bool{}
-	}
-	l.hasPending[id] = true
-	for _, w := range writes {
-		l.pending = append(l.pending, pendingWrite{id, w.channel, w.v})
-	}
-	l.pendingMu.Unlock()
+	stored := l.pending.add(id, writes)
 	if l.keeps && l.x.durability != durabilityExit {
-		return l.saveWrites(id, store)
+		return l.saveWrites(id, stored)
 	}
 	return nil
 }
@@ -257,19 +214,9 @@ func (l *loop) trackedSend(v *value) *value {
 
 // putPending saves the writes of the last step that durability exit deferred.
 func (l *loop) putPending() error {
-	byTask := map[string][]write{}
-	var order []string
-	for _, w := range l.pending {
-		if !l.written[w.task] {
-			continue
-		}
-		if byTask[w.task] == nil {
-			order = append(order, w.task)
-		}
-		byTask[w.task] = append(byTask[w.task], write{w.channel, w.v})
-	}
-	for _, id := range order {
-		if err := l.saveWrites(id, byTask[id]); err != nil {
+	tasks, writes := l.pending.ofThisRun()
+	for _, id := range tasks {
+		if err := l.saveWrites(id, writes[id]); err != nil {
 			return err
 		}
 	}

@@ -330,7 +330,7 @@ func (l *loop) showCheckpoint() {
 		b = appendQuoted(b, t.name)
 	}
 	b = append(b, `],"tasks":[`...)
-	all, _ := statuses(l.pending, nil)
+	all := l.pending.statuses("")
 	for i, t := range l.tasks {
 		if i > 0 {
 			b = append(b, ',')

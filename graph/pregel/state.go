@@ -38,7 +38,7 @@ func (g *Graph) at(ns string) *Graph {
 func (g *Graph) open(ctx context.Context, cfg graph.Config, key checkpointer.Key, t *checkpointer.Tuple) (*loop, error) {
 	x := &exec{ctx: ctx, log: slog.Default(), thread: key.Thread, config: cfg.Config, saver: cfg.Saver, durability: durabilitySync}
 	x.configure(g)
-	l := &loop{g: g, x: x, ctx: ctx, ns: key.NS, nested: key.NS != "", keeps: true, outKeys: g.out, written: map[string]bool{}}
+	l := &loop{g: g, x: x, ctx: ctx, ns: key.NS, nested: key.NS != "", keeps: true, outKeys: g.out}
 	if t == nil {
 		l.cp, l.chans, l.meta = emptyCheckpoint(g), g.newChannels(), savedMetadata{step: -1}
 		l.parent = string(key.ID)
@@ -50,22 +50,13 @@ func (g *Graph) open(ctx context.Context, cfg graph.Config, key checkpointer.Key
 	if err != nil {
 		return nil, err
 	}
-	l.cp, l.chans, l.pending, l.meta, l.shape = s.checkpoint, s.chans, s.pending, s.metadata, s.shape
+	l.cp, l.chans, l.meta, l.shape = s.checkpoint, s.chans, s.metadata, s.shape
+	l.pending.reset(s.pending)
 	l.parent, l.prevParent, l.loadedID = s.id, s.parent, s.id
 	l.prevVers = slices.Clone(l.cp.versions)
 	l.step = l.meta.step + 1
 	l.stop = l.step + 2
 	return l, nil
-}
-
-// nullWrites returns the writes that belong to no task: those of a Command.
-func (l *loop) nullWrites() (writes []write) {
-	for _, w := range l.pending {
-		if w.task == nullTask {
-			writes = append(writes, write{w.channel, w.v})
-		}
-	}
-	return writes
 }
 
 // Explain implements graph.Graph.
@@ -95,8 +86,8 @@ func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.K
 		return e, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
 	}
 	tasks := l.prepare(nil, false)
-	if nulls := l.nullWrites(); len(nulls) > 0 {
-		if _, err := l.applyWrites([]*task{{name: writeInput, writes: nulls}}, false); err != nil {
+	if writes := nulls(l.pending.list()); len(writes) > 0 {
+		if _, err := l.applyWrites([]*task{{name: writeInput, writes: writes}}, false); err != nil {
 			return e, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
 		}
 	}
@@ -241,8 +232,8 @@ func (g *Graph) updateStep(ctx context.Context, cfg graph.Config, key checkpoint
 		}
 		if t != nil {
 			tasks := l.prepare(nil, false)
-			if nulls := l.nullWrites(); len(nulls) > 0 {
-				if _, err := l.applyWrites([]*task{{name: writeInput, writes: nulls}}, true); err != nil {
+			if writes := nulls(l.pending.list()); len(writes) > 0 {
+				if _, err := l.applyWrites([]*task{{name: writeInput, writes: writes}}, true); err != nil {
 					return key, invalid(err)
 				}
 			}

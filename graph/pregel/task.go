@@ -64,30 +64,6 @@ type scratchpad struct {
 	againAt int
 }
 
-// answers are the answers stored with a checkpoint.
-type answers struct {
-	forAny bool // one for the first interrupt
-	byTask map[string]*value
-}
-
-func (l *loop) answers() (a answers) {
-	l.pendingMu.Lock()
-	defer l.pendingMu.Unlock()
-	for _, w := range l.pending {
-		switch {
-		case w.channel != writeResume:
-		case w.task == nullTask:
-			a.forAny = true
-		case a.byTask[w.task] == nil:
-			if a.byTask == nil {
-				a.byTask = map[string]*value{}
-			}
-			a.byTask[w.task] = w.v
-		}
-	}
-	return a
-}
-
 func (l *loop) newScratchpad(taskID, ns string, a answers) *scratchpad {
 	s := &scratchpad{l: l, parent: l.scratch, nullResume: a.forAny}
 	if v := a.byTask[taskID]; v != nil {
@@ -97,10 +73,7 @@ func (l *loop) newScratchpad(taskID, ns string, a answers) *scratchpad {
 			s.resume = []*value{v}
 		}
 	}
-	l.pendingMu.Lock()
-	waiting := len(l.pending) > 0
-	l.pendingMu.Unlock()
-	if len(l.x.resumeMap) > 0 && waiting {
+	if len(l.x.resumeMap) > 0 && !l.pending.empty() {
 		if v, ok := l.x.resumeMap[interruptID(ns, len(s.resume))]; ok {
 			s.resume = append(s.resume, v)
 		} else if v, ok := l.x.resumeMap[interruptID(ns, 0)]; ok {
@@ -124,16 +97,7 @@ func (s *scratchpad) takeNullResume() *value {
 		}
 		return nil
 	}
-	l := s.l
-	l.pendingMu.Lock()
-	defer l.pendingMu.Unlock()
-	for i, w := range l.pending {
-		if w.task == nullTask && w.channel == writeResume {
-			l.pending = slices.Delete(slices.Clone(l.pending), i, i+1)
-			return w.v
-		}
-	}
-	return nil
+	return s.l.pending.takeAnswer()
 }
 
 // taskNS returns the namespace of a task.
@@ -190,7 +154,7 @@ func (l *loop) candidates(updated []string, known bool) []string {
 // prepare returns the tasks of the next step: first Sends, then nodes that were triggered.
 func (l *loop) prepare(updated []string, known bool) []*task {
 	var tasks []*task
-	waiting := l.answers()
+	waiting := l.pending.answers()
 	if c := l.chans[l.g.tasksChan]; c.available() {
 		items, _ := c.get().list()
 		ignored := 0
@@ -306,47 +270,6 @@ func (l *loop) values() *value {
 		return v
 	}
 	return l.read(l.outKeys)
-}
-
-// taskStatus is the progress of a task, read from pending writes.
-type taskStatus struct {
-	output     []write
-	interrupts []*value
-	failed     *value
-}
-
-func (s *taskStatus) finished() bool { return len(s.output) > 0 }
-
-// statuses reads pending writes. wanted selects tasks; nil selects all.
-func statuses(pending []pendingWrite, wanted func(string) bool) (map[string]*taskStatus, []string) {
-	out := map[string]*taskStatus{}
-	var order []string
-	for _, w := range pending {
-		if w.task == nullTask || wanted != nil && !wanted(w.task) {
-			continue
-		}
-		s := out[w.task]
-		if s == nil {
-			s = &taskStatus{}
-			out[w.task] = s
-			order = append(order, w.task)
-		}
-		switch {
-		case w.channel == writeInterrupt:
-			if items, ok := w.v.list(); ok {
-				s.interrupts = append(s.interrupts, items...)
-			} else {
-				s.interrupts = append(s.interrupts, w.v)
-			}
-		case w.channel == writeError:
-			if s.failed == nil {
-				s.failed = w.v
-			}
-		case !controlWrite(w.channel):
-			s.output = append(s.output, write{w.channel, w.v})
-		}
-	}
-	return out, order
 }
 
 // interruptIDOf reads the id of a stored interrupt.
