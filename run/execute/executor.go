@@ -5,13 +5,11 @@ package execute
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strconv"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,18 +18,14 @@ import (
 
 	"understudy/access"
 	"understudy/bridge"
-	"understudy/checkpointer"
-	"understudy/checkpointer/saver"
 	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
-	"understudy/internal/jsonobj"
 	"understudy/internal/logctx"
 	"understudy/internal/loop"
 	"understudy/run"
-	"understudy/run/completion"
 	"understudy/run/crash"
 	"understudy/run/settle"
 	"understudy/run/signals"
@@ -239,22 +233,14 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 		if r.Kwargs.Temporary && interrupts(&ev) {
 			ex.waits = true // it has no checkpoint that finish could find them in
 		}
-		kind := bridge.Data
-		name := ev.Name
-		if len(name) >= 8 && name[:8] == "messages" && name != "messages/complete" && name != "messages/metadata" {
-			kind = bridge.Token
-		}
-		if ev.NS != "" {
-			name += "|" + ev.NS
-		}
-		rec := x.Publisher.Record(r, kind, name, ev.Data)
+		rec := x.recordOf(r, &ev)
 		hold := x.mark(ctx, r, held, rec, &ev, &at, summarizer)
 		if held != nil {
 			x.Publisher.Publish(ctx, ex.Attempt, held)
 			held = nil
 		}
 		if !rec.Summarizer { // also one that is held: it may say whose words come next
-			ex.streamed.Add(name, ev.Data)
+			ex.streamed.Add(rec.Event, ev.Data)
 		}
 		if hold {
 			held = rec
@@ -266,6 +252,18 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 		return x.outcomeOf(ctx, context.Cause(ctx))
 	}
 	return outcome{kind: succeeded}
+}
+
+// recordOf returns the record of an event: its name has the namespace of the graph that emitted it.
+func (x *Executor) recordOf(r *run.Run, ev *graph.Event) *bridge.Record {
+	kind, name := bridge.Data, ev.Name
+	if strings.HasPrefix(name, "messages") && name != "messages/complete" && name != "messages/metadata" {
+		kind = bridge.Token
+	}
+	if ev.NS != "" {
+		name += "|" + ev.NS
+	}
+	return x.Publisher.Record(r, kind, name, ev.Data)
 }
 
 // committed waits until an event may be shown, and reports whether it may: it shows what a checkpoint has, which may not be saved any more.
@@ -322,134 +320,6 @@ func (x *Executor) outcomeOf(ctx context.Context, err error) outcome {
 	default:
 		x.Log.ErrorContext(ctx, "running a graph failed", "error", err)
 		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: graph.Masked}}
-	}
-}
-
-// commandOf returns the command that a run executes. One that says nothing is none: the run takes its input, or resumes its thread.
-func commandOf(k *run.Arguments) json.RawMessage {
-	if jsonobj.Of(k.Command).Len() == 0 {
-		return nil
-	}
-	return k.Command
-}
-
-// invocation is what the graph is called with. The first attempt gets the input; a later one continues from what an earlier one saved.
-func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) (graph.Invocation, error) {
-	r := ex.Run
-	k := r.Kwargs
-	config := jsonobj.Of(k.Config)
-	metadata := jsonobj.Of(config.Get("metadata"))
-	metadata.Set("run_attempt", strconv.AppendInt(nil, int64(r.Attempt), 10))
-	metadata.SetText("langgraph_api_version", x.Version)
-	metadata.SetText("langgraph_plan", "self-hosted")
-	metadata.SetText("langgraph_host", "self-hosted")
-	metadata.SetText("langgraph_api_url", x.URL)
-	config.Set("metadata", metadata.JSON())
-	if len(k.ContextKeys) > 0 {
-		keys, err := json.Marshal(k.ContextKeys)
-		if err != nil {
-			return graph.Invocation{}, err
-		}
-		configurable := jsonobj.Of(config.Get("configurable"))
-		configurable.Set("__context_keys__", keys)
-		config.Set("configurable", configurable.JSON())
-	}
-	var inside func() string
-	if x.Inside != nil {
-		inside = func() string { return x.Inside.OfRun(k.Config) } // for graphs in Python: others do not call the server
-	}
-	inv := graph.Invocation{
-		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: x.Items, URL: x.URL, Inside: inside},
-		Run:       r.ID,
-		Attempt:   r.Attempt,
-		Arguments: k.Arguments,
-		At:        checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
-		Isolated:  r.Failures > 0,
-		Log:       x.Log.With("run_id", r.ID, "thread_id", r.Thread),
-	}
-	inv.Command, inv.Tracing = commandOf(&k), ex.spans.Load().Tracing()
-	if r.Attempt > 1 && r.Passed && k.Durability != "exit" && !k.Temporary {
-		inv.Input, inv.Command = nil, nil
-		inv.At, inv.CheckpointMap = checkpointer.Key{Thread: r.Thread}, nil
-	}
-	if inv.At.ID != "" && !k.Temporary { // a fork does not load the head that its checkpoints have to come after
-		row, err := x.Store.Thread(ctx, r.Thread)
-		if err != nil && !fault.Is(err, fault.NotFound) {
-			return inv, err
-		}
-		if err == nil {
-			inv.After = row.Head
-		}
-	}
-	deleted, err := x.clean(ctx, r, &inv, at)
-	if err != nil {
-		return inv, err
-	}
-	if !k.Temporary {
-		passed := &atomic.Bool{}
-		passed.Store(r.Passed && r.Failures == 0 && r.Crashes == 0)
-		var storage saver.Store[run.Tx] = x.Store
-		if at.storage != nil {
-			storage = at.storage
-			if inv.Store != nil {
-				inv.Store = patientItems{inv.Store, at.storage}
-			}
-		}
-		var earlier []graph.ModelCall
-		if r.Attempt > 1 {
-			if earlier, err = x.Store.ModelCalls(ctx, r.ID); err != nil {
-				return inv, err
-			}
-		}
-		ex.calls = completion.NewCalls(x.Log.With("run_id", r.ID), earlier)
-		ex.notes = completion.NewNotes(inv.Log)
-		inv.Called, inv.Noted = ex.calls.Add, ex.notes.Add
-		fence := func(tx run.Tx) error {
-			if err := x.fence(tx, r); err != nil {
-				return err
-			}
-			return ex.calls.Put(tx, r.ID)
-		}
-		saves := saver.New(storage, fence, func(tx run.Tx, _ *checkpointer.Put) error {
-			if passed.Load() {
-				return nil
-			}
-			return tx.MarkPassed(r.ID)
-		})
-		saves.Keys, saves.Calls = x.Overlay.Key, ex.calls.Of
-		saves.NoteDeleted(deleted)
-		inv.Saver = positioned{saves, ex, at, passed, x, trace.SpanFromContext(ctx)}
-	}
-	return inv, nil
-}
-
-// fence refuses writes of an execution that does not own its run any more, or whose cancel was requested.
-func (x *Executor) fence(tx run.Tx, r *run.Run) error {
-	run.Expect(tx, func(e run.Expecting) { e.ExpectSave(r) })
-	attempt, status, cancel, err := tx.Fence(r.ID)
-	switch {
-	case fault.Is(err, fault.NotFound) || err == nil && (attempt != r.Attempt || status != run.Running):
-		return errFencedLost
-	case err == nil && cancel != "":
-		return errFencedCancelled
-	}
-	return err
-}
-
-// Why fence refuses a write.
-var (
-	errFencedLost      = fmt.Errorf("another server has the run, or it was deleted: %w", graph.ErrFenced)
-	errFencedCancelled = fmt.Errorf("the cancel of the run was requested: %w", graph.ErrFenced)
-)
-
-// fenced counts a write that fence refused. The transaction that asks fence may have run more than once.
-func (x *Executor) fenced(ctx context.Context, err error) {
-	switch {
-	case errors.Is(err, errFencedLost):
-		x.metrics.fencedLost.Inc()
-		x.Log.WarnContext(ctx, "write refused: the run is not this server's any more", "error", err)
-	case errors.Is(err, errFencedCancelled):
-		x.metrics.fencedCancelled.Inc()
 	}
 }
 
