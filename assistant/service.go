@@ -118,6 +118,9 @@ func text(s *string) string {
 	return *s
 }
 
+// retries is how often it is looked again for an assistant that another request makes.
+const retries = 10
+
 // Create creates an assistant.
 func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 	if err := s.checkGraph(n.GraphID); err != nil {
@@ -145,7 +148,7 @@ func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 		a.Name = "Untitled"
 	}
 	out := a
-	err = s.store.Write(ctx, func(tx Tx) error {
+	create := func(tx Tx) error {
 		old, err := tx.Assistant(a.ID)
 		switch {
 		case fault.Is(err, fault.NotFound):
@@ -159,7 +162,12 @@ func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 		default:
 			return fault.Newf(fault.Conflict, "Assistant %s already exists", a.ID)
 		}
-	})
+	}
+	err = s.store.Write(ctx, create)
+	// Another request may have made it after this one had looked, and a third one may have deleted it. One that is out of reach stays a conflict.
+	for i := 0; i < retries && n.IfExists == "do_nothing" && fault.Is(err, fault.Conflict); i++ {
+		err = s.store.Write(ctx, create)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create assistant: %w", err)
 	}

@@ -244,3 +244,25 @@ func TestLongNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{fits, 1}, []any{same.Name, same.Version})
 }
+
+// An assistant that another request makes meanwhile is found, or taken.
+func TestCreateBesideAnotherRequest(t *testing.T) {
+	t.Parallel()
+	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rows.Close()) })
+	graphs := graph.NewRegistry()
+	require.NoError(t, graphs.Add("agent", "", drawn{}))
+	first, err := assistant.NewService(rows.Assistants(), graphs, nil).Create(t.Context(), assistant.New{GraphID: "agent"})
+	require.NoError(t, err)
+	for _, ifExists := range []string{"do_nothing", "raise"} {
+		s := assistant.NewService(&late{Store: rows.Assistants()}, graphs, nil)
+		found, err := s.Create(t.Context(), assistant.New{ID: first.ID, GraphID: "agent", Name: "second", IfExists: ifExists})
+		if ifExists == "raise" {
+			require.True(t, fault.Is(err, fault.Conflict), err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, first.Name, found.Name)
+	}
+}

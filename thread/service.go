@@ -111,13 +111,15 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 		t.ID = id.NewThread()
 	}
 	var repeated *idempotency.Record
+	var row *Thread // the new thread, or the one that exists
 	insert := func(tx Tx) (err error) {
 		if repeated, err = s.repeated(tx, n.Key, now); err != nil || repeated != nil {
 			return err
 		}
-		_, err = tx.Thread(t.ID)
+		row, err = tx.Thread(t.ID)
 		switch {
 		case fault.Is(err, fault.NotFound):
+			row = t
 			err = tx.InsertThread(t)
 		case err == nil && n.IfExists != "do_nothing": // else the existing thread is the requested one
 			err = fault.Newf(fault.Conflict, "Thread with ID %s already exists", t.ID)
@@ -144,18 +146,23 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 	}
 	if len(n.Supersteps) > 0 {
 		// If they fail the thread stays, as on LangGraph Server: others may have found it meanwhile.
-		if _, err := s.UpdateState(ctx, Place{Key: checkpointer.Key{Thread: t.ID}}, n.Supersteps); err != nil {
+		_, err := s.UpdateState(ctx, Place{Key: checkpointer.Key{Thread: t.ID}}, n.Supersteps)
+		if err == nil {
+			row, err = s.row(ctx, t.ID)
+		}
+		if fault.Is(err, fault.NotFound) {
+			return nil, fault.Newf(fault.Conflict, "Thread %s was deleted by another request before its state was updated", t.ID)
+		}
+		if err != nil {
 			return nil, notUpdated(t.ID, err)
 		}
 	}
-	if n.NoValues {
-		row, err := s.row(ctx, t.ID)
-		if err != nil {
-			return nil, err
-		}
-		return s.view(ctx, row, true)
+	// The row is not read again: another request may have deleted the thread, after it was made or found.
+	v, err := s.shown(ctx, row, n.NoValues)
+	if fault.Is(err, fault.NotFound) {
+		return &View{Thread: *row}, nil
 	}
-	return s.Get(ctx, t.ID)
+	return v, err
 }
 
 // repeated returns the record of the request that a request with a key repeats; nil when it repeats none.
@@ -201,7 +208,12 @@ func (s *Service) Get(ctx context.Context, t id.Thread) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.view(ctx, row, false)
+	return s.shown(ctx, row, false)
+}
+
+// shown returns a thread as clients see it.
+func (s *Service) shown(ctx context.Context, row *Thread, noValues bool) (*View, error) {
+	v, err := s.view(ctx, row, noValues)
 	if err != nil {
 		return nil, err
 	}
