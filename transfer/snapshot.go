@@ -51,113 +51,196 @@ const (
 // them, named as in graphs of langgraph 1; interrupts become writes of their tasks. A graph
 // derives the ids of tasks from the checkpoint's id, step and triggers, so they stay the same.
 func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) (*Step, *made, error) {
-	snapshot := gjson.ParseBytes(raw)
-	values := snapshot.Get("values")
-	now := &made{versions: map[string]madeChannel{}, seen: seenAfter(parent, snapshot.Get("metadata.source").String())}
+	s := synthesis{snapshot: gjson.ParseBytes(raw), head: head, lost: lost, step: &Step{}, inline: &jsonobj.Object{}, updated: []string{}}
+	s.follow(l, parent)
+	for _, add := range []func() error{s.addValues, s.addSends, s.addTasks} {
+		if err := add(); err != nil {
+			return nil, nil, err
+		}
+	}
+	s.seeStart()
+	if err := s.seal(); err != nil {
+		return nil, nil, err
+	}
+	return s.step, s.made, nil
+}
+
+// synthesis is a checkpoint while it is made.
+type synthesis struct {
+	snapshot gjson.Result
+	head     bool         // it is the newest of its namespace
+	lost     func(string) // is called with what the API does not show
+	step     *Step
+	made     *made
+
+	next    string          // the version of what changes
+	inline  *jsonobj.Object // values that are stored in the checkpoint itself, by channel
+	updated []string        // channels that changed
+}
+
+// follow begins with what the parent has, if there is one.
+func (s *synthesis) follow(l Link, parent *made) {
+	metadata := s.snapshot.Get("metadata")
+	s.made = &made{versions: map[string]madeChannel{}, seen: seenAfter(parent, metadata.Get("source").String())}
 	if parent != nil {
-		now.highest = parent.highest
+		s.made.highest = parent.highest
 		for k, v := range parent.versions {
 			if k != channelStart && k != channelTasks && !strings.HasPrefix(k, branchPrefix) { // valid for one step
-				now.versions[k] = v
+				s.made.versions[k] = v
 			}
 		}
 	}
-	now.highest++
-	next := fmt.Sprintf("%032d.%s", now.highest, fraction(string(l.ID)))
-
-	step := &Step{}
-	step.NS, step.ID, step.Parent = l.NS, l.ID, l.Parent
-	step.Metadata = json.RawMessage(snapshot.Get("metadata").Raw)
-	if !snapshot.Get("metadata").IsObject() {
-		step.Metadata = emptyObject
+	s.made.highest++
+	s.next = fmt.Sprintf("%032d.%s", s.made.highest, fraction(string(l.ID)))
+	s.step.NS, s.step.ID, s.step.Parent = l.NS, l.ID, l.Parent
+	s.step.Metadata = emptyObject
+	if metadata.IsObject() {
+		s.step.Metadata = json.RawMessage(metadata.Raw)
 	}
-	inline, updated := &jsonobj.Object{}, []string{}
-	put := func(channel string, value []byte) error {
-		d := digest(canonical(value))
-		version := next
-		if was, ok := now.versions[channel]; ok && was.value == d {
-			version = was.version
-		} else {
-			now.versions[channel] = madeChannel{next, d}
-			updated = append(updated, channel)
-		}
-		if inlined(value) {
-			inline.Set(channel, value)
-			return nil
-		}
-		packed, err := jsonplus.AppendState(nil, value)
-		if err != nil {
-			return fmt.Errorf("channel %s: %w", channel, err)
-		}
-		step.Blobs = append(step.Blobs, checkpointer.Blob{Channel: channel, Version: version, Type: jsonplus.TypeMsgpack, Data: packed})
+}
+
+// put sets the value of a channel, in JSON.
+func (s *synthesis) put(channel string, value []byte) error {
+	d := digest(canonical(value))
+	version := s.next
+	if was, ok := s.made.versions[channel]; ok && was.value == d {
+		version = was.version
+	} else {
+		s.change(channel, d)
+	}
+	if inlined(value) {
+		s.inline.Set(channel, value)
 		return nil
 	}
-	if values.IsObject() {
-		var failed error
-		values.ForEach(func(k, v gjson.Result) bool {
-			failed = put(k.String(), []byte(v.Raw))
-			return failed == nil
-		})
-		if failed != nil {
-			return nil, nil, failed
-		}
-	} else if values.Exists() && values.Type != gjson.Null {
-		if err := put("__root__", []byte(values.Raw)); err != nil {
-			return nil, nil, err
-		}
+	packed, err := jsonplus.AppendState(nil, value)
+	if err != nil {
+		return fmt.Errorf("channel %s: %w", channel, err)
 	}
-	waits := map[string]bool{}
-	for _, name := range snapshot.Get("next").Array() {
-		waits[name.String()] = true
-	}
-	if sends, known, err := sendsOf(snapshot); err != nil {
-		return nil, nil, err
-	} else if sends != nil {
-		now.versions[channelTasks] = madeChannel{next, digest(sends)}
-		updated = append(updated, channelTasks)
-		step.Blobs = append(step.Blobs, checkpointer.Blob{Channel: channelTasks, Version: next, Type: jsonplus.TypeMsgpack, Data: sends})
-		if head && !known {
-			lost(lostSends)
+	s.store(channel, version, packed)
+	return nil
+}
+
+// change gives a channel its next version.
+func (s *synthesis) change(channel string, value sum) {
+	s.made.versions[channel] = madeChannel{s.next, value}
+	s.updated = append(s.updated, channel)
+}
+
+// store adds the value of a channel at a version to what is stored outside the checkpoint itself.
+func (s *synthesis) store(channel, version string, packed []byte) {
+	s.step.Blobs = append(s.step.Blobs, checkpointer.Blob{Channel: channel, Version: version, Type: jsonplus.TypeMsgpack, Data: packed})
+}
+
+func (s *synthesis) addValues() (err error) {
+	values := s.snapshot.Get("values")
+	if !values.IsObject() {
+		if values.Exists() && values.Type != gjson.Null {
+			return s.put("__root__", []byte(values.Raw))
 		}
+		return nil
 	}
-	for _, task := range snapshot.Get("tasks").Array() {
-		finished := task.Get("result").Type != gjson.Null && task.Get("result").Exists()
-		if err := taskOf(step, task, head, finished, put, lost); err != nil {
-			return nil, nil, err
+	values.ForEach(func(k, v gjson.Result) bool {
+		err = s.put(k.String(), []byte(v.Raw))
+		return err == nil
+	})
+	return err
+}
+
+func (s *synthesis) addSends() error {
+	sends, known, err := sendsOf(s.snapshot)
+	if err != nil || sends == nil {
+		return err
+	}
+	s.change(channelTasks, digest(sends))
+	s.store(channelTasks, s.next, sends)
+	if s.head && !known {
+		s.lost(lostSends)
+	}
+	return nil
+}
+
+// addTasks adds the data behind the tasks that are next: their triggers and their writes.
+func (s *synthesis) addTasks() error {
+	for _, task := range s.snapshot.Get("tasks").Array() {
+		t := madeTask{name: task.Get("name").String(), channel: triggerOf(task), finished: task.Get("result").Exists() && task.Get("result").Type != gjson.Null}
+		if err := s.trigger(task, t.channel); err != nil {
+			return err
 		}
-		now.tasks = append(now.tasks, madeTask{name: task.Get("name").String(), channel: triggerOf(task), finished: finished})
+		w := taskWrites{step: s.step, task: task.Get("id").String(), path: "~" + pathText(task.Get("path").Array())}
+		err := w.addInterrupts(task.Get("interrupts").Array())
+		if err == nil {
+			err = w.addError(task.Get("error"))
+		}
+		switch {
+		case err != nil || !t.finished:
+		case s.head:
+			// The next nodes are not shown: with only its results the graph would stop after it.
+			s.lost(lostResults)
+		default:
+			err = w.addResult(task.Get("result"))
+		}
+		if err != nil {
+			return fmt.Errorf("task %s: %w", t.name, err)
+		}
+		s.made.tasks = append(s.made.tasks, t)
 	}
+	return nil
+}
+
+// trigger sets the channel that triggers a task; "" for one that was sent.
+func (s *synthesis) trigger(task gjson.Result, channel string) error {
+	switch channel {
+	case "":
+		return nil
+	case channelStart: // the input is what its task passed on
+		value := []byte("{}")
+		if r := task.Get("result"); r.IsObject() {
+			value = []byte(r.Raw)
+		}
+		return s.put(channelStart, value)
+	default:
+		return s.put(channel, []byte("null"))
+	}
+}
+
+// seeStart notes that the first step has consumed its input, unless it is next: a graph would run its first step again.
+func (s *synthesis) seeStart() {
+	_, known := s.made.seen[channelStart]
+	waits := slices.ContainsFunc(s.snapshot.Get("next").Array(), func(name gjson.Result) bool { return name.String() == channelStart })
+	if !known && !waits {
+		s.made.seen[channelStart] = madeSeen{channelStart, s.made.versions[channelStart].version}
+	}
+}
+
+// seal writes the checkpoint itself.
+func (s *synthesis) seal() error {
 	versions := &jsonobj.Object{}
-	for _, channel := range sortedChannels(now.versions) {
-		versions.SetText(channel, now.versions[channel].version)
-	}
-	// The first step has consumed its input; without this a graph would run its first step again.
-	if _, known := now.seen[channelStart]; !known && !waits[channelStart] {
-		now.seen[channelStart] = madeSeen{channelStart, now.versions[channelStart].version}
+	for _, channel := range sortedChannels(s.made.versions) {
+		versions.SetText(channel, s.made.versions[channel].version)
 	}
 	seen := &jsonobj.Object{}
-	for _, node := range slices.Sorted(maps.Keys(now.seen)) {
+	for _, node := range slices.Sorted(maps.Keys(s.made.seen)) {
 		o := &jsonobj.Object{}
-		if last := now.seen[node]; last.version != "" {
+		if last := s.made.seen[node]; last.version != "" {
 			o.SetText(last.channel, last.version)
 		}
 		seen.Set(node, o.JSON())
 	}
 	seen.Set("__input__", emptyObject)
-	list, err := json.Marshal(updated)
+	updated, err := json.Marshal(s.updated)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	data := &jsonobj.Object{}
 	data.Set("v", json.RawMessage("4"))
-	data.SetText("ts", snapshot.Get("created_at").String())
-	data.SetText("id", string(l.ID))
-	data.Set("channel_values", inline.JSON())
+	data.SetText("ts", s.snapshot.Get("created_at").String())
+	data.SetText("id", string(s.step.ID))
+	data.Set("channel_values", s.inline.JSON())
 	data.Set("channel_versions", versions.JSON())
 	data.Set("versions_seen", seen.JSON())
-	data.Set("updated_channels", list)
-	step.Data = data.JSON()
-	return step, now, nil
+	data.Set("updated_channels", updated)
+	s.step.Data = data.JSON()
+	return nil
 }
 
 // seenAfter returns the versions that nodes have seen in a child of parent that source made. A state update without a node
@@ -194,88 +277,77 @@ func triggerOf(task gjson.Result) string {
 	}
 }
 
-// taskOf adds the data behind a task of a snapshot: its trigger and its writes.
-func taskOf(step *Step, task gjson.Result, head, finished bool, trigger func(string, []byte) error, lost func(string)) error {
-	name, ident, path := task.Get("name").String(), task.Get("id").String(), task.Get("path").Array()
-	switch channel := triggerOf(task); channel {
-	case channelStart:
-		// The input is what its task passed on.
-		value := []byte("{}")
-		if r := task.Get("result"); r.IsObject() {
-			value = []byte(r.Raw)
-		}
-		if err := trigger(channelStart, value); err != nil {
-			return err
-		}
-	case "":
-	default:
-		if err := trigger(channel, []byte("null")); err != nil {
-			return err
-		}
+// taskWrites adds the writes of one task to a step.
+type taskWrites struct {
+	step       *Step
+	task, path string
+}
+
+func (w *taskWrites) add(index int, channel string, data []byte) {
+	w.step.Writes = append(w.step.Writes, checkpointer.Write{TaskID: w.task, Index: index, Channel: channel, Type: jsonplus.TypeMsgpack, Data: data, Path: w.path})
+}
+
+// addInterrupts adds what a task asks.
+func (w *taskWrites) addInterrupts(interrupts []gjson.Result) error {
+	if len(interrupts) == 0 {
+		return nil
 	}
-	where := "~" + pathText(path)
-	add := func(index int, channel string, data []byte) {
-		step.Writes = append(step.Writes, checkpointer.Write{TaskID: ident, Index: index, Channel: channel, Type: jsonplus.TypeMsgpack, Data: data, Path: where})
-	}
-	if interrupts := task.Get("interrupts").Array(); len(interrupts) > 0 {
-		packed := []byte{0x90 | byte(min(len(interrupts), 15))}
-		if len(interrupts) > 15 {
-			packed = []byte{0xdc, byte(len(interrupts) >> 8), byte(len(interrupts))}
-		}
-		for _, i := range interrupts {
-			value, err := jsonplus.AppendState(nil, orNull(i.Get("value").Raw))
-			if err != nil {
-				return fmt.Errorf("interrupt of task %s: %w", name, err)
-			}
-			var schema []byte
-			if s := i.Get("response_schema"); s.Exists() {
-				if schema, err = jsonplus.AppendValue(nil, []byte(s.Raw)); err != nil {
-					return fmt.Errorf("interrupt of task %s: %w", name, err)
-				}
-			}
-			packed = jsonplus.AppendInterrupt(packed, value, i.Get("id").String(), schema)
-		}
-		add(-3, channelInterrupt, packed)
-	}
-	if e := task.Get("error"); e.Type == gjson.String {
-		packed, err := jsonplus.AppendValue(nil, []byte(e.Raw))
+	packed := msgp.AppendArrayHeader(nil, uint32(len(interrupts))) //nolint:gosec // as many as one answer has
+	for _, i := range interrupts {
+		value, err := jsonplus.AppendState(nil, orNull(i.Get("value").Raw))
 		if err != nil {
-			return fmt.Errorf("error of task %s: %w", name, err)
+			return fmt.Errorf("interrupt: %w", err)
 		}
-		add(-1, channelError, packed)
+		var schema []byte
+		if s := i.Get("response_schema"); s.Exists() {
+			if schema, err = jsonplus.AppendValue(nil, []byte(s.Raw)); err != nil {
+				return fmt.Errorf("interrupt: %w", err)
+			}
+		}
+		packed = jsonplus.AppendInterrupt(packed, value, i.Get("id").String(), schema)
 	}
-	if !finished {
+	w.add(-3, channelInterrupt, packed)
+	return nil
+}
+
+// addError adds the error that a task ended with.
+func (w *taskWrites) addError(failure gjson.Result) error {
+	if failure.Type != gjson.String {
 		return nil
 	}
-	if head {
-		// The next nodes are not shown: with only its results the graph would stop after it.
-		lost(lostResults)
-		return nil
+	packed, err := jsonplus.AppendValue(nil, []byte(failure.Raw))
+	if err != nil {
+		return fmt.Errorf("error: %w", err)
 	}
+	w.add(-1, channelError, packed)
+	return nil
+}
+
+// addResult adds what a finished task wrote: the values of channels, each of which may be several.
+func (w *taskWrites) addResult(result gjson.Result) (err error) {
 	index := 0
-	if r := task.Get("result"); r.IsObject() {
-		var failed error
-		r.ForEach(func(k, v gjson.Result) bool {
+	if result.IsObject() {
+		result.ForEach(func(k, v gjson.Result) bool {
 			all := []gjson.Result{v}
 			if more := v.Get("$writes"); more.IsArray() {
 				all = more.Array()
 			}
 			for _, one := range all {
 				var packed []byte
-				if packed, failed = jsonplus.AppendState(nil, []byte(one.Raw)); failed != nil {
+				if packed, err = jsonplus.AppendState(nil, []byte(one.Raw)); err != nil {
 					return false
 				}
-				add(index, k.String(), packed)
+				w.add(index, k.String(), packed)
 				index++
 			}
 			return true
 		})
-		if failed != nil {
-			return fmt.Errorf("result of task %s: %w", name, failed)
-		}
+	}
+	if err != nil {
+		return fmt.Errorf("result: %w", err)
 	}
 	if index == 0 {
-		add(0, "__no_writes__", []byte{0xc0})
+		w.add(0, "__no_writes__", []byte{0xc0})
 	}
 	return nil
 }
