@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// hang waits to be ended. Without cgo, `select {}` would be recognized as a deadlock, and end the program.
+func hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
 // fake is an agent. It answers with what it was asked for, and with what it may do.
 func fake(mode string) {
 	in := bufio.NewScanner(os.Stdin)
@@ -54,7 +61,7 @@ func fake(mode string) {
 			version := "1"
 			switch mode {
 			case "mute":
-				select {}
+				hang()
 			case "old":
 				version = "7"
 			case "dies":
@@ -71,7 +78,7 @@ func fake(mode string) {
 				_ = cmd.Start()
 				_ = os.WriteFile("child", []byte(fmt.Sprint(cmd.Process.Pid)), 0o600)
 				if mode == "daemon hangs" {
-					select {}
+					hang()
 				}
 			case "child":
 				cmd := exec.Command("sleep", "600")
@@ -96,14 +103,14 @@ func fake(mode string) {
 			}
 			say(`{"jsonrpc":"2.0","id":` + r.Get("id").Raw + `,"result":{"sessionId":"s"}}`)
 			if mode == "daemon deaf" {
-				select {}
+				hang()
 			}
 		case "session/prompt":
 			switch mode {
 			case "hangs":
 				chunk("half")
 				_ = os.WriteFile("asked", nil, 0o600)
-				select {}
+				hang()
 			case "floods":
 				for range 200 {
 					chunk(strings.Repeat("x", 64<<10))

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -34,7 +36,18 @@ func Of(g graph.Graph, dir func(user, thread string) string) graph.Graph {
 // Undelivered is the type of the failure of a run that produced files for the user and showed none of them.
 const Undelivered = "ArtifactDeliveryError"
 
-var errUndelivered = &graph.Failure{Type: Undelivered, Message: "Artifact delivery incomplete: no produced output artifact was presented"}
+// undelivered is the failure of a run that left files in outputs. DeerFlow's clients know the text.
+func undelivered(files []string) *graph.Failure {
+	const most = 5
+	names := strings.Join(files[:min(len(files), most)], ", ")
+	if more := len(files) - most; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return &graph.Failure{
+		Type: Undelivered, Message: "Artifact delivery incomplete: no produced output artifact was presented",
+		Fix: "the agent has to show what it leaves in outputs with present_files, or write to workspace; it left " + names,
+	}
+}
 
 // watched are the stream modes that the journal reads.
 var watched = []string{"custom", "updates"}
@@ -94,7 +107,7 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 		case failed != nil:
 			yield(graph.Event{}, failed)
 		case ctx.Err() == nil && !r.interrupted && r.undelivered():
-			yield(graph.Event{}, errUndelivered)
+			yield(graph.Event{}, undelivered(r.produced))
 		}
 	}
 }

@@ -154,7 +154,10 @@ func TestDelivery(t *testing.T) {
 			}})
 			switch {
 			case c.failure:
-				require.Equal(t, errUndelivered, err)
+				var failure *graph.Failure
+				require.ErrorAs(t, err, &failure)
+				require.Equal(t, Undelivered, failure.Type)
+				require.Contains(t, failure.Fix, "it left "+out+filepath.Base(c.writes[0]))
 			default:
 				require.Equal(t, c.fails, err)
 			}

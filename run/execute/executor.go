@@ -93,6 +93,7 @@ func New(o Options) *Executor {
 type outcome struct {
 	kind     outcomeKind
 	failure  *graph.Failure  // of failed
+	logged   bool            // the failure is in the log already
 	death    *graph.Death    // of died; nil: nothing is known
 	streamed *partial.Tokens // what the execution streamed of answers; nil: not kept, or not known
 }
@@ -184,7 +185,7 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			x.Log.ErrorContext(ctx, "panic while a run was streamed", "run_id", r.ID, "panic", p, "stack", string(debug.Stack()))
-			out = outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: graph.Masked}}
+			out = outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: graph.Masked}, logged: true}
 		}
 	}()
 	x.Publisher.PublishFolded(ctx, ex.Attempt, x.Publisher.Record(r, bridge.Data, "metadata",
@@ -316,10 +317,10 @@ func (x *Executor) outcomeOf(ctx context.Context, err error) outcome {
 		return outcome{kind: handedBack} // the storage is away, which is not the run's fault
 	case errors.As(err, &away) && away.Kind == fault.Unavailable:
 		x.Log.ErrorContext(ctx, "running a graph failed", "error", err)
-		return outcome{kind: failed, failure: &graph.Failure{Type: "ServiceUnavailable", Message: away.Message}}
+		return outcome{kind: failed, failure: &graph.Failure{Type: "ServiceUnavailable", Message: away.Message}, logged: true}
 	default:
 		x.Log.ErrorContext(ctx, "running a graph failed", "error", err)
-		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: graph.Masked}}
+		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: graph.Masked}, logged: true}
 	}
 }
 

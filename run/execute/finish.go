@@ -181,7 +181,7 @@ func (x *Executor) announce(ctx context.Context, a *stream.Attempt, e ending, ou
 	if row.Kwargs.Webhook != "" || len(row.Kwargs.Push) > 0 {
 		x.Webhooks.Poke()
 	}
-	if f := out.failure; f != nil && f.Detail != "" && row.Status == run.Error {
+	if f := out.failure; f != nil && !out.logged && row.Status == run.Error {
 		logRaised(ctx, x.Log, row, f)
 	}
 	var records []*bridge.Record

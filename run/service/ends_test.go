@@ -3,8 +3,10 @@ package service_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +75,31 @@ func TestDeathsHaveACause(t *testing.T) {
 	require.JSONEq(t, `{"error":"WorkerDied","message":"The process running the graph died 3 times without a checkpoint in between. The last time: it left with exit code 4, in or after node act. Next step: look for os._exit."}`, string(row.Error))
 	for _, line := range []string{"level=WARN .*deaths_since_checkpoint=1 of=3 cause=\"it left with exit code 4, in or after node act\" fix=", "level=WARN .*deaths_since_checkpoint=2", "level=ERROR .*the run ends.*deaths_since_checkpoint=3"} {
 		require.Regexp(t, line, log.String())
+	}
+}
+
+// Why a run failed is in the log once, whether the graph said much or little about it.
+func TestFailuresAreLogged(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"a text":      &graph.Failure{Type: "UpstreamError", Message: "it is away"},
+		"a fix":       &graph.Failure{Type: "E", Message: "nothing was presented", Fix: "present it"},
+		"a traceback": &graph.Failure{Type: "E", Message: graph.Masked, Detail: "E: it broke\nline 1"},
+		"unknown":     errors.New("disk is gone"),
+	} {
+		log := &logtest.Buffer{}
+		w := newWorld(t, map[string]script{"fails": {stream: func(context.Context, graph.Invocation, func(string, string)) error { return err }}}, func(o *service.Options) {
+			o.Logger = slog.New(slog.NewTextHandler(log, nil))
+		})
+		th := w.thread()
+		r, made := w.runs.Create(t.Context(), th, request("fails"))
+		require.NoError(t, made)
+		w.wait(th, r.ID)
+		require.Equal(t, run.Error, w.status(th, r.ID))
+		w.stop()
+		want := map[string]string{"a text": "UpstreamError: it is away", "a fix": `error="E: nothing was presented".*fix="present it"`, "a traceback": "E: it broke", "unknown": "disk is gone"}[name]
+		require.Regexp(t, want, log.String(), name)
+		require.Len(t, regexp.MustCompile("graph raised|running a graph failed").FindAllString(log.String(), -1), 1, name)
 	}
 }
 
