@@ -158,7 +158,9 @@ func list(text string) []string {
 
 // report logs what became of the settings.
 func (d *DeerFlow) report(s *settings.Settings, err error) {
-	if err != nil {
+	if err != nil && d.sandbox == nil {
+		return // the start fails with it
+	} else if err != nil {
 		d.log.Error("the settings cannot be read; requests that need them are answered with 503 until the file is put right", "error", err)
 		return
 	}

@@ -336,6 +336,15 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	var alone string // a flag that was given without its value, which has to follow with =
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.NoOptDefVal != "" && f.NoOptDefVal != "true" && f.Value.String() == f.NoOptDefVal {
+			alone = f.Name
+		}
+	})
+	if alone != "" {
+		return misused(cmd, "takes no argument, but got %[1]q; write --%[2]s=%[1]s", args[0], alone)
+	}
 	return misused(cmd, "takes no argument, but got %q", args[0])
 }
 

@@ -87,6 +87,22 @@ var (
 	ErrLocked = errors.New("Too many login attempts. Try again later.") //nolint:staticcheck // a sentence for people
 )
 
+// Locked is ErrLocked with the time after which the next attempt may be made.
+type Locked struct{ Wait time.Duration }
+
+func (*Locked) Error() string { return ErrLocked.Error() }
+
+// Is reports that it is ErrLocked.
+func (*Locked) Is(target error) bool { return target == ErrLocked }
+
+// refusal is the error after failures of which the oldest was at a time; zero: they are being counted now.
+func (s *Service) refusal(oldest time.Time) error {
+	if oldest.IsZero() {
+		return &Locked{time.Second}
+	}
+	return &Locked{max(oldest.Add(lockout).Sub(s.now()), time.Second)}
+}
+
 // Lockout: after this many failures within this time, further attempts are refused until the oldest is older.
 const (
 	maxFailures = 5
@@ -253,26 +269,26 @@ func (s *Service) know(ctx context.Context, c client) error {
 // guesses at the account that are being made.
 func (s *Service) locked(ctx context.Context, c client, others int) error {
 	since := s.now().Add(-lockout)
-	n, _, err := s.Store.Failures(ctx, c.address(), since)
+	n, oldest, err := s.Store.Failures(ctx, c.address(), since)
 	if err != nil {
 		return err
 	}
 	if n >= maxFailures {
-		return ErrLocked
+		return s.refusal(oldest)
 	}
-	if n, _, err = s.Store.Failures(ctx, c.all(), since); err != nil {
+	if n, oldest, err = s.Store.Failures(ctx, c.all(), since); err != nil {
 		return err
 	}
 	if n >= maxFromNetwork {
-		return ErrLocked
+		return s.refusal(oldest)
 	}
-	if n, _, err = s.Store.Failures(ctx, c.account(), since); err != nil || n+others < maxForAccount {
+	if n, oldest, err = s.Store.Failures(ctx, c.account(), since); err != nil || n+others < maxForAccount {
 		return err
 	}
-	if n, _, err = s.Store.Failures(ctx, c.known(), s.now()); err != nil || n > 0 {
+	if known, _, err := s.Store.Failures(ctx, c.known(), s.now()); err != nil || known > 0 {
 		return err
 	}
-	return ErrLocked
+	return s.refusal(oldest)
 }
 
 // network is what failures of a client are counted by.
@@ -307,10 +323,10 @@ type Change struct{ Current, Password, Email string }
 // confirm returns ErrPassword for a wrong current password, and ErrLocked after too many: who has a session may not have the password.
 func (s *Service) confirm(ctx context.Context, u *User, password string) error {
 	key, since := "confirm:"+u.ID, s.now().Add(-lockout)
-	if n, _, err := s.Store.Failures(ctx, key, since); err != nil {
+	if n, oldest, err := s.Store.Failures(ctx, key, since); err != nil {
 		return err
 	} else if n >= maxFailures {
-		return ErrLocked
+		return s.refusal(oldest)
 	}
 	if ok, err := matches(ctx, password, u.Password, s.Cost); err != nil {
 		return err

@@ -44,11 +44,14 @@ func (m *memory) Failures(_ context.Context, key string, since time.Time) (n int
 	defer m.mu.Unlock()
 	m.ask()
 	for _, at := range m.failures[key] {
-		if !at.Before(since) {
-			n++
+		if at.Before(since) {
+			continue
+		}
+		if n++; n == 1 || at.Before(oldest) {
+			oldest = at
 		}
 	}
-	return n, time.Time{}, nil
+	return n, oldest, nil
 }
 
 func (m *memory) AddFailure(_ context.Context, key string, at, forget time.Time) error {
@@ -418,4 +421,43 @@ func TestGuessesAtTheCurrentPassword(t *testing.T) { //nolint:paralleltest // ot
 	require.ErrorIs(t, change("a right password"), ErrLocked)
 	s.Now = func() time.Time { return time.Now().Add(2 * lockout) }
 	require.NoError(t, change("a right password"))
+}
+
+// A refusal says when the next attempt may be made: not before, and then it may.
+func TestWaitAfterGuesses(t *testing.T) { //nolint:paralleltest // other tests would be in the queue of hashes
+	for name, c := range map[string]struct {
+		from func(i int) string
+		most int
+	}{
+		"one address":    {func(int) string { return "203.0.113.7" }, maxFailures},
+		"many addresses": {func(i int) string { return fmt.Sprintf("198.51.100.%d", i) }, maxForAccount},
+	} {
+		s, _ := oneAccount(t)
+		now := time.Unix(1e9, 0)
+		s.Now = func() time.Time { return now }
+		for i := range c.most {
+			_, err := s.Login(t.Context(), "ann@example.com", "a wrong password", c.from(i))
+			require.ErrorIs(t, err, ErrCredentials, name)
+			now = now.Add(time.Second)
+		}
+		right := func() error {
+			_, err := s.Login(t.Context(), "ann@example.com", "a right password", c.from(200))
+			return err
+		}
+		var locked *Locked
+		require.ErrorAs(t, right(), &locked, name)
+		require.Equal(t, lockout-time.Duration(c.most)*time.Second, locked.Wait, name)
+		now = now.Add(locked.Wait - time.Millisecond)
+		require.ErrorAs(t, right(), &locked, name)
+		require.Equal(t, time.Second, locked.Wait, "at least")
+		now = now.Add(time.Second)
+		require.NoError(t, right(), name)
+	}
+	s, _ := oneAccount(t)
+	u := &User{ID: "ann", Password: "$2a$"}
+	for range maxFailures {
+		require.Error(t, s.confirm(t.Context(), u, "wrong"))
+	}
+	var locked *Locked
+	require.ErrorAs(t, s.confirm(t.Context(), u, "wrong"), &locked)
 }

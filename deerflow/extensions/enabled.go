@@ -1,7 +1,9 @@
 package extensions
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -46,6 +48,10 @@ func (f *File) Enabled(lookup func(name string) (string, bool)) (list []Server, 
 	servers.Each(func(name string, value json.RawMessage) {
 		var s server
 		if err := json.Unmarshal(value, &s); err != nil {
+			var wrong *json.UnmarshalTypeError
+			if errors.As(err, &wrong) { // without types of this program
+				err = fmt.Errorf("%s must not be of type %s", cmp.Or(wrong.Field, "the server"), wrong.Value)
+			}
 			bad[name] = err
 			return
 		}

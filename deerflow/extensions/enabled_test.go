@@ -140,3 +140,20 @@ func TestOAuth(t *testing.T) {
 	require.Contains(t, post(), "fetch a token")
 	require.NotContains(t, post(), "r3")
 }
+
+// Values of a wrong kind are named by their keys, without types of this program.
+func TestServersOfWrongKinds(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "extensions_config.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"mcpServers": {"a": {"args": "x"}, "b": 5, "c": {"env": {"K": 1}}, "d": {"enabled": "no"}, "e": {"command": ["x"]}}}`), 0o600))
+	list, bad, err := Open(path).Enabled(os.LookupEnv)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	got := map[string]string{}
+	for name, err := range bad {
+		got[name] = err.Error()
+	}
+	require.Equal(t, map[string]string{
+		"a": "args must not be of type string", "b": "the server must not be of type number", "c": "env must not be of type number", "d": "enabled must not be of type string", "e": "command must not be of type array",
+	}, got)
+}

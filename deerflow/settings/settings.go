@@ -480,8 +480,8 @@ func Parse(text []byte, lookup func(string) (string, bool)) (*Settings, error) {
 		if len(v.missing) > 0 {
 			return nil, errors.New(strings.Join(v.missing, "\n"))
 		}
-		if err := yaml.NewDecoder(bytes.NewReader(nil)).DecodeFromNode(doc.Body, &s); err != nil {
-			return nil, tidy(err)
+		if err := decode(doc.Body, &s); err != nil {
+			return nil, err
 		}
 		var unused unusedKeys
 		unused.add(doc.Body, reflect.TypeFor[Settings](), "")
@@ -489,6 +489,19 @@ func Parse(text []byte, lookup func(string) (string, bool)) (*Settings, error) {
 		s.Unused = unused.theirs
 	}
 	return &s, s.check()
+}
+
+// decode reads settings from a document. The library panics at some odd values, such as `!!binary x` for a list.
+func decode(body ast.Node, s *Settings) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a value has a form that cannot be read, such as a tag !!: %v", p)
+		}
+	}()
+	if err := yaml.NewDecoder(bytes.NewReader(nil)).DecodeFromNode(body, s); err != nil {
+		return tidy(err)
+	}
+	return nil
 }
 
 // report warns of unknown keys. Those of guardrails are kept: with a misspelt one, a guard would let through what it should deny.
@@ -501,8 +514,43 @@ func (s *Settings) report(list []unknownKey) {
 	}
 }
 
-// tidy returns an error of the YAML library without colors.
-func tidy(err error) error { return errors.New(yaml.FormatError(err, false, true)) }
+// tidy returns an error of the YAML library without colors, in words of YAML.
+func tidy(err error) error {
+	var wrong *yaml.TypeError
+	var large *yaml.OverflowError
+	text := ""
+	switch {
+	case errors.As(err, &wrong):
+		text = yaml.FormatErrorWithToken(wanted(wrong.DstType)+" is needed here", wrong.Token, false, true)
+	case errors.As(err, &large):
+		text = yaml.FormatErrorWithToken(large.SrcNum+" is too large or too small for "+wanted(large.DstType), large.Token, false, true)
+	default:
+		text = yaml.FormatError(err, false, true)
+	}
+	return errors.New(text)
+}
+
+// wanted names what a value of type t is written as.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return wanted(t.Elem())
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Uint, reflect.Uint64:
+		return "a whole number that is not negative"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "a section with keys"
+	default:
+		return "text"
+	}
+}
 
 // variables puts environment variables in place of the values that name them.
 type variables struct {

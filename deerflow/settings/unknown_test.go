@@ -138,3 +138,25 @@ func TestMisspeltGuardrails(t *testing.T) {
 		}
 	}
 }
+
+// Values of a wrong kind are reported in words of YAML, with their place: not with types of this program.
+func TestValuesOfWrongKinds(t *testing.T) {
+	t.Parallel()
+	refused := 0
+	for _, l := range leaves(reflect.TypeFor[Settings](), "", "", "") {
+		for _, value := range []string{"text", "[a]", "{a: b}", "[[a]]", "[{a: {b: c}}]", "true", "5.5", "-5", "99999999999999999999999", "!!binary x", "2001-01-01"} {
+			document := strings.Replace(l.document, "%s: null", l.key+": "+value, 1)
+			_, err := Parse([]byte(document), func(string) (string, bool) { return "", false })
+			if err == nil {
+				continue
+			}
+			refused++
+			for _, word := range []string{"Go ", "settings.", "struct", "unmarshal", "float64", "interface", "[]string", "map["} {
+				require.NotContains(t, err.Error(), word, document)
+			}
+		}
+	}
+	require.Greater(t, refused, 500)
+	_, err := Parse([]byte("uploads:\n  max_files: many\n"), nil)
+	require.ErrorContains(t, err, "[2:14] a whole number is needed here")
+}

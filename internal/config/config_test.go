@@ -771,3 +771,20 @@ func TestMissingFileBesideDeerFlows(t *testing.T) {
 		})
 	}
 }
+
+// What is named in place of DeerFlow's config.yaml is a mistake that says what to write.
+func TestDeerFlowsFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("models: []\n"), 0o600))
+	for path, want := range map[string]string{dir: "--deerflow: " + dir + " is a folder; name the file: --deerflow=" + file, filepath.Join(dir, "none.yaml"): "no such file", file: ""} {
+		cfg, _, err := Load(Source{Mode: Serve, Flags: map[string]string{"deerflow": path, "data": dir}, Lookup: func(string) (string, bool) { return "", false }})
+		if want == "" {
+			require.NoError(t, err)
+			require.Equal(t, file, cfg.Server.DeerFlow)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
+}

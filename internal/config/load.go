@@ -152,8 +152,15 @@ func (src Source) deerFlow(c *Config) Mistakes {
 	if err != nil {
 		return Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
 	}
-	if _, err := os.Stat(abs); err != nil {
+	info, err := os.Stat(abs)
+	if err != nil {
 		return Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
+	}
+	if info.IsDir() {
+		return Mistakes{{Text: fmt.Sprintf("%s: %s is a folder; name the file: --deerflow=%s", c.Where("deerflow"), abs, filepath.Join(abs, "config.yaml"))}}
+	}
+	if !info.Mode().IsRegular() {
+		return Mistakes{{Text: fmt.Sprintf("%s: %s is no file; name DeerFlow's config.yaml", c.Where("deerflow"), abs)}}
 	}
 	c.Server.DeerFlow = abs
 	return nil

@@ -3,7 +3,9 @@ package deerflow
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
 
 	"understudy/deerflow/account"
 	"understudy/deerflow/files"
@@ -57,6 +59,7 @@ func Explain(err error) error {
 	var p Problems
 	var a *account.Error
 	var refused *skill.Refused
+	var locked *account.Locked
 	switch {
 	case errors.As(err, &p):
 		return &Failure{Status: http.StatusUnprocessableEntity, Detail: p.JSON()}
@@ -65,8 +68,10 @@ func Explain(err error) error {
 		o.SetText("code", string(a.Code))
 		o.SetText("message", a.Message)
 		return &Failure{Status: statusOf(a.Kind), Detail: o.JSON()}
-	case errors.Is(err, account.ErrLocked):
-		return Fail(http.StatusTooManyRequests, account.ErrLocked.Error())
+	case errors.As(err, &locked):
+		f := Fail(http.StatusTooManyRequests, locked.Error())
+		f.Header = http.Header{"Retry-After": {strconv.Itoa(int(math.Ceil(locked.Wait.Seconds())))}}
+		return f
 	case errors.As(err, &refused):
 		return Fail(http.StatusBadRequest, refused.Reason)
 	case errors.Is(err, files.ErrChanged):

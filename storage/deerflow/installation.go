@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -260,17 +261,15 @@ func (i *Installation) Users(ctx context.Context) iter.Seq2[*account.User, error
 	})
 }
 
-// Feedback returns what users think of runs, oldest first.
+// Feedback returns what users think of runs, oldest first. Ratings are as they are there, 0 for none.
 func (i *Installation) Feedback(ctx context.Context) iter.Seq2[*deerflow.Feedback, error] {
 	if found, err := i.tables.has(ctx, "feedback"); err != nil || !found {
 		return nothing[deerflow.Feedback](err)
 	}
 	query := "SELECT " + text("feedback_id", "thread_id", "run_id", "user_id", "message_id", "rating", "comment", "created_at") + " FROM feedback ORDER BY created_at, feedback_id"
 	return all(ctx, i.tables, query, func(r []string) *deerflow.Feedback {
-		f := &deerflow.Feedback{ID: r[0], Thread: id.Thread(r[1]), Run: id.Run(r[2]), User: r[3], Rating: 1, CreatedAt: when(r[7])}
-		if strings.HasPrefix(r[5], "-") {
-			f.Rating = -1
-		}
+		rating, _ := strconv.Atoi(r[5]) // 0 for none
+		f := &deerflow.Feedback{ID: r[0], Thread: id.Thread(r[1]), Run: id.Run(r[2]), User: r[3], Rating: rating, CreatedAt: when(r[7])}
 		if f.User == "" {
 			f.User = i.owner
 		}

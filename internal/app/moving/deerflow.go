@@ -38,13 +38,17 @@ func moveAccounts(ctx context.Context, from *deerflow.Installation, rows backend
 		}
 		users[u.ID] = true
 	}
-	lost := 0
+	lost, unrated := 0, 0
 	for f, err := range from.Feedback(ctx) {
 		if err != nil {
 			return fmt.Errorf("feedback of %s: %w", from.Name(), err)
 		}
 		if id.Canonical(string(f.Run)) != string(f.Run) {
 			lost++ // of a run that cannot be named here
+			continue
+		}
+		if f.Rating != 1 && f.Rating != -1 {
+			unrated++ // neither approval nor rejection may be made of it
 			continue
 		}
 		have, err := rows.FeedbackOf(ctx, f.User, f.Thread, f.Run)
@@ -68,6 +72,9 @@ func moveAccounts(ctx context.Context, from *deerflow.Installation, rows backend
 	}
 	if lost > 0 {
 		result.Notes = append(result.Notes, fmt.Sprintf("%d pieces of feedback are left out: their threads are gone", lost))
+	}
+	if unrated > 0 {
+		result.Notes = append(result.Notes, fmt.Sprintf("%d pieces of feedback are left out: they have no rating of +1 or -1", unrated))
 	}
 	return nil
 }

@@ -120,6 +120,8 @@ func deerFlowHome(t *testing.T) string {
 	add("runs", again, "chat-1", ben, "success", `{"regenerate_from_run_id":"`+first+`"}`)
 	add("runs", tried, "chat-1", ben, "error", `{"regenerate_from_run_id":"`+sound+`","replay_kind":"edit"}`)
 	add("feedback", "f1", sound, "chat-1", ben, nil, -1, "bad", "2026-06-02 10:00:00.5")
+	add("feedback", "f3", again, "chat-1", ben, nil, nil, "no opinion", "2026-06-02 10:00:00.5")
+	add("feedback", "f4", first, "chat-1", ben, nil, 0, nil, "2026-06-02 10:00:00.5")
 	add("feedback", "f2", sound, "gone", ben, nil, 1, nil, "2026-06-02 10:00:00.5")
 	return home
 }
@@ -138,7 +140,8 @@ func TestImportFromDeerFlow(t *testing.T) {
 			require.Equal(t, []int{2, 1, 2, 1}, []int{result.Threads.New, result.Checkpoints.New, result.Users.New, result.Feedback.New})
 			notes := strings.Join(result.Notes, "\n")
 			require.Contains(t, notes, "1 threads had no owner and belong to "+anna)
-			require.Contains(t, notes, "1 pieces of feedback are left out")
+			require.Contains(t, notes, "1 pieces of feedback are left out: their threads are gone")
+			require.Contains(t, notes, "2 pieces of feedback are left out: they have no rating of +1 or -1")
 			require.Contains(t, notes, "3 messages of run_events of 1 threads are left out, as they cannot be read")
 			require.Contains(t, notes, "3 messages of 2 threads are left out, as no checkpoint leads to them; the first of these threads is chat-1")
 			require.NotContains(t, notes, "no UUIDs")
