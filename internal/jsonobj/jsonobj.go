@@ -52,12 +52,13 @@ func (o *Object) find(key string) int {
 func Parse(raw json.RawMessage) (*Object, error) {
 	o := &Object{}
 	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 || string(raw) == "null" {
+	if len(raw) == 0 || string(raw) == "{}" || string(raw) == "null" {
 		return o, nil
 	}
 	if raw[0] != '{' {
 		return nil, ErrNotObject
 	}
+	o.fields = make([]field, 0, 4) // most have no more, and get one
 	gjson.ParseBytes(raw).ForEach(func(k, v gjson.Result) bool {
 		o.Set(k.String(), json.RawMessage(v.Raw))
 		return true
