@@ -553,6 +553,15 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByRole("searchbox", { name: "Find in this thread" }).fill("where");
     await page.locator("aside .found mark", { hasText: "Where" }).first().waitFor();
     await studio.accessible("search in a thread");
+    // The result of a tool is shown at its call, and what was replaced is not there any more.
+    await studio.type(`call search {"q": "${word}"}`);
+    const inside = page.locator("aside .found a");
+    await page.getByRole("searchbox", { name: "Find in this thread" }).fill(`results for ${word}`);
+    await inside.filter({ hasText: /^tool ·/ }).first().click();
+    await page.locator(".message.at", { has: page.locator("details[data-call=search]") }).waitFor();
+    await page.goto(`${page.url().replace(/\?.*/, "")}?at=nosuchmessage`);
+    await page.getByText("is not in this conversation any more").waitFor();
+    await page.goto(`${BASE_URL}/studio/t/${thread}?panel=search`);
     await page.getByRole("searchbox", { name: "Find in this thread" }).fill("nosuchword");
     await page.getByText("No message has these words").waitFor();
   });

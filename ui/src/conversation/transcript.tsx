@@ -15,7 +15,17 @@ interface Props {
   busy: boolean;
   branches: ReadonlyMap<string, Branch>;
   actions: MessageActions;
-  at: number | null; // the seq of a message to show
+  at: string | null; // the message to show, as isAt has it
+}
+
+/**
+ * Whether an entry shows the message of an ID, or without one of a seq: as itself, or as the result of a call. Behind a proxy the search and the record
+ * count differently, and IDs are the same.
+ */
+function isAt(e: Entry, at: string | null): boolean {
+  if (at === null || e.kind !== "message" || !e.row) return false;
+  if (e.message.id ? e.message.id === at : String(e.row.seq) === at) return true;
+  return e.message.tool_calls?.some((call) => call.id && e.results.get(call.id)?.id === at) ?? false;
 }
 
 /** How near to the end, in pixels, a reader still follows. */
@@ -74,10 +84,10 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
   }, [jumps]);
 
   // A message that a search has found: older rows are loaded until it is there.
-  const shown = useRef<number | null>(null);
+  const shown = useRef<string | null>(null);
   useEffect(() => {
     if (target === null || target === shown.current || entries.length === 0) return;
-    const index = entries.findIndex((e) => e.kind === "message" && e.row?.seq === target);
+    const index = entries.findIndex((e) => isAt(e, target));
     follows.current = false;
     if (index >= 0) {
       shown.current = target;
@@ -108,8 +118,15 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
     }
   };
 
+  const lost = target !== null && !older && !loading && !busy && entries.length > 0 && !entries.some((e) => isAt(e, target));
+
   return (
     <div className="transcript">
+      {lost && (
+        <p className="notice" role="status">
+          The message that was found is not in this conversation any more: it was replaced, or is on a branch that was left.
+        </p>
+      )}
       <div className="messages" ref={box} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
         <div>
           <Virtualizer ref={list} shift={shift} scrollRef={box} onScroll={(offset) => void onScroll(offset)}>
@@ -117,7 +134,7 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
               e.kind === "marker" ? (
                 <Marker key={e.key} marker={e.marker} />
               ) : (
-                <MessageView key={e.key} entry={e} nested={nested} branch={branches.get(e.key)} busy={busy} actions={actions} found={target !== null && e.row?.seq === target} />
+                <MessageView key={e.key} entry={e} nested={nested} branch={branches.get(e.key)} busy={busy} actions={actions} found={isAt(e, target)} />
               ),
             )}
           </Virtualizer>

@@ -39,7 +39,7 @@ export function ThreadPage({ id }: { id: string }) {
   const panel = params.get("panel");
   const checkpoint = params.get("checkpoint"); // whose state is inspected
   const branch = params.get("branch"); // the checkpoint whose path is shown instead of the newest
-  const at = Number(params.get("at")) || null; // the message that a search has found
+  const at = params.get("at"); // the message that a search has found
   const [failure, setFailure] = useState<unknown>(null);
   const searched = useOwn() !== false; // a proxy has no search
 

@@ -9,6 +9,7 @@ import { Problem } from "../parts/problem";
 interface Result {
   thread_id: string;
   seq: number;
+  message_id: string | null;
   event_type: string;
   created_at: string | null;
   snippet: { text: string; match: boolean }[];
@@ -59,7 +60,7 @@ export function Found({ words, thread, nameOf }: { words: string; thread?: strin
       <ol>
         {results.map((r) => (
           <li key={`${r.thread_id} ${r.seq}`} data-seq={r.seq}>
-            <Link href={`/t/${r.thread_id}?at=${r.seq}${thread ? "&panel=search" : ""}`}>
+            <Link href={`/t/${r.thread_id}?at=${encodeURIComponent(r.message_id ?? r.seq)}${thread ? "&panel=search" : ""}`}>
               <span className="quiet">
                 {speakers[r.event_type] ?? "message"}
                 {!thread && ` in ${nameOf?.(r.thread_id) ?? `thread …${r.thread_id.slice(-8)}`}`}
