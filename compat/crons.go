@@ -140,6 +140,24 @@ func (o object) cronQuery() (q run.CronQuery, err error) {
 	return q, err
 }
 
+const (
+	defaultTimes = 5
+	maxTimes     = 100
+)
+
+// TimesQuery reads the query of the route that lists the next times of a cron. get returns all values of a parameter; the last one counts.
+func TimesQuery(get func(name string) []string) (limit int, err error) {
+	return params(get).limit(defaultTimes, maxTimes)
+}
+
+// AppendTimes appends the next times of a cron, each with the offset of its zone.
+func AppendTimes(dst []byte, timezone string, times []time.Time) []byte {
+	r := newRow(dst, nil)
+	r.textOrNull("timezone", timezone)
+	r.raw("times", AppendList(nil, times, func(dst []byte, t time.Time) []byte { return append(dst, jsonobj.Quote(t.Format(time.RFC3339))...) }))
+	return r.end()
+}
+
 // AppendCron appends a cron.
 func AppendCron(dst []byte, c *run.Cron, cols Columns) []byte {
 	r := newRow(dst, cols)

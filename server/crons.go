@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/cron"
 	"understudy/server/internal/web"
 )
 
@@ -29,6 +31,7 @@ func (h *cronHandlers) routes(route register) {
 	route("GET", "/runs/crons/{cron_id}", withCron(func(c *fiber.Ctx, i id.Cron) error {
 		return h.oneCron(c)(h.crons.Get(c.UserContext(), i))
 	}))
+	route("GET", "/understudy/crons/{cron_id}/times", withCron(h.times))
 	route("PATCH", "/runs/crons/{cron_id}", withCron(h.patchCron))
 	route("DELETE", "/runs/crons/{cron_id}", withCron(func(c *fiber.Ctx, i id.Cron) error {
 		if err := h.crons.Delete(c.UserContext(), i); err != nil {
@@ -36,6 +39,23 @@ func (h *cronHandlers) routes(route register) {
 		}
 		return web.SendNothing(c)
 	}))
+}
+
+// times lists when a cron makes its next runs.
+func (h *cronHandlers) times(c *fiber.Ctx, i id.Cron) error {
+	n, err := compat.TimesQuery(func(name string) []string { return web.Queries(c, name) })
+	if err != nil {
+		return err
+	}
+	x, err := h.crons.Get(c.UserContext(), i)
+	if err != nil {
+		return err
+	}
+	times, err := cron.Upcoming(x, time.Now(), n)
+	if err != nil {
+		return err
+	}
+	return web.SendJSON(c, compat.AppendTimes(nil, x.Timezone, times))
 }
 
 func withCron(h func(*fiber.Ctx, id.Cron) error) fiber.Handler {

@@ -109,6 +109,7 @@ var operations = []operation{
 	{"post", "/runs/crons/search", "Crons", "Search crons", compat.CronSearch, "", nil},
 	{"post", "/runs/crons/count", "Crons", "Count crons", compat.CronCount, "", nil},
 	{"get", "/runs/crons/{cron_id}", "Crons", "Get a cron", nil, "", nil},
+	{"get", "/understudy/crons/{cron_id}/times", "Crons", "The next times of a cron: {timezone, times}, each with the offset of its zone, soonest first. They are those of its schedule also while it is paused, and end with its end_time", nil, "", []string{"limit:integer"}},
 	{"patch", "/runs/crons/{cron_id}", "Crons", "Change a cron", compat.CronPatch, "", nil},
 	{"delete", "/runs/crons/{cron_id}", "Crons", "Delete a cron", nil, empty, nil},
 

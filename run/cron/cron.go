@@ -63,6 +63,27 @@ func nextTime(c *run.Cron, after time.Time) (*time.Time, error) {
 	return &next, nil
 }
 
+// Upcoming returns the next times of a cron after a time, at most n, in its time zone. They end with the cron, and are those of its schedule also while it is paused.
+func Upcoming(c *run.Cron, after time.Time, n int) ([]time.Time, error) {
+	zone, err := zoneOf(c.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	times := make([]time.Time, 0, n)
+	for len(times) < n {
+		next, err := nextTime(c, after)
+		if errors.Is(err, errNever) || err == nil && next == nil {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, next.In(zone))
+		after = *next
+	}
+	return times, nil
+}
+
 var errNoCron = fault.New(fault.NotFound, "Not Found")
 
 // Runs makes the runs of crons.

@@ -43,3 +43,34 @@ func TestSchedules(t *testing.T) {
 		require.True(t, fault.Is(err, fault.Unprocessable), "%q: %v", bad, err)
 	}
 }
+
+func TestUpcoming(t *testing.T) {
+	t.Parallel()
+	after := time.Date(2026, 10, 23, 8, 0, 0, 0, time.UTC)
+	end := time.Date(2026, 10, 26, 9, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name string
+		cron run.Cron
+		n    int
+		want []string
+	}{
+		// The night of the 25th has the hour from 02:00 to 03:00 twice.
+		{"summer time ends", run.Cron{Schedule: "15 9 * * *", Timezone: "Europe/Berlin"}, 4, []string{"2026-10-24T09:15:00+02:00", "2026-10-25T09:15:00+01:00", "2026-10-26T09:15:00+01:00", "2026-10-27T09:15:00+01:00"}},
+		{"no zone", run.Cron{Schedule: "0 0 1 * *"}, 2, []string{"2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z"}},
+		{"it ends", run.Cron{Schedule: "0 9 * * *", EndTime: &end}, 5, []string{"2026-10-23T09:00:00Z", "2026-10-24T09:00:00Z", "2026-10-25T09:00:00Z", "2026-10-26T09:00:00Z"}},
+		{"never", run.Cron{Schedule: "0 0 30 2 *"}, 5, []string{}},
+		{"a year that is over", run.Cron{Schedule: "0 0 1 1 * 0 2020"}, 5, []string{}},
+	} {
+		times, err := Upcoming(&tt.cron, after, tt.n)
+		require.NoError(t, err, tt.name)
+		got := []string{}
+		for _, at := range times {
+			got = append(got, at.Format(time.RFC3339))
+		}
+		require.Equal(t, tt.want, got, tt.name)
+	}
+	_, err := Upcoming(&run.Cron{Schedule: "nonsense"}, after, 5)
+	require.True(t, fault.Is(err, fault.Unprocessable))
+	_, err = Upcoming(&run.Cron{Schedule: "* * * * *", Timezone: "Nowhere/Else"}, after, 5)
+	require.True(t, fault.Is(err, fault.Unprocessable))
+}
