@@ -524,7 +524,7 @@ type world struct {
 func options(f *services) Options {
 	hub := changes.NewHub(slog.New(slog.DiscardHandler))
 	f.touch = hub.Add
-	return Options{Changes: hub, Search: fakeSearch{f}, ReadModels: fakeModels{f}, Usage: fakeUsage{f}, Fleet: &fleet.Keeper{Ring: logs.NewRing(), Now: time.Now, Load: func(*fleet.Server) {}}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
+	return Options{Changes: hub, Search: fakeSearch{f}, ReadModels: fakeModels{f}, Usage: fakeUsage{f}, Doctor: fakeDoctor{f}, Fleet: &fleet.Keeper{Ring: logs.NewRing(), Now: time.Now, Load: func(*fleet.Server) {}}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
 }
 
 func setup(t testing.TB, change ...func(*Options)) *world {

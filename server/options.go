@@ -35,6 +35,7 @@ type Options struct {
 	Usage      Usage      // nil: no route
 	ReadModels ReadModels // nil: no routes
 	Fleet      Fleet      // nil: no routes
+	Doctor     Doctor     // nil: no route
 	Components Components // nil: graphs have none
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).

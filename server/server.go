@@ -260,6 +260,9 @@ func (s *Server) routes() {
 	if s.opts.Fleet != nil {
 		(&fleetHandlers{s.Transport, s.opts.Fleet}).routes(s.route)
 	}
+	if s.opts.Doctor != nil {
+		(&doctorHandlers{s.opts.Doctor}).routes(s.route)
+	}
 	if s.opts.Studio && !d.UI {
 		s.studioRoutes()
 	}

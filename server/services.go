@@ -11,6 +11,7 @@ import (
 	"understudy/eventstore/readmodel"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/finding"
 	"understudy/internal/fleet"
 	"understudy/run"
 	"understudy/run/protocol"
@@ -105,6 +106,12 @@ type Fleet interface {
 	Logs(ctx context.Context, q fleet.LogQuery) ([]fleet.Logged, error)
 	// Follow follows lines that are written from now on, and returns the last ones before.
 	Follow(ctx context.Context, q fleet.LogQuery) (*fleet.Follower, []fleet.Logged, error)
+}
+
+// Doctor is the service of the route that checks this server.
+type Doctor interface {
+	// Examine checks the configuration, the surroundings and the graphs, while the server serves. It may take seconds.
+	Examine(ctx context.Context) ([]finding.Finding, error)
 }
 
 // Usage is the service of the route that reports what runs used.

@@ -264,10 +264,8 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") && (given["deerflow"] != "" || os.Getenv("UNDERSTUDY_DEERFLOW") != "") {
 			file = "" // DeerFlow's agent is built in
 		}
-		load := func() (*config.Config, []config.Warning, error) {
-			return config.Load(config.Source{Mode: mode, File: file, Flags: given})
-		}
-		c, warnings, err := load()
+		source := config.Source{Mode: mode, File: file, Flags: given}
+		c, warnings, err := config.Load(source)
 		warnings = append(warnings, c.WarnOfVariables(os.Environ())...)
 		log := newLog(c, cmd.ErrOrStderr())
 		for _, w := range warnings {
@@ -278,7 +276,7 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 			}
 		}
 		if err == nil {
-			err = serve(cmd.Context(), c, log, load, cmd.OutOrStdout())
+			err = serve(cmd.Context(), c, source, log, cmd.OutOrStdout())
 		}
 		if err != nil && c.Logging.JSON {
 			logFailure(err, log)

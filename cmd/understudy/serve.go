@@ -26,11 +26,8 @@ import (
 	"understudy/studio"
 )
 
-// loader reads the configuration again.
-type loader = func() (*config.Config, []config.Warning, error)
-
-// serve runs a server until it is stopped. It returns nil after an orderly stop.
-func serve(ctx context.Context, cfg *config.Config, log *slog.Logger, load loader, stdout io.Writer) error {
+// serve runs a server until it is stopped. source is where the configuration was read, and is read again. It returns nil after an orderly stop.
+func serve(ctx context.Context, cfg *config.Config, source config.Source, log *slog.Logger, stdout io.Writer) error {
 	log.Info("starting", cfg.Used(version())...)
 	if err := checkSpace(log); err != nil {
 		return err
@@ -45,7 +42,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger, load loade
 	traces, flush := startTraces(ctx, log)
 	defer flush()
 	list := newLister(cfg, log, stdout)
-	srv, err := open(ctx, cfg, log, traces, list.loaded)
+	srv, err := open(ctx, cfg, source, log, traces, list.loaded)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil // stopped before it listened
@@ -92,7 +89,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger, load loade
 		}
 	}
 	if srv, ok := srv.(*app.Server); ok && cfg.Workers.Reload {
-		r := &reloader{log: log, cfg: cfg, load: load, reload: srv.Reload, bundle: srv.ReloadComponents, problems: srv.GraphProblems, rested: settle}
+		r := &reloader{log: log, cfg: cfg, load: func() (*config.Config, []config.Warning, error) { return config.Load(source) }, reload: srv.Reload, bundle: srv.ReloadComponents, problems: srv.GraphProblems, rested: settle}
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
 	return explain(srv.Run(ctx), cfg)
@@ -144,7 +141,7 @@ type server interface {
 	Run(ctx context.Context) error
 }
 
-func open(ctx context.Context, cfg *config.Config, log *slog.Logger, traces trace.TracerProvider, loaded func(string, error, time.Duration)) (server, error) {
+func open(ctx context.Context, cfg *config.Config, source config.Source, log *slog.Logger, traces trace.TracerProvider, loaded func(string, error, time.Duration)) (server, error) {
 	if cfg.Mode == config.Proxy {
 		return app.NewProxy(ctx, app.ProxyConfig{Settings: cfg, Log: log, Version: version()})
 	}
@@ -152,7 +149,7 @@ func open(ctx context.Context, cfg *config.Config, log *slog.Logger, traces trac
 	if err != nil {
 		log.Warn("the program does not find itself; documents are not converted to Markdown", "error", err)
 	}
-	return app.New(ctx, app.Config{Settings: cfg, Log: log, Program: program, Version: version(), Tracing: traces, GraphLoaded: loaded})
+	return app.New(ctx, app.Config{Settings: cfg, Source: &source, Log: log, Program: program, Version: version(), Tracing: traces, GraphLoaded: loaded})
 }
 
 // lister reports each graph when it is loaded: in a list for a developer, else in the log.

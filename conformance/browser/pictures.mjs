@@ -126,6 +126,15 @@ const schema = { type: "object", title: "Input", properties: { messages: { type:
 const settings = { type: "object", properties: { model: { type: "string", description: "Which model answers" }, limit: { type: "integer", default: 25 } } };
 
 /** What the API answers, by the end of its path; the first that fits. */
+const findings = [
+  { check: "config", verdict: "ok", text: "langgraph.json names 2 graphs" },
+  { check: "data", verdict: "warning", text: "--data: 812.4 MB free", mend: "free disk space soon; when the disk is full, runs wait" },
+  { check: "data", verdict: "ok", text: "--data: /srv/app/.understudy can be written; 812.4 MB free" },
+  { check: "python", verdict: "ok", text: "/srv/app/.venv/bin/python, Python 3.12.1, langgraph 1.2.22" },
+  { check: "graph", verdict: "ok", text: "support is imported" },
+  { check: "graph", verdict: "problem", text: "refunds does not import: ModuleNotFoundError: No module named 'stripe'", mend: "install it: .venv/bin/pip install stripe", details: ['  File "/srv/app/refunds.py", line 3, in <module>', "    import stripe", "ModuleNotFoundError: No module named 'stripe'"] },
+];
+
 const answers = [
   [/^\/info$/, { version: "0.16.7", understudy_version: "1.4.0" }],
   [/^\/auth\/methods$/, { api_key: false, token: false, providers: [] }],
@@ -147,6 +156,7 @@ const answers = [
   [/^\/understudy\/usage$/, report30],
   [/^\/understudy\/servers$/, { servers }],
   [/^\/understudy\/logs$/, { lines }],
+  [/^\/understudy\/doctor$/, { findings }],
   [/^\/store\/namespaces$/, { namespaces: [["customers", "ann"], ["customers", "bob"], ["products"]] }],
   [/^\/store\/items\/search$/, { items }],
   [/^\/runs\/crons\/search$/, (body) => (body.offset > 0 ? [] : crons)],
@@ -205,4 +215,6 @@ export const pages = [
   { name: "servers", path: "servers", ready: "[data-server]" },
   { name: "store", path: "store?path=customers&path=ann", ready: "article.card" },
   { name: "crons", path: "crons", ready: "article.card" },
+  { name: "connect", path: "connect", ready: ".code-block", narrow: true },
+  { name: "health", path: "health", ready: ".findings li", narrow: true },
 ];

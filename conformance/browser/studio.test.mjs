@@ -2,11 +2,14 @@
 //   BASE_URL=http://127.0.0.1:2024 node --test studio.test.mjs
 import { describe } from "node:test";
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { BASE_URL, eventually, openPage, words } from "./browser.mjs";
 import { begun, journey, recorded, skip } from "./studio.mjs";
 
-const own = recorded ? ["usage", "servers", "logs"] : []; // pages whose routes a proxy does not have
+const own = recorded ? ["usage", "servers", "logs", "health"] : []; // pages whose routes a proxy does not have
 
 /** A promise that the test resolves. */
 function gate() {
@@ -432,6 +435,154 @@ describe("the studio", { concurrency: 2, skip }, () => {
     studio.errors = studio.errors.filter((error) => !error.includes("404")); // the stream of the deleted thread
   });
 
+  journey("the next times of a schedule, in its zone", async (studio, page) => {
+    if (!recorded) return;
+    const [{ assistant_id }] = await studio.rest("/assistants/search", { graph_id: "agent", metadata: { created_by: "system" } });
+    const minute = Math.floor(Math.random() * 60);
+    const cron = await studio.rest("/runs/crons", { assistant_id, schedule: `${minute} 5 * * 3`, timezone: "Asia/Kolkata", input: { messages: [{ role: "user", content: "say 2" }] } });
+    try {
+      const card = page.locator("article.card", { hasText: `${minute} 5 * * 3` }).first();
+      await page.goto(`${BASE_URL}/studio/crons`);
+      const more = page.getByRole("button", { name: "More", exact: true });
+      await page.locator("article.card").first().waitFor();
+      await eventually(async () => {
+        if ((await card.count()) === 0 && (await more.count()) > 0) await more.click();
+        assert.equal(await card.count(), 1);
+      });
+      await card.getByText("Next times").press("Enter");
+      const times = card.getByRole("list", { name: "Next times" }).getByRole("time");
+      await eventually(async () => assert.equal(await times.count(), 5));
+      const at = `05:${String(minute).padStart(2, "0")} +05:30`;
+      for (const text of await times.allTextContents()) assert.ok(text.startsWith("Wed ") && text.endsWith(at), text);
+      await card.locator("header time", { hasText: at }).waitFor();
+      await studio.accessible("next times");
+    } finally {
+      await fetch(`${BASE_URL}/runs/crons/${cron.cron_id}`, { method: "DELETE" });
+    }
+  });
+
+  journey("a run stops at breakpoints, goes one step, and then to its end", async (studio, page) => {
+    const call = 'call search {"q": "cats"}';
+    await studio.begin("agent", call);
+    const whole = [["human", call], ["ai", ""], ["ai", "tool said: Found 10 results for cats"]];
+    await studio.expect(whole);
+    await page.locator("header.bar").getByRole("button", { name: "State", exact: true }).click();
+    const steps = page.getByRole("list", { name: "Checkpoints" }).getByRole("button");
+    await eventually(async () => assert.equal(await steps.count(), 5));
+    const state = page.getByRole("region", { name: "State" });
+    await steps.nth(3).click(); // before the model answers
+    await state.getByText("Next: model").waitFor();
+    await state.getByText("Breakpoints, input").press("Enter");
+    await state.getByRole("checkbox", { name: "Stop before tools" }).press("Space");
+    await studio.accessible("breakpoints");
+    await state.getByRole("button", { name: "Run from here" }).press("Enter");
+    await state.getByText("Next: tools").waitFor();
+    await studio.expect([["human", call], ["ai", ""]]);
+    await page.locator("header.bar").getByRole("button", { name: "Graph", exact: true }).click();
+    await page.locator('.graph [data-node="tools"][data-state="waiting"]').waitFor();
+    await page.reload(); // and so it is after a reload
+    await page.locator('.graph [data-node="tools"][data-state="waiting"]').waitFor();
+    await page.locator("header.bar").getByRole("button", { name: "State", exact: true }).click();
+    await state.getByText("Next: tools").waitFor();
+    await state.getByRole("button", { name: "One step" }).press("Enter");
+    await state.getByText("Next: model").waitFor();
+    await state.getByRole("button", { name: "Run from here" }).press("Enter");
+    await studio.expect(whole);
+    assert.equal((await studio.rest(`/threads/${studio.thread}`)).status, "idle");
+  });
+
+  journey("a run from a checkpoint with another input", async (studio, page) => {
+    await studio.begin("agent", "say 1");
+    await studio.expect([["human", "say 1"], ["ai", "w0"]]);
+    await page.locator("header.bar").getByRole("button", { name: "State", exact: true }).click();
+    const state = page.getByRole("region", { name: "State" });
+    await state.getByText("Breakpoints, input").click();
+    await state.getByRole("textbox", { name: /^Input/ }).fill('{"messages": [{"role": "user", "content": "say 3"}]}');
+    await state.getByRole("button", { name: "Run from here" }).click();
+    await studio.expect([["human", "say 1"], ["ai", "w0"], ["human", "say 3"], ["ai", words(3)]]);
+  });
+
+  journey("what pages show is copied as curl, Python and JavaScript, which ask for it", async (studio, page) => {
+    const { thread_id } = await studio.rest("/threads", { metadata: { title: "copied" } });
+    await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "agent", input: { messages: [{ role: "user", content: "say 2" }] } });
+    const [{ run_id }] = await studio.rest(`/threads/${thread_id}/runs`);
+    const python = process.env.UNDERSTUDY_TEST_PYTHON;
+    const folder = fileURLToPath(new URL(".", import.meta.url)); // whose packages have the SDK
+    const run = async (file, args) => (await promisify(execFile)(file, args, { cwd: folder, maxBuffer: 1 << 26 })).stdout;
+    const programs = {
+      curl: (text) => run("sh", ["-c", text.replace("curl ", "curl -fsS ")]),
+      JavaScript: (text) => run(process.execPath, ["--input-type=module", "-e", text]),
+      ...(python && { Python: (text) => run(python, ["-c", text]) }),
+    };
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+    /** Copies what a button of a page copies, as each language, and expects some text in what the programs print. */
+    const copied = async (path, button, expected, languages = Object.keys(programs)) => {
+      await page.goto(`${BASE_URL}/studio/${path}`);
+      for (const language of languages) {
+        const program = programs[language];
+        await page.getByRole("button", { name: button }).first().press("Enter");
+        await page.getByRole("menuitem", { name: language }).press("Enter");
+        await page.getByRole("status").filter({ hasText: "Copied" }).first().waitFor();
+        const text = await page.evaluate(() => navigator.clipboard.readText());
+        assert.match(await program(text), expected, `${path}: ${text}`);
+      }
+    };
+    const as = (what) => `Copy ${what && `${what} `}as curl, Python or JavaScript`;
+    await copied(`t/${thread_id}`, as("the messages"), /say 2/);
+    await copied(`t/${thread_id}?panel=state`, as("this state"), /say 2/, ["curl"]);
+    await copied(`t/${thread_id}?panel=runs`, as("the runs"), new RegExp(run_id));
+    await copied("graphs", as("the graph"), /__start__/);
+    await copied("graphs", as("versions"), /assistant_id/);
+    await copied("approvals", as(""), /\[/);
+    await copied("store", as(""), /items/);
+    await copied("crons", as(""), /\[/);
+    if (!recorded) return;
+    // Those without a method in the SDKs are all made alike.
+    await copied("health", as(""), /verdict/);
+    await copied(`r/${run_id}`, as(""), new RegExp(run_id), ["curl"]);
+    await copied("runs?graph=agent", as(""), new RegExp(run_id), ["curl"]);
+    await copied("usage", as(""), /p95_ms/, ["curl"]);
+    await copied("servers", as(""), /heartbeat_at/, ["curl"]);
+    await copied("logs", as(""), /attributes/, ["curl"]);
+  });
+
+  journey("programs that connect to an assistant talk to it", async (studio, page) => {
+    await page.goto(`${BASE_URL}/studio/`);
+    await page.locator("body").press("Escape");
+    await page.evaluate(() => document.activeElement?.blur());
+    await page.keyboard.press("g");
+    await page.keyboard.press("o");
+    await page.getByRole("combobox", { name: "Assistant" }).selectOption({ label: "agent" });
+    const shown = page.getByRole("region", { name: "From a program" }).locator("pre");
+    const python = process.env.UNDERSTUDY_TEST_PYTHON;
+    const folder = fileURLToPath(new URL(".", import.meta.url));
+    const run = async (file, args) => (await promisify(execFile)(file, args, { cwd: folder })).stdout;
+    for (const [language, program] of [["curl", (text) => run("sh", ["-c", text])], ["JavaScript", (text) => run(process.execPath, ["--input-type=module", "-e", text])], ["Python", (text) => python && run(python, ["-c", text])]]) {
+      await page.getByRole("tab", { name: language }).press("Enter");
+      const text = await shown.textContent();
+      const said = await program(text);
+      if (said) assert.match(said, /w0 w1 w2/, text); // what the agent says to anything
+    }
+    assert.match(await page.getByRole("region", { name: "With agent-chat-ui" }).locator("pre").textContent(), new RegExp(`NEXT_PUBLIC_API_URL=${BASE_URL} NEXT_PUBLIC_ASSISTANT_ID=agent`));
+    await studio.accessible("connect");
+    // A graph without messages has the fields of its input.
+    await page.getByRole("combobox", { name: "Assistant" }).selectOption({ label: "pipeline" });
+    await page.getByRole("region", { name: "With agent-chat-ui" }).waitFor({ state: "detached" });
+    await shown.filter({ hasText: '"pipeline"' }).waitFor();
+  });
+
+  journey("doctor finds what is well with the server", async (studio, page) => {
+    if (!recorded) return;
+    await page.goto(`${BASE_URL}/studio/health`);
+    await page.locator('[data-check="config"].ok').first().waitFor();
+    await page.locator('[data-check="graph"]', { hasText: "agent is imported" }).first().waitFor();
+    await studio.accessible("health");
+    await page.getByRole("button", { name: "Check again" }).press("Enter");
+    await page.getByRole("button", { name: "Checking…" }).waitFor();
+    await page.getByRole("button", { name: "Check again" }).waitFor();
+    await page.locator('[data-check="config"].ok').first().waitFor();
+  });
+
   journey("runs of all threads: one that failed says why, and many are cancelled at once", async (studio, page) => {
     const threads = await Promise.all([1, 2, 3].map(() => studio.rest("/threads", {})));
     const failed = await studio.rest("/threads", {});
@@ -716,7 +867,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
       await studio.begin("hitl", 'call search {"q": "cats"}');
       await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
       await studio.accessible("a question");
-      for (const path of ["approvals", "runs", "graphs", "store", "crons", ...own, "nowhere"]) {
+      for (const path of ["approvals", "runs", "graphs", "store", "crons", "connect", ...own, "nowhere"]) {
         await page.goto(`${BASE_URL}/studio/${path}`);
         await page.locator("h1").waitFor();
         if (path === "graphs") await page.locator(".graph .node").first().waitFor();
@@ -729,7 +880,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     for (const width of [320, 768, 1920])
       journey(`nothing is wider than a screen of ${width} pixels, ${colorScheme}`, async (studio, page) => {
         await page.getByRole("textbox", { name: "Message" }).waitFor();
-        for (const path of ["", "approvals", "runs", "graphs", "store", "crons", ...own]) {
+        for (const path of ["", "approvals", "runs", "graphs", "store", "crons", "connect", ...own]) {
           await page.goto(`${BASE_URL}/studio/${path}`);
           await page.locator("h1").first().waitFor();
           assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `/studio/${path}`);

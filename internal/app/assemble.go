@@ -64,6 +64,9 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	instance := string(id.NewRun())
 	s.addServices(instance, streams)
 	s.fleet = s.keeper(c.Version, instance)
+	if c.Source != nil {
+		s.examiner = &examiner{source: *c.Source, loaded: s.GraphProblems, turn: make(chan struct{}, 1)}
+	}
 	if s.listener != nil {
 		s.addComponents()
 		s.http = server.New(s.httpOptions(c.Version))
@@ -204,6 +207,9 @@ func (s *Server) httpOptions(version string) server.Options {
 		Studio:   cfg.Server.Studio,
 
 		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.Server.AllowedHosts, TrustedProxies: cfg.Server.TrustedProxies,
+	}
+	if s.examiner != nil {
+		o.Doctor = s.examiner
 	}
 	if s.deerflow != nil && !cfg.HTTP.CORS.Given {
 		o.CORS = server.CORS{NoOrigins: len(s.deerflow.Origins) == 0, AllowOrigins: s.deerflow.Origins, AllowMethods: []string{"*"}, AllowHeaders: []string{"*"}, AllowCredentials: true}

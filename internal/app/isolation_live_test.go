@@ -343,10 +343,11 @@ func TestUsageIsOfTheCaller(t *testing.T) {
 	require.Equal(t, before["bob"], runs("bob"), "bob sees the thread, but did not run it")
 }
 
-// Servers and logs are for administrators.
+// Servers, their logs and what doctor finds are for administrators.
 func TestServersAndLogsAreForAdministrators(t *testing.T) {
 	t.Parallel()
 	v := &village{t: t, url: villageServer(t).url()}
+	require.Equal(t, http.StatusForbidden, v.ask("ada", "POST", "/understudy/doctor", "{}").status)
 	for _, path := range []string{"/understudy/servers", "/understudy/logs", "/understudy/logs/stream"} {
 		got := v.ask("ada", "GET", path, "")
 		require.Equal(t, http.StatusForbidden, got.status, path)

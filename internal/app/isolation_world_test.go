@@ -149,7 +149,7 @@ func villageOf(t *testing.T, auth Auth, flags map[string]string) *Server {
 	require.NoError(t, err)
 	settings.Graphs = nil // the one of the tests is in Go
 	release := make(chan struct{})
-	s := runWith(t, Config{Settings: settings, Auth: auth, Log: slog.New(slog.DiscardHandler)}, "talk", talking(t, release))
+	s := runWith(t, Config{Settings: settings, Source: &config.Source{}, Auth: auth, Log: slog.New(slog.DiscardHandler)}, "talk", talking(t, release))
 	t.Cleanup(func() { close(release) })
 	return s
 }

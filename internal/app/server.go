@@ -56,7 +56,9 @@ import (
 // Config is what a Server is made of.
 type Config struct {
 	Settings *config.Config // required
-	Log      *slog.Logger   // nil: nothing is logged
+	// Source is where Settings were read, for the checks that POST /understudy/doctor makes. nil: there is no such route.
+	Source *config.Source
+	Log    *slog.Logger // nil: nothing is logged
 	// Tracing creates spans of requests, runs and saves; nil for none. The caller shuts it down after
 	// Run.
 	Tracing trace.TracerProvider
@@ -112,6 +114,7 @@ type Server struct {
 	searches   bool
 	usage      *usage.Service
 	fleet      *fleet.Keeper
+	examiner   *examiner      // nil: none
 	lines      *logs.Ring     // the last ones of the log
 	mirror     *mirror.Mirror // nil when there is none
 	bridge     backend.Bridge

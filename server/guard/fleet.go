@@ -9,6 +9,7 @@ import (
 	"understudy/access"
 	"understudy/access/audit"
 	"understudy/auth"
+	"understudy/internal/finding"
 	"understudy/internal/fleet"
 	"understudy/internal/jsonobj"
 	"understudy/server"
@@ -54,4 +55,17 @@ func (g *machines) Follow(ctx context.Context, q fleet.LogQuery) (*fleet.Followe
 		return nil, nil, err
 	}
 	return g.inner.Follow(ctx, q)
+}
+
+// examined guards server.Doctor, which is for administrators: findings name files, addresses and settings.
+type examined struct {
+	*machines
+	inner server.Doctor
+}
+
+func (g *examined) Examine(ctx context.Context) ([]finding.Finding, error) {
+	if err := g.admin(ctx, "findings"); err != nil {
+		return nil, err
+	}
+	return g.inner.Examine(ctx)
 }

@@ -51,6 +51,9 @@ func (g *Guard) Wrap(o *server.Options) {
 	if o.Fleet != nil {
 		o.Fleet = &machines{Guard: g, inner: o.Fleet}
 	}
+	if o.Doctor != nil {
+		o.Doctor = &examined{machines: &machines{Guard: g}, inner: o.Doctor}
+	}
 	if o.Search != nil {
 		o.Search = &searching{Guard: g, inner: o.Search}
 	}

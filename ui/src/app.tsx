@@ -1,5 +1,5 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Bot, CalendarClock, ChartColumn, Database, Hourglass, Keyboard, ListChecks, LogOut, MessagesSquare, Network, ScrollText, Server as ServerIcon } from "lucide-react";
+import { Bot, CalendarClock, ChartColumn, Database, Hourglass, Keyboard, ListChecks, LogOut, MessagesSquare, Network, Plug, ScrollText, Server as ServerIcon, Stethoscope } from "lucide-react";
 import { lazy, Suspense, useCallback, useEffect, useState, type ReactNode } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useOwn } from "./api/server";
@@ -25,6 +25,8 @@ const ComparePage = lazy(() => import("./compare/compare-page"));
 const UsagePage = lazy(() => import("./pages/usage"));
 const ServersPage = lazy(() => import("./pages/servers"));
 const LogsPage = lazy(() => import("./pages/logs"));
+const HealthPage = lazy(() => import("./pages/health"));
+const ConnectPage = lazy(() => import("./pages/connect"));
 
 const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
 
@@ -84,13 +86,18 @@ function Shell() {
             <ComparePage />
           </Suspense>
         </Route>
-        {([["Usage", UsagePage], ["Servers", ServersPage], ["Logs", LogsPage]] as const).map(([title, Page]) => (
+        {([["Usage", UsagePage], ["Servers", ServersPage], ["Logs", LogsPage], ["Health", HealthPage]] as const).map(([title, Page]) => (
           <Route key={title} path={`/${title.toLowerCase()}`}>
             <Recorded own={own} title={title}>
               <Page />
             </Recorded>
           </Route>
         ))}
+        <Route path="/connect">
+          <Suspense fallback={<main className="page" aria-busy />}>
+            <ConnectPage />
+          </Suspense>
+        </Route>
         <Route path="/store" component={StorePage} />
         <Route path="/crons" component={Crons} />
         <Route>
@@ -130,7 +137,9 @@ function Rail({ onHelp }: { onHelp: () => void }) {
           ["/usage", "Usage", ChartColumn, location === "/usage"],
           ["/servers", "Servers", ServerIcon, location === "/servers"],
           ["/logs", "Logs", ScrollText, location === "/logs"],
+          ["/health", "Health", Stethoscope, location === "/health"],
         ] as const)),
+    ["/connect", "Connect", Plug, location === "/connect"],
   ] as const;
   return (
     <nav className="rail" aria-label="Pages">
@@ -161,7 +170,7 @@ function useShortcuts(onHelp: () => void) {
   const [, navigate] = useLocation();
   useEffect(() => {
     let before = "";
-    const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons", u: "/usage", v: "/servers", l: "/logs" };
+    const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons", u: "/usage", v: "/servers", l: "/logs", h: "/health", o: "/connect" };
     const onKey = (e: KeyboardEvent) => {
       if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select, dialog")) return;
       if (e.key === "/") {

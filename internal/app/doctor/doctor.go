@@ -24,35 +24,33 @@ import (
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/internal/filelimit"
+	"understudy/internal/finding"
 	"understudy/internal/flock"
 	"understudy/internal/owner"
 	"understudy/storage/sqlite"
 )
 
 // Verdict says how a check ended.
-type Verdict string
+type Verdict = finding.Verdict
+
+// Finding is what one check found.
+type Finding = finding.Finding
 
 // Verdicts. Only a problem keeps the server from working.
 const (
-	Fine    Verdict = "ok"
-	Warning Verdict = "warning"
-	Problem Verdict = "problem"
+	Fine    = finding.Fine
+	Warning = finding.Warning
+	Problem = finding.Problem
 )
-
-// Finding is what one check found.
-type Finding struct {
-	Check   string   `json:"check"` // config, environment, data, database, clock, redis, port, python, graph, auth, http, store, encryption, components, model
-	Verdict Verdict  `json:"verdict"`
-	Text    string   `json:"text"`              // what is so
-	Mend    string   `json:"mend,omitempty"`    // what to do about it; "" when Text says it, or nothing is to be done
-	Details []string `json:"details,omitempty"` // such as the end of a traceback
-}
 
 // Examination says what Examine looks at.
 type Examination struct {
-	Source    config.Source
-	Environ   []string      // of the process; nil: os.Environ
-	Import    time.Duration // what importing one graph may take; 0: a minute
+	Source  config.Source
+	Environ []string      // of the process; nil: os.Environ
+	Import  time.Duration // what importing one graph may take; 0: a minute
+	// Loaded returns the graphs that do not import, with the causes, of the server that asks. What would disturb it, or is its own, is then left out:
+	// the port, the database in its data folder, and what is imported or bundled in processes of their own. nil: for a server that is to be started.
+	Loaded    func() map[string]error
 	Models    bool          // call each model of the declared agents once, which costs what such a call costs
 	ModelTime time.Duration // how long a model may take to answer; 0: two minutes
 	Found     func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
@@ -94,18 +92,22 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	}
 	d.data(ctx, cfg)
 	d.redis(ctx, cfg)
-	d.port(cfg)
+	if d.Loaded == nil {
+		d.port(cfg)
+	}
 	d.certificate(cfg)
 	d.encryption(cfg)
 	d.signIn(ctx, cfg)
 	if ok := d.python(ctx, cfg); ok || cfg.Workers.Python == "" {
 		d.graphs(ctx, cfg)
-		if ok {
+		if ok && d.Loaded == nil {
 			d.parts(ctx, cfg)
 		}
 	}
 	d.index(ctx, cfg)
-	d.components(ctx, cfg)
+	if d.Loaded == nil {
+		d.components(ctx, cfg)
+	}
 	if d.Models {
 		d.models(ctx, cfg)
 	}
@@ -313,29 +315,26 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	if len(opts.Graphs) == 0 {
 		return
 	}
+	if d.Loaded != nil {
+		problems, reasons := d.Loaded(), map[string]string{}
+		for _, g := range cfg.Graphs {
+			if err := problems[g.ID]; err != nil {
+				d.unimportable(cfg, g.ID, err, reasons)
+			} else if g.IsPython() {
+				d.say("graph", Fine, g.ID+" is imported", "")
+			}
+		}
+		return
+	}
 	done := d.slow("importing the graphs, each", d.Import)
-	reasons := map[string]string{} // by what was reported, the graph that it was reported of
+	reasons := map[string]string{}
 	err = python.Check(ctx, opts, d.Import, python.Checked{
 		Imported: func(name string, err error, took time.Duration) {
 			if err == nil {
 				d.say("graph", Fine, fmt.Sprintf("%s imports, in %.1f s", name, took.Seconds()), "")
 				return
 			}
-			text, details, mend := explained(err)
-			// Graphs of one module fail for one reason.
-			reason := strings.Join(append([]string{text}, details...), "\n")
-			if first, again := reasons[reason]; again {
-				d.say("graph", Problem, fmt.Sprintf("%s does not import, for the same reason as %s", name, first), "")
-				return
-			}
-			reasons[reason] = name
-			if mend == "" {
-				mend = mendImport(text)
-				if cfg.MissingEnv != "" {
-					mend += "; if it misses a variable, create " + cfg.MissingEnv
-				}
-			}
-			d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", name, text), mend, details...)
+			d.unimportable(cfg, name, err, reasons)
 		},
 		Built: func(name string, err error) {
 			text, details, _ := explained(err)
@@ -350,6 +349,25 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	if err != nil && ctx.Err() == nil {
 		d.say("graph", Problem, fmt.Sprintf("end the worker: %v", err), "")
 	}
+}
+
+// unimportable reports a graph that does not import. reasons has, by what was reported, the graph that it was reported of: graphs of one module fail
+// for one reason.
+func (d *doctor) unimportable(cfg *config.Config, name string, err error, reasons map[string]string) {
+	text, details, mend := explained(err)
+	reason := strings.Join(append([]string{text}, details...), "\n")
+	if first, again := reasons[reason]; again {
+		d.say("graph", Problem, fmt.Sprintf("%s does not import, for the same reason as %s", name, first), "")
+		return
+	}
+	reasons[reason] = name
+	if mend == "" {
+		mend = mendImport(text)
+		if cfg.MissingEnv != "" {
+			mend += "; if it misses a variable, create " + cfg.MissingEnv
+		}
+	}
+	d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", name, text), mend, details...)
 }
 
 // explained returns an error in one line, the end of its traceback, and what to do if that is known.
@@ -456,7 +474,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	setting := cfg.Where("data")
-	if !d.folder(setting, cfg.Storage.Data) {
+	if !d.folder(setting, cfg.Storage.Data) || d.Loaded != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

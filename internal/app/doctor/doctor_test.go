@@ -15,6 +15,7 @@ import (
 	driver "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"understudy/graph"
 	"understudy/internal/config"
 	"understudy/storage/sqlite"
 )
@@ -29,6 +30,7 @@ type patient struct {
 	models  bool
 	doing   []string
 	limit   time.Duration // of a model
+	loaded  func() map[string]error
 }
 
 // newPatient makes one whose Python has no langgraph: a script that answers as asked.
@@ -61,7 +63,7 @@ func (p *patient) examine() string {
 			Mode: config.Serve, File: filepath.Join(p.dir, "langgraph.json"), Flags: p.flags,
 			Lookup: func(name string) (string, bool) { s, ok := p.env[name]; return s, ok },
 		},
-		Environ: p.environ, Import: 20 * time.Second, Models: p.models, ModelTime: p.limit,
+		Environ: p.environ, Import: 20 * time.Second, Loaded: p.loaded, Models: p.models, ModelTime: p.limit,
 		Doing: func(what string) {
 			if strings.HasPrefix(what, "asking ") { // a model; other checks take long on a busy machine
 				p.doing = append(p.doing, what)
@@ -339,4 +341,34 @@ func TestExamineGraphs(t *testing.T) {
 	for _, frame := range []string{"importlib", "_bootstrap", "<understudy>", "<frozen"} {
 		require.NotContains(t, got, frame, "frames that are not the user's say nothing")
 	}
+}
+
+// A server that serves is asked for its graphs, and neither its port nor its database is touched.
+func TestExamineServing(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph", "b": "./b.py:graph", "c": "./b.py:graph"}}`)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	p.flags["port"] = fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	p.flags["python"] = p.python(`{"python": "3.12.1", "packages": {"langgraph": "1.0"}, "errors": {}}`)
+	db, err := sqlite.Open(t.Context(), sqlite.Options{Dir: p.flags["data"]})
+	require.NoError(t, err)
+	defer db.Close()
+	broken := &graph.Failure{Type: "ImportError", Message: "no module named x", Detail: "line 1\nline 2"}
+	p.loaded = func() map[string]error { return map[string]error{"b": broken, "c": broken} }
+	text := p.examine()
+	require.NotContains(t, text, " port: ")
+	require.NotContains(t, text, "is using the data folder")
+	require.Contains(t, text, "ok graph: a is imported")
+	require.Contains(t, text, "problem graph: b does not import: ")
+	require.Contains(t, text, "no module named x")
+	require.Contains(t, text, `"line 1" "line 2"`)
+	require.Contains(t, text, "problem graph: c does not import, for the same reason as b")
+	require.Contains(t, text, "ok data: ")
+	p.loaded = nil
+	text = p.examine()
+	require.Contains(t, text, "problem port: ")
+	require.Contains(t, text, "is using the data folder")
 }

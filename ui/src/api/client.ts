@@ -111,10 +111,3 @@ export async function open(path: string, options: Options = {}): Promise<AsyncGe
   if (!response.body) throw new APIError(0, "The browser cannot read streams.");
   return readEvents(response.body);
 }
-
-/** The command that asks what a page shows. */
-export function asCurl(method: string, path: string, body?: unknown): string {
-  const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
-  const data = body === undefined ? "" : ` -H 'content-type: application/json' -d ${quoted(JSON.stringify(body))}`;
-  return `curl ${method === "GET" ? "" : `-X ${method} `}${quoted(apiURL + path)}${data}`;
-}

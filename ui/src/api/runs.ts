@@ -38,12 +38,12 @@ export interface RunFilter {
 
 /** The runs of all threads, newest first, page by page. */
 export async function recentRuns(filter: RunFilter, signal: AbortSignal): Promise<RecentRuns> {
-  if (!(await isOwn())) return runsOfThreads(filter, signal);
-  const query = new URLSearchParams({ limit: "50" });
-  if (filter.status) query.set("status", filter.status);
-  if (filter.graph) query.set("graph_id", filter.graph);
-  if (filter.before) query.set("before", filter.before);
-  return get<RecentRuns>(`/understudy/runs?${query}`, signal);
+  return (await isOwn()) ? get<RecentRuns>(recentPath(filter), signal) : runsOfThreads(filter, signal);
+}
+
+/** The route of the runs of all threads, which LangGraph Server does not have. */
+export function recentPath({ status, graph, before }: RunFilter): string {
+  return `/understudy/runs?${new URLSearchParams({ limit: "50", ...(status && { status }), ...(graph && { graph_id: graph }), ...(before && { before }) })}`;
 }
 
 /** How many threads a page of runs is of, and how many runs it has of each, where a server lists the runs of one thread only. */

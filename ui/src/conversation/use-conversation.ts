@@ -23,6 +23,8 @@ export interface Turn {
   checkpoint?: string; // continue behind this one
   cut?: number; // what is said from this seq on belongs to the path that is left
   strategy?: string; // what happens to a run that is under way
+  before?: string[] | "*"; // the nodes before and after which the run stops
+  after?: string[] | "*";
 }
 
 /** Follows a thread: its record, its runs whoever began them, and its status. */
@@ -132,6 +134,8 @@ export function useConversation(threadID: string) {
           command: turn.command,
           checkpoint_id: turn.checkpoint,
           multitask_strategy: turn.strategy,
+          interrupt_before: turn.before,
+          interrupt_after: turn.after,
         });
         void readAgain(queries, ["thread", threadID], ["threads"]);
         return run;

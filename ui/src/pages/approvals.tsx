@@ -6,6 +6,7 @@ import { beginRun } from "../api/runs";
 import type { JsonObject, Thread } from "../api/types";
 import { Interrupts } from "../interrupts/interrupts";
 import { age } from "../parts/format";
+import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
 import { asks, useThreads, useTitle } from "../threads/threads";
 
@@ -15,7 +16,10 @@ export function Approvals() {
   const waiting = (threads.data?.pages.flat() ?? []).filter(asks);
   return (
     <main className="page">
-      <h1>Approvals</h1>
+      <div className="bar">
+        <h1>Approvals</h1>
+        <CopyCall of={{ method: "POST", path: "/threads/search", body: { status: "interrupted", limit: 50, sort_by: "updated_at", sort_order: "desc" } }} />
+      </div>
       <Problem error={threads.error} />
       {threads.isSuccess && waiting.length === 0 && <Empty>Nothing waits for an answer.</Empty>}
       {waiting.map((t) => (

@@ -1,11 +1,14 @@
-import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Pause, Play, Trash2, Zap } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
-import { post, request } from "../api/client";
+import { get, post, request } from "../api/client";
 import { readAgain } from "../api/read-again";
 import { beginRun } from "../api/runs";
+import { useOwn } from "../api/server";
 import type { Cron, Thread } from "../api/types";
+import { CopyCall } from "../parts/copy-call";
+import { duration, inZone } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
 import { useAssistants } from "./assistants";
@@ -24,7 +27,10 @@ export function Crons() {
   const all = crons.data?.pages.flat() ?? [];
   return (
     <main className="page">
-      <h1>Crons</h1>
+      <div className="bar">
+        <h1>Crons</h1>
+        <CopyCall of={{ method: "POST", path: "/runs/crons/search", body: { limit: size, sort_by: "next_run_date", sort_order: "asc" } }} />
+      </div>
       <Problem error={crons.error} />
       {crons.isSuccess && all.length === 0 && <Empty>Nothing is scheduled. Clients schedule runs with client.crons.create.</Empty>}
       {all.map((cron) => (
@@ -43,6 +49,9 @@ function CronCard({ cron }: { cron: Cron }) {
   const queries = useQueryClient();
   const assistants = useAssistants();
   const [began, setBegan] = useState<string | null>(null); // the thread of a run that was begun here
+  const own = useOwn();
+  const [unfolded, setUnfolded] = useState(false);
+  const zone = cron.timezone ?? "UTC";
   const name = assistants.data?.find((a) => a.assistant_id === cron.assistant_id)?.name ?? cron.assistant_id;
   const changed = () => readAgain(queries, ["crons"]);
   const path = `/runs/crons/${cron.cron_id}`;
@@ -60,12 +69,20 @@ function CronCard({ cron }: { cron: Cron }) {
   });
   return (
     <article className="card" aria-label={`${cron.schedule} ${name}`}>
-      <header className="bar">
-        <code>{cron.schedule}</code>
+      <header className="bar wrap">
+        <code className="schedule">{cron.schedule}</code>
         <b>{name}</b>
-        <span className="quiet">{cron.timezone ?? "UTC"}</span>
-        <time dateTime={cron.next_run_date ?? undefined}>{!enabled ? "paused" : cron.next_run_date ? `next ${new Date(cron.next_run_date).toLocaleString()}` : "over"}</time>
+        <span className="quiet">{zone}</span>
+        <time dateTime={cron.next_run_date ?? undefined} title={cron.next_run_date ? `${new Date(cron.next_run_date).toLocaleString()} here` : undefined}>
+          {!enabled ? "paused" : cron.next_run_date ? `next ${inZone(cron.next_run_date, zone)}` : "over"}
+        </time>
       </header>
+      {own && (
+        <details onToggle={(e) => setUnfolded(e.currentTarget.open)}>
+          <summary className="quiet">Next times</summary>
+          {unfolded && <Times cron={cron} zone={zone} />}
+        </details>
+      )}
       <JsonView value={cron.payload.input ?? null} open={1} />
       <div className="buttons">
         <button type="button" className="plain" disabled={now.isPending} onClick={() => now.mutate()}>
@@ -82,5 +99,36 @@ function CronCard({ cron }: { cron: Cron }) {
       </div>
       <Problem error={toggle.error ?? remove.error ?? now.error} />
     </article>
+  );
+}
+
+/** When a schedule begins its next runs, in its zone and after how long. */
+function Times({ cron, zone }: { cron: Cron; zone: string }) {
+  const path = `/understudy/crons/${cron.cron_id}/times?limit=5`;
+  const { data, error } = useQuery({
+    // What decides them, and the next of them: they are read again when it is over.
+    queryKey: ["times", cron.cron_id, cron.schedule, zone, cron.next_run_date],
+    queryFn: ({ signal }) => get<{ times: string[] }>(path, signal),
+  });
+  if (error) return <Problem error={error} />;
+  if (!data) return <p className="quiet">Reading…</p>;
+  return (
+    <div className="bar">
+      {data.times.length === 0 ? (
+        <p className="quiet grow">There are none.</p>
+      ) : (
+        <ol className="times grow numbers" aria-label="Next times">
+          {data.times.map((time) => (
+            <li key={time}>
+              <time dateTime={time} title={`${new Date(time).toLocaleString()} here`}>
+                {inZone(time, zone)}
+              </time>
+              <span className="quiet">in {duration(Math.max(0, Date.parse(time) - Date.now()))}</span>
+            </li>
+          ))}
+        </ol>
+      )}
+      <CopyCall of={{ method: "GET", path }} what="the times" />
+    </div>
   );
 }

@@ -1,5 +1,6 @@
 import { lazy, Suspense } from "react";
 import { Link } from "wouter";
+import { CopyCall } from "../parts/copy-call";
 import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
 import type { Json } from "../api/types";
@@ -15,7 +16,10 @@ export function GraphPage({ id }: { id?: string }) {
   const schemas = useSchemas(assistant?.assistant_id);
   return (
     <main className="page wide">
-      <h1>Graphs and assistants</h1>
+      <div className="bar">
+        <h1>Graphs and assistants</h1>
+        {assistant && <CopyCall of={{ method: "GET", path: `/assistants/${assistant.assistant_id}/graph?xray=true` }} what="the graph" />}
+      </div>
       <Problem error={assistants.error} />
       <nav className="tabs" aria-label="Assistants">
         {assistants.data?.map((a) => (

@@ -1,9 +1,9 @@
 import { useEffect, useRef, useState } from "react";
 import { Pause, Play } from "lucide-react";
 import { useSearchParams } from "wouter";
-import { asCurl, open } from "../api/client";
+import { open } from "../api/client";
 import { joined, key, type Line } from "../api/log-lines";
-import { CopyButton } from "../parts/copy";
+import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
 
 /** The last lines of the logs of all servers, as they are written. */
@@ -30,7 +30,7 @@ export default function Logs() {
     <main className="page wide logs-page">
       <div className="bar">
         <h1>Logs</h1>
-        <CopyButton text={asCurl("GET", `/understudy/logs?${query}`)} label="Copy as curl" />
+        <CopyCall of={{ method: "GET", path: `/understudy/logs?${query}` }} />
       </div>
       <div className="buttons">
         <input type="search" className="grow" data-key="/" aria-label="Find in the logs" placeholder="Find in the logs" value={text} onChange={(e) => set("text", e.target.value)} />

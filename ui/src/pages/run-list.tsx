@@ -10,6 +10,7 @@ import type { Run } from "../api/types";
 import { CompareButton } from "../compare/chosen";
 import { runRef } from "../compare/refs";
 import { ID } from "../parts/copy";
+import { CopyCall } from "../parts/copy-call";
 import { age, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
@@ -19,9 +20,10 @@ export function RunList({ thread }: { thread: string }) {
   const queries = useQueryClient();
   const own = useOwn();
   const poll = usePoll(1_000);
+  const path = `/threads/${thread}/runs?limit=100`;
   const runs = useQuery({
     queryKey: ["runs", thread],
-    queryFn: ({ signal }) => get<Run[]>(`/threads/${thread}/runs?limit=100`, signal),
+    queryFn: ({ signal }) => get<Run[]>(path, signal),
     refetchInterval: (q) => (q.state.data?.some(isActive) ? poll : false),
   });
   const cancel = useMutation({
@@ -30,6 +32,10 @@ export function RunList({ thread }: { thread: string }) {
   });
   return (
     <>
+      <div className="bar">
+        <h2 className="grow">Runs</h2>
+        <CopyCall of={{ method: "GET", path }} what="the runs" />
+      </div>
       <Problem error={runs.error ?? cancel.error} />
       {runs.data?.length === 0 && <Empty>No runs yet.</Empty>}
       <ol className="runs">

@@ -5,12 +5,13 @@ import { Link, useSearchParams } from "wouter";
 import { usePoll } from "../api/use-changes";
 import { post } from "../api/client";
 import { readAgain } from "../api/read-again";
-import { isActive, recentRuns, type RecentRun } from "../api/runs";
+import { isActive, recentPath, recentRuns, type RecentRun } from "../api/runs";
 import { useOwn } from "../api/server";
 import { CompareButton } from "../compare/chosen";
 import { runRef } from "../compare/refs";
 import { describe } from "../conversation/reducer";
 import { CopyButton } from "../parts/copy";
+import { CopyCall } from "../parts/copy-call";
 import { age, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
@@ -56,7 +57,10 @@ export function Runs() {
     });
   return (
     <main className="page wide">
-      <h1>Runs</h1>
+      <div className="bar">
+        <h1>Runs</h1>
+        {own && <CopyCall of={{ method: "GET", path: recentPath({ status, graph }) }} />}
+      </div>
       <div className="bar filters">
         <Choice label="Status" value={status} values={statuses} onChange={(v) => set("status", v)} />
         <Choice label="Graph" value={graph} values={graphs} onChange={(v) => set("graph", v)} />

@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
-import { asCurl, get } from "../api/client";
-import { CopyButton, ID } from "../parts/copy";
+import { get } from "../api/client";
+import { ID } from "../parts/copy";
+import { CopyCall } from "../parts/copy-call";
 import { bytes, duration } from "../parts/format";
 import { Problem } from "../parts/problem";
 import { Status } from "../parts/status";
@@ -35,7 +36,7 @@ export default function Servers() {
     <main className="page wide">
       <div className="bar">
         <h1>Servers</h1>
-        <CopyButton text={asCurl("GET", path)} label="Copy as curl" />
+        <CopyCall of={{ method: "GET", path }} />
       </div>
       <Problem error={servers.error} />
       <ol className="servers">

@@ -6,6 +6,7 @@ import { post, request } from "../api/client";
 import { readAgain } from "../api/read-again";
 import type { Item, Json } from "../api/types";
 import { age } from "../parts/format";
+import { CopyCall } from "../parts/copy-call";
 import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
 import { JsonField } from "../parts/schema-form";
@@ -34,7 +35,10 @@ export function StorePage() {
   const all = items.data?.pages.flatMap((p) => p.items) ?? [];
   return (
     <main className="page">
-      <h1>Store</h1>
+      <div className="bar">
+        <h1>Store</h1>
+        <CopyCall of={{ method: "POST", path: "/store/items/search", body: { namespace_prefix: prefix, limit: size, ...(words && { query: words }) } }} />
+      </div>
       <nav className="tabs" aria-label="Namespace">
         <button type="button" className="link" onClick={() => go([])}>
           all
@@ -94,7 +98,7 @@ function ItemCard({ item }: { item: Item }) {
   });
   return (
     <article className="card" aria-label={item.key}>
-      <header className="bar">
+      <header className="bar wrap">
         <b>{item.key}</b>
         <span className="quiet">{item.namespace.join(" / ")}</span>
         <time dateTime={item.updated_at} title={new Date(item.updated_at).toLocaleString()}>

@@ -15,6 +15,7 @@ import { entriesOf, empty } from "../conversation/reducer";
 import { Transcript } from "../conversation/transcript";
 import { useConversation, type Turn } from "../conversation/use-conversation";
 import { Interrupts } from "../interrupts/interrupts";
+import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
 import { chats } from "../parts/schema";
 import { Status } from "../parts/status";
@@ -54,6 +55,9 @@ export function ThreadPage({ id }: { id: string }) {
   const other = useQuery({ queryKey: ["branch", id, branch], enabled: branch !== null, placeholderData: keepPreviousData, queryFn: ({ signal }) => get<State>(`/threads/${id}/state/${branch}`, signal) });
   // Until a branch is read, what was shown stays: the place of the reader, and the focus, are in it.
   const shown = useMemo(() => (branch && other.data ? entriesOf({ ...empty, rows: rowsOf(other.data) }) : entries), [branch, entries, other.data]);
+
+  // The nodes that come next, of a thread that waits for an answer or stopped at a breakpoint.
+  const head = useQuery({ queryKey: ["states", id, "head"], enabled: panel === "graph" && thread.data?.status === "interrupted", retry: false, queryFn: ({ signal }) => get<State>(`/threads/${id}/state?overlay=false`, signal) });
 
   const status = thread.data ? statusOf(thread.data) : "idle";
   const busy = status === "busy" || conversation.run !== null;
@@ -130,6 +134,7 @@ export function ThreadPage({ id }: { id: string }) {
             ))}
           </select>
           <CompareButton of={threadRef(id)} />
+          <CopyCall of={{ method: "GET", path: `/threads/${id}/messages?limit=50` }} what="the messages" />
           {panels.filter(([key]) => searched || key !== "search").map(([key, label, Shape]) => (
             <button key={key} type="button" className="icon" aria-label={label} title={label} aria-pressed={panel === key} onClick={() => set({ panel: panel === key ? null : key })}>
               <Shape size={16} />
@@ -188,11 +193,12 @@ export function ThreadPage({ id }: { id: string }) {
               <Problem error={states.error} />
               <Inspector
                 thread={id}
+                assistant={assistant}
                 checkpoints={states.data ?? []}
                 selected={checkpoint}
                 busy={busy}
                 onSelect={(c) => set({ checkpoint: c })}
-                onRun={(c) => submit({ input: null, checkpoint: c }).then(() => set({ checkpoint: null }))}
+                onRun={(c, beginning) => submit({ ...beginning, checkpoint: c }).then(() => set({ checkpoint: null }))}
                 onChanged={() => {
                   set({ checkpoint: null });
                   void refresh();
@@ -202,7 +208,7 @@ export function ThreadPage({ id }: { id: string }) {
           )}
           {panel === "graph" && assistant && (
             <Suspense fallback={<p className="quiet">Drawing…</p>}>
-              <Drawing assistant={assistant} tasks={conversation.tasks} waiting={interrupts.length > 0 ? Object.keys(thread.data?.interrupts ?? {}) : []} />
+              <Drawing assistant={assistant} tasks={conversation.tasks} waiting={busy ? [] : (head.data?.next ?? [])} />
             </Suspense>
           )}
           {panel === "runs" && <RunList thread={id} />}

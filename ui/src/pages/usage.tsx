@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useSearchParams } from "wouter";
-import { asCurl, get } from "../api/client";
-import { CopyButton } from "../parts/copy";
+import { get } from "../api/client";
+import { CopyCall } from "../parts/copy-call";
 import { count, dollars, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { priceOf, readPrices } from "../run/spans";
@@ -69,7 +69,7 @@ export default function Usage() {
             ))}
           </select>
         </label>
-        <CopyButton text={asCurl("GET", path)} label="Copy as curl" />
+        <CopyCall of={{ method: "GET", path }} />
       </div>
       <Problem error={usage.error} />
       {report && (

@@ -2,12 +2,12 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { ArrowUpToLine } from "lucide-react";
 import { useMemo } from "react";
 import { useSearchParams } from "wouter";
-import { asCurl, post } from "../api/client";
+import { post } from "../api/client";
 import { readAgain } from "../api/read-again";
 import type { Assistant, Json } from "../api/types";
 import { ChangeList } from "../compare/change-list";
 import { diff } from "../compare/diff";
-import { CopyButton } from "../parts/copy";
+import { CopyCall } from "../parts/copy-call";
 import { age } from "../parts/format";
 import { Problem } from "../parts/problem";
 
@@ -43,7 +43,7 @@ export function Versions({ assistant }: { assistant: Assistant }) {
   return (
     <section aria-label="Versions">
       <h2 className="bar">
-        Versions <CopyButton text={asCurl("POST", path, { limit: most })} label="Copy as curl" />
+        Versions <CopyCall of={{ method: "POST", path, body: { limit: most } }} what="versions" />
       </h2>
       <Problem error={versions.error ?? latest.error} />
       {list.length === 1 && <p className="quiet">There is one version. A change of the assistant makes another.</p>}

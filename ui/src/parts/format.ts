@@ -35,5 +35,21 @@ export function age(time: string, now = Date.now()): string {
   return time.slice(0, 10);
 }
 
+/** Mon 2026-11-30 09:15 +01:00: a time as clocks of a zone show it. A zone that the browser does not know is shown as UTC. */
+export function inZone(time: string, zone: string): string {
+  const at = new Date(time);
+  const seconds = at.getUTCSeconds();
+  const parts = (timeZone: string) =>
+    new Intl.DateTimeFormat("en-GB", { timeZone, weekday: "short", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "longOffset" }).formatToParts(at);
+  let found: Intl.DateTimeFormatPart[];
+  try {
+    found = parts(zone);
+  } catch {
+    found = parts("UTC");
+  }
+  const part = (type: Intl.DateTimeFormatPartTypes) => found.find((p) => p.type === type)?.value ?? "";
+  return `${part("weekday")} ${part("year")}-${part("month")}-${part("day")} ${part("hour")}:${part("minute")}${seconds ? `:${String(seconds).padStart(2, "0")}` : ""} ${part("timeZoneName").replace("GMT", "") || "+00:00"}`;
+}
+
 /** "1 run", "300 runs". */
 export const plural = (n: number, what: string) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;

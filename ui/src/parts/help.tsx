@@ -6,7 +6,7 @@ const keys: [string, string][] = [
   ["n", "new thread"],
   ["e", "edit the last message that you sent"],
   ["/", "find"],
-  ["g then t, a, r, g, s, c, u, v, l", "threads, approvals, runs, graphs, store, crons, usage, servers, logs"],
+  ["g then t, a, r, g, s, c, u, v, l, h, o", "threads, approvals, runs, graphs, store, crons, usage, servers, logs, health, connect"],
   ["j, k or arrows", "next, previous checkpoint or span, in their lists"],
   ["?", "this list"],
 ];

@@ -3,12 +3,13 @@ import { Bot, Boxes, Download, Hourglass, Play, RotateCcw, Save, Wrench } from "
 import { useMemo, useRef, useState } from "react";
 import { VList, type VListHandle } from "virtua";
 import { Link, useSearchParams } from "wouter";
-import { asCurl, get } from "../api/client";
+import { get } from "../api/client";
 import type { Json } from "../api/types";
 import { CompareButton } from "../compare/chosen";
 import { runRef } from "../compare/refs";
 import { describe } from "../conversation/reducer";
-import { CopyButton, ID } from "../parts/copy";
+import { ID } from "../parts/copy";
+import { CopyCall } from "../parts/copy-call";
 import { count, dollars, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
@@ -101,7 +102,7 @@ export default function RunPage({ id }: { id: string }) {
             </button>
           )}
           <Export id={id} />
-          <CopyButton text={asCurl("GET", path)} label="Copy as curl" />
+          <CopyCall of={{ method: "GET", path }} />
         </div>
         {answer.isSuccess && all.every((r) => r.kind === "queue" || r.kind === "attempt") && (
           <Empty>Nothing in the run is recorded: it has not begun, or its server has --traces off.</Empty>

@@ -1,7 +1,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { Play, Save } from "lucide-react";
+import { Save } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
-import { asCurl, get, post } from "../api/client";
+import { get, post } from "../api/client";
 import type { Json, State } from "../api/types";
 import { ChangeList } from "../compare/change-list";
 import { CompareButton } from "../compare/chosen";
@@ -9,24 +9,27 @@ import { diff } from "../compare/diff";
 import { checkpointRef } from "../compare/refs";
 import type { Checkpoint } from "../conversation/branches";
 import { onArrows, reached } from "../parts/arrows";
-import { CopyButton, ID } from "../parts/copy";
+import { ID } from "../parts/copy";
+import { CopyCall } from "../parts/copy-call";
 import { age } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
 import { JsonField } from "../parts/schema-form";
+import { RunFrom, type Beginning } from "./run-from";
 
 interface Props {
   thread: string;
+  assistant: string | undefined; // that runs
   checkpoints: readonly Checkpoint[]; // newest first
   selected: string | null;
   busy: boolean;
   onSelect: (checkpoint: string | null) => void;
-  onRun: (checkpoint: string) => Promise<unknown>;
+  onRun: (checkpoint: string, beginning: Beginning) => Promise<unknown>;
   onChanged: () => void;
 }
 
 /** The states of a thread: what each step left, how it differs from the one before, and what can be done from there. */
-export function Inspector({ thread, checkpoints, selected, busy, onSelect, onRun, onChanged }: Props) {
+export function Inspector({ thread, assistant, checkpoints, selected, busy, onSelect, onRun, onChanged }: Props) {
   const at = selected ?? checkpoints[0]?.checkpoint_id ?? null;
   const index = checkpoints.findIndex((c) => c.checkpoint_id === at);
   const path = `/threads/${thread}/state/${at}?overlay=false`;
@@ -64,7 +67,7 @@ export function Inspector({ thread, checkpoints, selected, busy, onSelect, onRun
               ))}
             </span>
             <CompareButton of={checkpointRef(thread, at)} />
-            <CopyButton text={asCurl("GET", path)} label="Copy as curl" />
+            <CopyCall of={{ method: "GET", path }} what="this state" />
           </header>
           <Problem error={state.error} />
           {state.data && (
@@ -73,11 +76,9 @@ export function Inspector({ thread, checkpoints, selected, busy, onSelect, onRun
               {view === "values" && <JsonView value={state.data.values} open={1} />}
               {view === "changes" && <Changes thread={thread} parent={parent} values={state.data.values} />}
               {view === "edit" && <Edit thread={thread} state={state.data} onChanged={onChanged} />}
-              <button type="button" className="plain" disabled={busy} onClick={() => void onRun(at)}>
-                <Play size={14} aria-hidden /> Run from here
-              </button>
             </>
           )}
+          <RunFrom assistant={assistant} busy={busy} onRun={(beginning) => onRun(at, beginning)} />
         </section>
       )}
     </div>

@@ -3,10 +3,10 @@ import { useEffect, useRef, useState } from "react";
 import { Link, useLocation, useRoute } from "wouter";
 import { useOwn } from "../api/server";
 import type { Thread } from "../api/types";
-import { onArrows } from "../parts/arrows";
 import { age } from "../parts/format";
 import { CompareButton } from "../compare/chosen";
 import { threadRef } from "../compare/refs";
+import { Menu } from "../parts/menu";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { Found } from "./found";
@@ -51,16 +51,7 @@ function Line({ thread }: { thread: Thread }) {
   const [open, params] = useRoute("/t/:id");
   const [, navigate] = useLocation();
   const [naming, setNaming] = useState<string | null>(null);
-  const [menu, setMenu] = useState(false);
   const more = useRef<HTMLButtonElement>(null);
-  const items = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    if (menu) items.current?.querySelector("button")?.focus();
-  }, [menu]);
-  const close = () => {
-    setMenu(false);
-    more.current?.focus();
-  };
   const named = useRef(false); // the field of the title is left: the focus returns
   useEffect(() => {
     if (naming === null && named.current) more.current?.focus();
@@ -84,7 +75,7 @@ function Line({ thread }: { thread: Thread }) {
     );
   }
   return (
-    <li className={current ? "current" : ""} onBlur={(e) => !e.currentTarget.contains(e.relatedTarget) && setMenu(false)}>
+    <li className={current ? "current" : ""}>
       <Link href={`/t/${id}`} aria-current={current ? "page" : undefined}>
         <Status of={statusOf(thread)} />
         <span className="title">{title}</span>
@@ -93,34 +84,33 @@ function Line({ thread }: { thread: Thread }) {
           {age(thread.updated_at)}
         </time>
       </Link>
-      <button ref={more} type="button" className="icon more" aria-haspopup="menu" aria-label={`Actions for ${title}`} aria-expanded={menu} onClick={() => setMenu(!menu)}>
-        <MoreHorizontal size={14} />
-      </button>
-      {menu && (
-        <div className="menu" ref={items} role="menu" aria-label="Actions" onKeyDown={(e) => (e.key === "Escape" ? close() : onArrows(e))}>
-          <button type="button" role="menuitem" onClick={() => (setNaming(title), setMenu(false))}>
-            <Pencil size={14} /> Rename
-          </button>
-          <button type="button" role="menuitem" onClick={() => (change.mutate({ id, metadata: { pinned: isPinned(thread) ? null : true } }), close())}>
-            {isPinned(thread) ? <PinOff size={14} /> : <Pin size={14} />} {isPinned(thread) ? "Unpin" : "Pin"}
-          </button>
-          <button type="button" role="menuitem" onClick={() => copy.mutate(id, { onSuccess: (t) => navigate(`/t/${t.thread_id}`) })}>
-            <Copy size={14} /> Copy
-          </button>
-          <CompareButton of={threadRef(id)} role="menuitem" />
-          <button
-            type="button"
-            role="menuitem"
-            className="danger"
-            onClick={() => {
-              close();
-              if (confirm(`Delete “${title}” with its whole history?`)) remove.mutate(id, { onSuccess: () => current && navigate("/") });
-            }}
-          >
-            <Trash2 size={14} /> Delete
-          </button>
-        </div>
-      )}
+      <Menu label={`Actions for ${title}`} menu="Actions" icon={<MoreHorizontal size={14} />} className="icon more" button={more}>
+        {(close) => (
+          <>
+            <button type="button" role="menuitem" onClick={() => setNaming(title)}>
+              <Pencil size={14} /> Rename
+            </button>
+            <button type="button" role="menuitem" onClick={() => (change.mutate({ id, metadata: { pinned: isPinned(thread) ? null : true } }), close())}>
+              {isPinned(thread) ? <PinOff size={14} /> : <Pin size={14} />} {isPinned(thread) ? "Unpin" : "Pin"}
+            </button>
+            <button type="button" role="menuitem" onClick={() => copy.mutate(id, { onSuccess: (t) => navigate(`/t/${t.thread_id}`) })}>
+              <Copy size={14} /> Copy
+            </button>
+            <CompareButton of={threadRef(id)} role="menuitem" />
+            <button
+              type="button"
+              role="menuitem"
+              className="danger"
+              onClick={() => {
+                close();
+                if (confirm(`Delete “${title}” with its whole history?`)) remove.mutate(id, { onSuccess: () => current && navigate("/") });
+              }}
+            >
+              <Trash2 size={14} /> Delete
+            </button>
+          </>
+        )}
+      </Menu>
       <Problem error={change.error ?? remove.error ?? copy.error} />
     </li>
   );
