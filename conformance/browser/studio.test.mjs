@@ -574,13 +574,13 @@ describe("the studio", { concurrency: 2, skip }, () => {
   journey("doctor finds what is well with the server", async (studio, page) => {
     if (!recorded) return;
     await page.goto(`${BASE_URL}/studio/health`);
-    await page.locator('[data-check="config"].ok').first().waitFor();
+    await page.locator('[data-check="config"].is-ok').first().waitFor();
     await page.locator('[data-check="graph"]', { hasText: "agent is imported" }).first().waitFor();
     await studio.accessible("health");
     await page.getByRole("button", { name: "Check again" }).press("Enter");
     await page.getByRole("button", { name: "Checking…" }).waitFor();
     await page.getByRole("button", { name: "Check again" }).waitFor();
-    await page.locator('[data-check="config"].ok').first().waitFor();
+    await page.locator('[data-check="config"].is-ok').first().waitFor();
   });
 
   journey("runs of all threads: one that failed says why, and many are cancelled at once", async (studio, page) => {

@@ -45,7 +45,7 @@ export default function Health() {
       <Problem error={examine.error} />
       <ol className="findings">
         {sorted.map((f, i) => (
-          <li key={i} className={`card ${f.verdict}`} data-check={f.check}>
+          <li key={i} className={`card is-${f.verdict}`} data-check={f.check}>
             <div className="bar">
               <Status of={shapes[f.verdict][0]} text word={shapes[f.verdict][1]} />
               <b>{f.check}</b>
