@@ -3,56 +3,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
-import os
 import socket
 import sys
 import traceback
+from collections.abc import Coroutine
+from concurrent.futures import Executor
 from typing import Any
 
-from . import codec, fatal, slow, threads, wire as w
+from . import codec, entry, slow, threads, wire as w
 from .loading import Loader
-
-CONFIG = "UNDERSTUDY_WORKER"
 
 
 def main(sock: socket.socket) -> None:
-    try:
-        work(sock)
-    except BaseException as exc:
-        fatal.end(exc)
-    os._exit(0)
+    def prepare(options: dict[str, Any]) -> tuple[Executor, Coroutine]:
+        sys.stdout.reconfigure(line_buffering=True)
+        return threads.executor(), serve(sock, options)
 
-
-def work(sock: socket.socket) -> None:
-    options = json.loads(os.environ.pop(CONFIG))
-    sock.set_inheritable(False)
-    if hasattr(os, "register_at_fork"):
-        fd = sock.fileno()
-        os.register_at_fork(after_in_child=lambda: _close(fd))
-    for path in reversed([options["dir"], *(options.get("paths") or [])]):
-        if path in sys.path:
-            sys.path.remove(path)
-        sys.path.insert(0, path)
-    sys.stdout.reconfigure(line_buffering=True)
-    try:
-        import uvloop
-
-        loop = uvloop.new_event_loop()
-    except ImportError:
-        loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    loop.set_default_executor(threads.executor())
-    first = loop.create_task(serve(sock, options))
-    fatal.watch(first)
-    while True:
-        try:
-            loop.run_forever()
-            break
-        except (SystemExit, KeyboardInterrupt):
-            # A handler called sys.exit: that is the failure of its own request.
-            if first.done() and not first.cancelled() and first.exception() is not None:
-                raise
+    entry.run(sock, prepare)
 
 
 async def serve(sock: socket.socket, options: dict[str, Any]) -> None:
@@ -247,10 +214,3 @@ class Gate:
             decisions = answer["decisions"] = []
             for question in call["questions"]:
                 decisions.append(await self._handlers.decide(user, question))
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass

@@ -3,16 +3,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
 import re
 import socket
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
 
-from . import fatal
+from . import entry
 
-CONFIG = "UNDERSTUDY_WORKER"
 # When Python looks for cycles: with its own thresholds that takes a fifth of the time of streaming tokens.
 COLLECT = (10_000, 20, 50)
 # The oldest langgraph that the worker has been tried with. doctor.go says it too.
@@ -20,46 +19,13 @@ MINIMUM = (0, 6)
 
 
 def main(sock: socket.socket) -> None:
-    try:
-        work(sock)
-    except BaseException as exc:
-        fatal.end(exc)
-    os._exit(0)
+    def prepare(options: dict) -> tuple[Executor, Coroutine]:
+        # An empty frame: this code runs. Importing langgraph may take seconds on a busy machine, and is no interpreter that hangs.
+        sock.sendall(bytes(4))
+        # Nodes that are plain functions run here. Threads are made when needed.
+        return ThreadPoolExecutor(max_workers=max(64, 2 * options.get("jobs", 0)), thread_name_prefix="node"), serve(sock, options)
 
-
-def work(sock: socket.socket) -> None:
-    # Graphs start processes of their own: those need neither the setting nor the socket.
-    options = json.loads(os.environ.pop(CONFIG))
-    sock.set_inheritable(False)
-    # An empty frame: this code runs. Importing langgraph may take seconds on a busy machine, and is no interpreter that hangs.
-    sock.sendall(bytes(4))
-    # A forked child must not keep it open: its end tells the server that this process has ended.
-    if hasattr(os, "register_at_fork"):
-        fd = sock.fileno()
-        os.register_at_fork(after_in_child=lambda: _close(fd))
-    for path in reversed([options["dir"], *options["paths"]]):
-        if path in sys.path:
-            sys.path.remove(path)
-        sys.path.insert(0, path)
-    try:
-        import uvloop
-
-        loop = uvloop.new_event_loop()
-    except ImportError:
-        loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    # Nodes that are plain functions run here. Threads are made when needed.
-    loop.set_default_executor(ThreadPoolExecutor(max_workers=max(64, 2 * options.get("jobs", 0)), thread_name_prefix="node"))
-    first = loop.create_task(serve(sock, options))
-    fatal.watch(first)
-    while True:
-        try:
-            loop.run_forever()
-            break
-        except (SystemExit, KeyboardInterrupt):
-            # A node called sys.exit: that is its own run's failure.
-            if first.done() and not first.cancelled() and first.exception() is not None:
-                raise
+    entry.run(sock, prepare)
 
 
 def require() -> None:
@@ -141,10 +107,3 @@ async def serve(sock: socket.socket, options: dict) -> None:
 
     problems = [[g, *described(e)] for g, e in registry.problems.items()]
     wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems])
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass
