@@ -82,8 +82,26 @@ type DeerFlow struct {
 	log     *slog.Logger
 }
 
-// Open reads the settings, which must be right at the start.
+// Open reads the settings, which must be right at the start, and makes the home folder.
 func Open(o Options) (*DeerFlow, error) {
+	d, err := Read(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(d.Home.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the home folder: %w", err)
+	}
+	secret, _ := o.Lookup("AUTH_JWT_SECRET")
+	key, err := account.Key(secret, d.Home.Dir)
+	if err != nil {
+		return nil, err
+	}
+	d.Accounts = &account.Service{Store: o.Accounts, Tokens: account.Tokens{Key: key}, Open: d.registration, Now: o.Now, Log: o.Log}
+	return d, nil
+}
+
+// Read returns an installation as Open does, without accounts. It writes nothing.
+func Read(o Options) (*DeerFlow, error) {
 	dir := filepath.Dir(o.Config)
 	home := o.Home
 	if home == "" {
@@ -92,9 +110,6 @@ func Open(o Options) (*DeerFlow, error) {
 	home, err := filepath.Abs(home)
 	if err != nil {
 		return nil, fmt.Errorf("find the home folder: %w", err)
-	}
-	if err := os.MkdirAll(home, 0o755); err != nil {
-		return nil, fmt.Errorf("make the home folder: %w", err)
 	}
 	if o.Extensions == "" {
 		o.Extensions = filepath.Join(dir, "extensions_config.json")
@@ -110,11 +125,6 @@ func Open(o Options) (*DeerFlow, error) {
 	}
 	d.sandbox = &first.Sandbox
 	env := func(name string) string { v, _ := o.Lookup(name); return v }
-	key, err := account.Key(env("AUTH_JWT_SECRET"), home)
-	if err != nil {
-		return nil, err
-	}
-	d.Accounts = &account.Service{Store: o.Accounts, Tokens: account.Tokens{Key: key}, Open: d.registration, Now: o.Now, Log: o.Log}
 	if d.Internal = env("DEER_FLOW_INTERNAL_AUTH_TOKEN"); d.Internal == "" {
 		var b [32]byte
 		_, _ = rand.Read(b[:])

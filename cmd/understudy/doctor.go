@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"understudy/internal/app"
 	"understudy/internal/app/doctor"
 	"understudy/internal/config"
 )
@@ -24,7 +25,9 @@ func newDoctor() *cobra.Command {
 		Short: "Check what a server needs, and say how to fix it",
 		Long: `Checks the configuration, environment variables, the data folder or the Postgres database, Redis,
 the port, Python, each graph, and what auth.path, http.app, store.index.embed and encryption.path
-name (imported in processes of their own). It prints what it finds as it finds
+name (imported in processes of their own). With --deerflow also DeerFlow's config.yaml and
+extensions_config.json: models with their keys, tools, guards, skills, programs of MCP servers and the
+sandbox. It prints what it finds as it finds
 it, changes nothing, and may be run while a server runs. Exit code 0: all is well, warnings aside; 1: there are problems.`,
 		Example: `  understudy doctor
   understudy doctor --config my-app/langgraph.json --data /var/lib/understudy --json`,
@@ -53,7 +56,7 @@ it, changes nothing, and may be run while a server runs. Exit code 0: all is wel
 			}
 		})
 		out := cmd.OutOrStdout()
-		e := doctor.Examination{Source: config.Source{Mode: config.Serve, File: file, Flags: given}, Models: models}
+		e := doctor.Examination{Source: config.Source{Mode: config.Serve, File: orBuiltIn(file, cmd, given), Flags: given}, Models: models, DeerFlow: app.CheckDeerFlow}
 		e.Doing = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what+" …") }
 		idle := func() {} // takes the sign away that a terminal shows
 		if !asJSON {

@@ -261,10 +261,7 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 				given[f.Name] = f.Value.String()
 			}
 		})
-		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") && (given["deerflow"] != "" || os.Getenv("UNDERSTUDY_DEERFLOW") != "") {
-			file = "" // DeerFlow's agent is built in
-		}
-		source := config.Source{Mode: mode, File: file, Flags: given}
+		source := config.Source{Mode: mode, File: orBuiltIn(file, cmd, given), Flags: given}
 		c, warnings, err := config.Load(source)
 		warnings = append(warnings, c.WarnOfVariables(os.Environ())...)
 		log := newLog(c, cmd.ErrOrStderr())
@@ -285,6 +282,14 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// orBuiltIn returns the file with the graphs; "" when there is none and DeerFlow's agent, which is built in, is served.
+func orBuiltIn(file string, cmd *cobra.Command, given map[string]string) string {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") && (given["deerflow"] != "" || os.Getenv("UNDERSTUDY_DEERFLOW") != "") {
+		return ""
+	}
+	return file
 }
 
 // addFlag registers a setting. Values stay text: config parses them, so that all errors are reported together.

@@ -104,12 +104,18 @@ func (g *Graph) tryBuild(b *building) (built *agent.Agent, err error) {
 	return g.build(g.ctx, b)
 }
 
+// Build builds the agent. The error says why it cannot be built, in the words of the log.
+func (g *Graph) Build(ctx context.Context) error {
+	_, err := g.current(ctx, true)
+	return err
+}
+
 // Prepare builds the agent, so that no run waits for tools in Python, and logs what is wrong with it. The error is that of ctx.
 func (g *Graph) Prepare(ctx context.Context) error {
 	if s, err := g.o.Settings(); err != nil || len(s.Models) == 0 {
 		return nil // the first run says so
 	}
-	_, err := g.current(ctx, true)
+	err := g.Build(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

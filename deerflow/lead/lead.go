@@ -175,8 +175,10 @@ func (g *Graph) build(ctx context.Context, b *building) (*agent.Agent, error) {
 	// The agent's own calls are repeated by LLMErrorHandlingMiddleware, which says so.
 	models := &models{settings: s, open: g.o.Open, retries: new(int), made: map[chosen]agent.Model{}}
 	first, err := models.get("", thinking{})
-	if err != nil {
-		return nil, err
+	guards, errGuards := g.guards(s)
+	last, errEndings := endings(s.SafetyFinishReason)
+	if err := errors.Join(err, errGuards, errEndings); err != nil {
+		return nil, err // all at once
 	}
 	chain := []agent.Middleware{g.instructions(s)}
 	if s.InputSanitization.Enabled {
@@ -185,14 +187,6 @@ func (g *Graph) build(ctx context.Context, b *building) (*agent.Agent, error) {
 	chain = append(chain, g.threadData())
 	if g.o.Tools.Dir != nil {
 		chain = append(chain, uploads(g.o.Tools.Dir))
-	}
-	guards, err := g.guards(s)
-	if err != nil {
-		return nil, err
-	}
-	last, err := endings(s.SafetyFinishReason)
-	if err != nil {
-		return nil, err
 	}
 	if g.o.Tools.Sandbox != nil {
 		box, err := g.toolbox(ctx, b, models, slices.Concat(guards, last)) // of subagents

@@ -35,10 +35,8 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 		return nil, nil
 	}
 	env := func(name string) string { v, _ := cfg.Lookup(name); return v }
-	o := deerflow.Options{
-		Config: cfg.Server.DeerFlow, Home: env("DEER_FLOW_HOME"), Extensions: env("DEER_FLOW_EXTENSIONS_CONFIG_PATH"), Lookup: cfg.Lookup,
-		Accounts: s.rows, Feedback: s.rows, Ask: s.ask, Log: s.log, Now: s.now,
-	}
+	o := s.deerFlowOptions()
+	o.Accounts, o.Feedback = s.rows, s.rows
 	if program != "" {
 		o.Convert = markdown.Converter(program)
 	}
@@ -46,7 +44,7 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 	if err != nil {
 		return nil, fmt.Errorf("deerflow: %w", err)
 	}
-	s.lead = lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Skills: d.EnabledSkills, Agents: d.Agents, Library: d.Skills, Servers: s.leadServers(d), ForeignServers: s.foreignServers(d), Memory: s.leadMemory(d), Log: s.log})
+	s.lead = s.leadGraph(d)
 	if own, named := s.graphs.Graph(lead.Name); named { // langgraph.json names DeerFlow's own
 		s.graphs.Put(lead.Name, s.graphs.Description(lead.Name), journal.Of(own, d.Home.ThreadDir))
 	} else {
@@ -68,6 +66,22 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 		}
 	}
 	return out, nil
+}
+
+// deerFlowOptions say where DeerFlow's files are.
+func (s *Server) deerFlowOptions() deerflow.Options {
+	env := func(name string) string { v, _ := s.cfg.Lookup(name); return v }
+	return deerflow.Options{
+		Config: s.cfg.Server.DeerFlow, Home: env("DEER_FLOW_HOME"), Extensions: env("DEER_FLOW_EXTENSIONS_CONFIG_PATH"), Lookup: s.cfg.Lookup, Ask: s.ask, Log: s.log, Now: s.now,
+	}
+}
+
+// leadGraph returns DeerFlow's agent of an installation, and opens the sandbox that it has.
+func (s *Server) leadGraph(d *deerflow.DeerFlow) *lead.Graph {
+	return lead.New(lead.Options{
+		Settings: d.Settings, Open: s.openModel, Tools: s.leadTools(d), Agent: leadAgent(d), Skills: d.EnabledSkills, Agents: d.Agents, Library: d.Skills, Servers: s.leadServers(d),
+		ForeignServers: s.foreignServers(d), Memory: s.leadMemory(d), Log: s.log,
+	})
 }
 
 // taskRules returns how scheduled tasks are run; nil without an installation. A change of config.yaml counts at once.

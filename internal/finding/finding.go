@@ -13,7 +13,7 @@ const (
 
 // Finding is what one check found.
 type Finding struct {
-	Check   string   `json:"check"` // config, environment, data, database, clock, redis, port, python, graph, auth, http, store, encryption, components, model
+	Check   string   `json:"check"` // config, environment, data, database, clock, redis, port, python, graph, auth, http, store, encryption, components, deerflow, model
 	Verdict Verdict  `json:"verdict"`
 	Text    string   `json:"text"`              // what is so
 	Mend    string   `json:"mend,omitempty"`    // what to do about it; "" when Text says it, or nothing is to be done

@@ -50,7 +50,9 @@ type Examination struct {
 	Import  time.Duration // what importing one graph may take; 0: a minute
 	// Loaded returns the graphs that do not import, with the causes, of the server that asks. What would disturb it, or is its own, is then left out:
 	// the port, the database in its data folder, and what is imported or bundled in processes of their own. nil: for a server that is to be started.
-	Loaded    func() map[string]error
+	Loaded func() map[string]error
+	// DeerFlow loads a DeerFlow installation without changing it, and logs what it finds; nil: such an installation is not checked.
+	DeerFlow  func(ctx context.Context, cfg *config.Config, log *slog.Logger)
 	Models    bool          // call each model of the declared agents once, which costs what such a call costs
 	ModelTime time.Duration // how long a model may take to answer; 0: two minutes
 	Found     func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
@@ -104,6 +106,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 			d.parts(ctx, cfg)
 		}
 	}
+	d.deerflow(ctx, cfg)
 	d.index(ctx, cfg)
 	if d.Loaded == nil {
 		d.components(ctx, cfg)
@@ -189,7 +192,9 @@ func (d *doctor) config() *config.Config {
 	for _, w := range cfg.WarnOfVariables(nil) { // of the file's env
 		d.say("config", Warning, w.String(), "")
 	}
-	d.say("config", Fine, fmt.Sprintf("%s names %s", cfg.File, plural(len(cfg.Graphs), "graph")), "")
+	if cfg.File != "" { // DeerFlow needs none
+		d.say("config", Fine, fmt.Sprintf("%s names %s", cfg.File, plural(len(cfg.Graphs), "graph")), "")
+	}
 	return cfg
 }
 

@@ -2,11 +2,14 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -371,4 +374,28 @@ func TestExamineServing(t *testing.T) {
 	text = p.examine()
 	require.Contains(t, text, "problem port: ")
 	require.Contains(t, text, "is using the data folder")
+}
+
+// What the loader of a DeerFlow installation logs is what doctor reports: with its level, its fix, and further lines as details.
+func TestDeerFlowIsReported(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	file := p.write("config.yaml", "models: []\n")
+	p.flags["deerflow"], p.flags["data"] = file, filepath.Join(p.dir, "data")
+	var found []Finding
+	Examine(t.Context(), Examination{
+		Source: config.Source{Mode: config.Serve, Flags: p.flags, Lookup: func(string) (string, bool) { return "", false }}, Environ: p.environ, Found: func(f Finding) { found = append(found, f) },
+		DeerFlow: func(_ context.Context, cfg *config.Config, log *slog.Logger) {
+			log.Debug("nothing")
+			log.Info("settings read", "path", cfg.Server.DeerFlow)
+			log.With("mcp_server", "x").Warn("slow", "at_most", "30s", "fix", "wait")
+			log.Error("broken", "error", errors.New("line 1\n> 1 | x"))
+		},
+	})
+	found = slices.DeleteFunc(found, func(f Finding) bool { return f.Check != "deerflow" })
+	require.Equal(t, []Finding{
+		{Check: "deerflow", Verdict: Fine, Text: "settings read; path: " + file},
+		{Check: "deerflow", Verdict: Warning, Text: "slow; mcp server: x; at most: 30s", Mend: "wait"},
+		{Check: "deerflow", Verdict: Problem, Text: "broken; error: line 1", Details: []string{"> 1 | x"}},
+	}, found)
 }
