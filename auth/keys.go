@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"hash/crc32"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 	"understudy/access"
 	"understudy/internal/cache"
+	"understudy/internal/jsonobj"
 	"understudy/internal/loop"
 )
 
@@ -45,6 +47,8 @@ type KeyStore interface {
 	InsertKey(ctx context.Context, k *Key) error
 	// KeysOf returns those of the keys that exist, in any order.
 	KeysOf(ctx context.Context, ids []string) ([]*Key, error)
+	// KeysOfIdentity returns the keys of an identity, in any order, also those that are not valid any more.
+	KeysOfIdentity(ctx context.Context, identity string) ([]*Key, error)
 	// Keys returns all keys, the oldest first, also those that are not valid any more.
 	Keys(ctx context.Context) ([]*Key, error)
 	// ExpireKey lets a key end at a time unless it ends before, RevokeKey now. The error for an unknown one is fault.NotFound.
@@ -198,6 +202,38 @@ func (s *Keys) Authenticate(ctx context.Context, text string) (*access.Actor, er
 	k.text.Store(&sum)
 	s.used(k, now)
 	return k.actor, nil
+}
+
+// Holds returns an *access.Refusal unless who acted with a key some time ago could do so now: the valid keys of the identity have the scopes that the actor has. It
+// knows nothing of who came with a token or a session, which have claims, and accepts them.
+func (s *Keys) Holds(ctx context.Context, actor *access.Actor) error {
+	if jsonobj.Of(actor.User).Get("claims") != nil {
+		return nil
+	}
+	keys, err := s.store.KeysOfIdentity(ctx, actor.Identity)
+	if err != nil {
+		return err
+	}
+	now := s.now()
+	keys = slices.DeleteFunc(keys, func(k *Key) bool { return !k.Valid(now) })
+	refuse := func(what string) error {
+		return &access.Refusal{Status: http.StatusForbidden, Detail: jsonobj.Quote("no valid API key of " + actor.Identity + what + ": create one for this identity, or delete its crons")}
+	}
+	if len(keys) == 0 {
+		return refuse("")
+	}
+	for _, scope := range actor.Permissions {
+		if !slices.ContainsFunc(keys, func(k *Key) bool { return k.has(scope) }) {
+			return refuse(" has the scope " + scope)
+		}
+	}
+	return nil
+}
+
+// has reports whether a key has a scope, or one that implies it.
+func (k *Key) has(scope string) bool {
+	implied := map[string][]string{Read: {Write, Admin}, Write: {Admin}}[scope]
+	return slices.Contains(k.Scopes, scope) || slices.ContainsFunc(implied, func(by string) bool { return slices.Contains(k.Scopes, by) })
 }
 
 // accepted returns the key of a text that was accepted a short time ago, as of most requests; nil for any other. It does the same as parse, key and is, with one digest.

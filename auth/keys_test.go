@@ -39,6 +39,17 @@ func (m *memory) InsertKey(_ context.Context, k *auth.Key) error {
 	return nil
 }
 
+func (m *memory) KeysOfIdentity(_ context.Context, identity string) (list []*auth.Key, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range m.keys {
+		if k.Identity == identity {
+			list = append(list, &k)
+		}
+	}
+	return list, m.fails
+}
+
 func (m *memory) KeysOf(ctx context.Context, ids []string) (list []*auth.Key, err error) {
 	m.mu.Lock()
 	hold := m.hold

@@ -129,6 +129,11 @@ func (s *Server) admitCron() func(ctx context.Context, c *run.Cron, req *run.Req
 		if actor == nil {                                          // made before the server asked for credentials
 			actor = access.System
 		}
+		if s.keys != nil && c.Account == "" && actor != access.System {
+			if err := s.keys.Holds(ctx, actor); err != nil {
+				return err
+			}
+		}
 		if ctx = access.With(ctx, actor); c.Account != "" && actor != access.System {
 			ctx = access.EnterUnder(ctx, actor, "", gateway.Owners)
 		}

@@ -44,7 +44,10 @@ var keyCases = map[string]func(*testing.T, Backend){
 			got, err := b.Keys.KeysOf(ctx, []string{"none", want.ID, "' OR 1 = 1"})
 			require.NoError(t, err)
 			require.Len(t, got, 1)
-			for _, k := range []*auth.Key{got[0], list[i]} {
+			of, err := b.Keys.KeysOfIdentity(ctx, want.Identity)
+			require.NoError(t, err)
+			require.Len(t, of, 1)
+			for _, k := range []*auth.Key{got[0], list[i], of[0]} {
 				for _, at := range []*time.Time{&k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.UsedAt} {
 					*at = at.UTC()
 				}

@@ -23,12 +23,14 @@ func scanKey(r Row) *auth.Key {
 }
 
 var (
-	insertKey  = same(insertInto("api_keys", keyColumns))
-	keysOf     = differing("SELECT "+keyColumns+" FROM api_keys WHERE key_id = ANY($1)", "SELECT "+keyColumns+" FROM api_keys WHERE key_id IN (SELECT value FROM json_each($1))")
-	selectKeys = same("SELECT " + keyColumns + " FROM api_keys ORDER BY created_at, key_id")
-	expireKey  = same("UPDATE api_keys SET expires_at = CASE WHEN expires_at < $2 THEN expires_at ELSE $2 END WHERE key_id = $1")
-	revokeKey  = same("UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE key_id = $1")
-	useKey     = same("UPDATE api_keys SET used_at = $2 WHERE key_id = $1 AND (used_at IS NULL OR used_at < $2)")
+	insertKey = same(insertInto("api_keys", keyColumns))
+	keysOf    = differing("SELECT "+keyColumns+" FROM api_keys WHERE key_id = ANY($1)", "SELECT "+keyColumns+" FROM api_keys WHERE key_id IN (SELECT value FROM json_each($1))")
+	// Keys are few, and this is asked about crons.
+	keysOfIdentity = same("SELECT " + keyColumns + " FROM api_keys WHERE identity = $1")
+	selectKeys     = same("SELECT " + keyColumns + " FROM api_keys ORDER BY created_at, key_id")
+	expireKey      = same("UPDATE api_keys SET expires_at = CASE WHEN expires_at < $2 THEN expires_at ELSE $2 END WHERE key_id = $1")
+	revokeKey      = same("UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE key_id = $1")
+	useKey         = same("UPDATE api_keys SET used_at = $2 WHERE key_id = $1 AND (used_at IS NULL OR used_at < $2)")
 )
 
 // InsertKey implements auth.KeyStore.
@@ -44,6 +46,11 @@ func (s keyStore) InsertKey(ctx context.Context, k *auth.Key) error {
 // KeysOf implements auth.KeyStore.
 func (s keyStore) KeysOf(ctx context.Context, ids []string) ([]*auth.Key, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*auth.Key, error) { return all(q, keysOf, scanKey, ids) })
+}
+
+// KeysOfIdentity implements auth.KeyStore.
+func (s keyStore) KeysOfIdentity(ctx context.Context, identity string) ([]*auth.Key, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*auth.Key, error) { return all(q, keysOfIdentity, scanKey, identity) })
 }
 
 // Keys implements auth.KeyStore.
