@@ -245,7 +245,7 @@ func ContextOf[T any](ctx context.Context) (T, error) {
 			}
 		}
 	}
-	if len(tc.l.x.context) == 0 {
+	if c := tc.l.x.context; len(c) == 0 || string(c) == "null" {
 		return v, nil
 	}
 	if err := fromJSON(tc.l.x.context).into(reflect.ValueOf(&v).Elem()); err != nil {

@@ -214,7 +214,9 @@ func (l *loop) warnUnsaved() {
 func (g *Graph) invocation(options []RunOption) (*graph.Invocation, error) {
 	inv := &graph.Invocation{}
 	for _, option := range options {
-		option(inv)
+		if err := option(inv); err != nil {
+			return nil, fmt.Errorf("graph %s: %w", g.name, err)
+		}
 	}
 	if err := checkOptions(inv); err != nil {
 		return nil, fmt.Errorf("graph %s: %w", g.name, err)

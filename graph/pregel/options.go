@@ -17,38 +17,53 @@ import (
 type invocation = graph.Invocation
 
 // RunOption is an option of Invoke and Stream.
-type RunOption func(*invocation)
+type RunOption func(*invocation) error
 
 // WithThread runs the graph on a thread; saver stores its checkpoints.
 func WithThread(thread id.Thread, saver graph.Saver) RunOption {
-	return func(inv *invocation) { inv.Thread, inv.Saver = thread, saver }
+	return set(func(inv *invocation) { inv.Thread, inv.Saver = thread, saver })
 }
 
 // WithConfig sets the configuration as JSON: tags, metadata, recursion_limit, max_concurrency, configurable.
 func WithConfig(config json.RawMessage) RunOption {
-	return func(inv *invocation) { inv.Config.Config = config }
+	return set(func(inv *invocation) { inv.Config.Config = config })
 }
 
 // WithRunContext sets the run's context, which nodes read with ContextOf.
 func WithRunContext(context any) RunOption {
-	return func(inv *invocation) { inv.Context = fromGo(context).JSON() }
+	return func(inv *invocation) error {
+		v := fromGo(context)
+		if err := v.check(); err != nil {
+			return fmt.Errorf("WithRunContext: %w", err)
+		}
+		inv.Context = v.JSON()
+		return nil
+	}
 }
 
 // WithLog sets where the run reports retries, panics of tools, and nodes that do not end. Without it that is slog.Default.
-func WithLog(log *slog.Logger) RunOption { return func(inv *invocation) { inv.Log = log } }
+func WithLog(log *slog.Logger) RunOption { return set(func(inv *invocation) { inv.Log = log }) }
 
 // WithStore sets the long-term memory.
-func WithStore(s graph.Store) RunOption { return func(inv *invocation) { inv.Store = s } }
+func WithStore(s graph.Store) RunOption { return set(func(inv *invocation) { inv.Store = s }) }
 
 // WithDurability says when checkpoints are written: sync (before the next step), async, or exit.
-func WithDurability(d string) RunOption { return func(inv *invocation) { inv.Durability = d } }
+func WithDurability(d string) RunOption { return set(func(inv *invocation) { inv.Durability = d }) }
 
 // WithModes sets what Stream yields, in the words of the API: values, updates, messages-tuple (tokens), custom, tasks, checkpoints, debug, events. Without it that is
 // values.
-func WithModes(modes ...string) RunOption { return func(inv *invocation) { inv.Modes = modes } }
+func WithModes(modes ...string) RunOption { return set(func(inv *invocation) { inv.Modes = modes }) }
 
 // WithSubgraphs has Stream yield the events of graphs in nodes too, each with its namespace.
-func WithSubgraphs() RunOption { return func(inv *invocation) { inv.Subgraphs = true } }
+func WithSubgraphs() RunOption { return set(func(inv *invocation) { inv.Subgraphs = true }) }
+
+// set is an option that cannot fail.
+func set(apply func(*invocation)) RunOption {
+	return func(inv *invocation) error {
+		apply(inv)
+		return nil
+	}
+}
 
 // checkOptions returns the error of options. Without it a mistake in them would change nothing, in silence.
 func checkOptions(inv *invocation) error {

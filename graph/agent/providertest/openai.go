@@ -61,11 +61,6 @@ const Done = "[DONE]"
 // Answer is a whole stream of a text.
 func Answer(text string) Reply { return Stream(Data(Says(text), Finish("stop"), Done)) }
 
-// Calculate is a call of the calculator.
-func Calculate(id, sum string) string {
-	return Piece("0", id, "calculator", `{"expression":"`+sum+`"}`)
-}
-
 // Rules of providers that speak OpenAI's wire.
 
 func openAIRules(_ *http.Request, body gjson.Result) string {
