@@ -417,6 +417,11 @@ func (s *Service) Subgraphs(ctx context.Context, a id.Assistant, namespace strin
 	return s.describe(ctx, a, graph.DescribeWhat{Kind: "subgraphs", Namespace: namespace, Recurse: recurse})
 }
 
+// Nodes returns where the code of the nodes of its graph is, as graph.Nodes.
+func (s *Service) Nodes(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
+	return s.describe(ctx, a, graph.DescribeWhat{Kind: "nodes"})
+}
+
 func (s *Service) describe(ctx context.Context, a id.Assistant, what graph.DescribeWhat) (json.RawMessage, error) {
 	row, err := s.Get(ctx, a)
 	if err != nil {

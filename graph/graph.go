@@ -280,10 +280,23 @@ type StateUpdate struct {
 	Command json.RawMessage
 }
 
+// Nodes is the description "nodes" of a graph.
+type Nodes struct {
+	Nodes []NodePlace `json:"nodes"`
+}
+
+// NodePlace is where the code of a node is. What is not known is empty.
+type NodePlace struct {
+	ID       string `json:"id"`       // as in the drawing, those of subgraphs too
+	Function string `json:"function"` // with its module or package
+	File     string `json:"file"`     // below the folder of the project in Python, below the module in Go; "" elsewhere
+	Line     int    `json:"line"`     // 1, 2, 3…
+}
+
 // DescribeWhat selects a part of a graph's description.
 type DescribeWhat struct {
 	// Kind: "graph" (drawing: {nodes, edges}), "schemas" ({input_schema, output_schema, state_schema, config_schema, context_schema}),
-	// "subgraphs" ({namespace: schemas}).
+	// "subgraphs" ({namespace: schemas}), "nodes" ({nodes}: where the code of each node is, as graph.Nodes).
 	Kind      string
 	XRay      int    // for "graph": levels of subgraphs to open; -1 all
 	Namespace string // for "subgraphs": only this one; "" all

@@ -37,6 +37,9 @@ func (h *assistantHandlers) routes(route register) {
 	route("GET", "/assistants/{assistant_id}/schemas", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
 		return sendRaw(c)(h.assistants.Schemas(c.UserContext(), a))
 	}))
+	route("GET", "/understudy/assistants/{assistant_id}/nodes", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+		return sendRaw(c)(h.assistants.Nodes(c.UserContext(), a))
+	}))
 	route("GET", "/assistants/{assistant_id}/subgraphs", withAssistant(h.subgraphs))
 	route("GET", "/assistants/{assistant_id}/subgraphs/{namespace}", withAssistant(h.subgraphs))
 	route("POST", "/assistants/{assistant_id}/versions", withAssistant(h.versions))

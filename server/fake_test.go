@@ -126,6 +126,10 @@ func (f fakeAssistants) Drawing(_ context.Context, a string, x int) (json.RawMes
 	return json.RawMessage(`{"nodes":[],"edges":[]}`), f.note(a, x)
 }
 
+func (f fakeAssistants) Nodes(_ context.Context, a id.Assistant) (json.RawMessage, error) {
+	return json.RawMessage(`{"nodes":[]}`), f.note(a)
+}
+
 func (f fakeAssistants) Schemas(_ context.Context, a id.Assistant) (json.RawMessage, error) {
 	return json.RawMessage(`{"graph_id":"g"}`), f.note(a)
 }

@@ -64,6 +64,7 @@ var operations = []operation{
 	{"get", "/threads/{thread_id}/messages", "Threads", "The messages of a thread as a person saw them, summarized ones too, by ascending seq. A row with metadata.after_seq stands in the conversation directly behind the row of that seq, 0: at the beginning; others at the end of those before them", nil, "", page},
 	{"get", "/threads/{thread_id}/events", "Threads", "All that happened on a thread", nil, "", pageOfTypes},
 
+	{"get", "/understudy/assistants/{assistant_id}/nodes", "Assistants", "Where the code of each node is: {nodes}, each with id as in the drawing, function, file and line. file is below the folder of langgraph.json, and empty for code of packages", nil, "", nil},
 	{"get", "/understudy/threads/{thread_id}/tree", "Threads", "The checkpoints of a thread, newest first, without their values: checkpoint_id, parent_checkpoint_id, created_at, step, source and run_id of each", nil, "", []string{"limit:integer", "before:string"}},
 
 	{"get", "/understudy/threads/search", "Threads", "Search the messages of all threads, or of one, for words: {results, next}, newest first. The last word also finds longer ones, unless a space follows. Each result has thread_id, run_id, seq, message_id, event_type, created_at and snippet, a list of {text, match}. next is the before of the next page; a page may be short", nil, "", []string{"text:string", "thread_id:string", "limit:integer", "before:string"}},

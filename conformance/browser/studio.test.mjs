@@ -546,6 +546,27 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await copied("logs", as(""), /attributes/, ["curl"]);
   });
 
+  journey("a node says where its code is, and leads to the runs of its graph", async (studio, page) => {
+    await page.goto(`${BASE_URL}/studio/graphs`);
+    await page.getByRole("navigation", { name: "Assistants" }).getByRole("link", { name: "nested", exact: true }).click();
+    await page.locator('.graph [data-node="leaf:leaf_ask"]').press("Enter");
+    const detail = page.getByRole("region", { name: "Node leaf:leaf_ask" });
+    if (recorded) {
+      await detail.getByText(/^graphs\.py:\d+$/).waitFor();
+      await detail.getByText("graphs.leaf_ask").waitFor();
+      await studio.accessible("a node");
+      await page.reload(); // the address names it
+      await detail.getByText(/^graphs\.py:\d+$/).waitFor();
+    }
+    await page.locator('.graph [data-node="before"]').press("Enter");
+    await page.getByRole("region", { name: "Node before" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("region", { name: "Node before" }).waitFor({ state: "detached" });
+    await page.locator('.graph [data-node="before"]').click();
+    await page.getByRole("region", { name: "Node before" }).getByRole("link", { name: "Runs of this graph" }).click();
+    await page.waitForURL(/\/runs\?graph=nested/);
+  });
+
   journey("programs that connect to an assistant talk to it", async (studio, page) => {
     await page.goto(`${BASE_URL}/studio/`);
     await page.locator("body").press("Escape");

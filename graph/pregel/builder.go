@@ -59,6 +59,7 @@ type pathTarget struct{ label, node string }
 type node struct {
 	name     string
 	call     func(ctx context.Context, input *value) (any, error)
+	code     uintptr // of the function that is called
 	schema   *schema
 	sub      *Graph
 	hidden   bool
@@ -304,7 +305,7 @@ func (g *StateGraph[S]) AddNode(name string, fn func(ctx context.Context, state 
 		g.b.refuse(name, "node `%s` has no function", name)
 		return g
 	}
-	g.b.addNode(&node{name: name, schema: g.b.state, call: typedCall(fn)}, options)
+	g.b.addNode(&node{name: name, schema: g.b.state, call: typedCall(fn), code: reflect.ValueOf(fn).Pointer()}, options)
 	return g
 }
 
@@ -323,7 +324,7 @@ func AddNode[I, S any](g *StateGraph[S], name string, fn func(ctx context.Contex
 			return g
 		}
 	}
-	g.b.addNode(&node{name: name, schema: s, call: typedCall(fn)}, options)
+	g.b.addNode(&node{name: name, schema: s, call: typedCall(fn), code: reflect.ValueOf(fn).Pointer()}, options)
 	return g
 }
 

@@ -6,8 +6,12 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"path"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"understudy/graph"
 	"understudy/internal/fault"
@@ -113,6 +117,38 @@ func (g *Graph) Describe(_ context.Context, _ graph.Config, what graph.DescribeW
 		return g.schemas(), nil
 	case "subgraphs":
 		return g.subgraphs(what.Namespace, what.Recurse), nil
+	case "nodes":
+		return json.Marshal(graph.Nodes{Nodes: g.places("", []graph.NodePlace{})})
 	}
 	return nil, fault.Newf(fault.Invalid, "unknown description %q", what.Kind)
+}
+
+// places appends where the functions of the nodes are. prefix is that of a subgraph, as drawings have it.
+func (g *Graph) places(prefix string, to []graph.NodePlace) []graph.NodePlace {
+	for _, name := range g.order {
+		n := g.nodes[name]
+		switch {
+		case name == START:
+		case n.sub != nil:
+			to = n.sub.places(prefix+name+":", to)
+		default:
+			to = append(to, placeOf(prefix+name, n.code))
+		}
+	}
+	return to
+}
+
+// placeOf returns where a function is. The file is named by its package, because its path is that of the machine on which it was compiled.
+func placeOf(node string, code uintptr) graph.NodePlace {
+	p := graph.NodePlace{ID: node}
+	f := runtime.FuncForPC(code)
+	if f == nil {
+		return p
+	}
+	p.Function = f.Name()
+	file, line := f.FileLine(code)
+	folder, base := path.Split(p.Function)
+	name, _, _ := strings.Cut(base, ".")
+	p.File, p.Line = folder+name+"/"+path.Base(filepath.ToSlash(file)), line
+	return p
 }

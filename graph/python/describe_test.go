@@ -1,7 +1,10 @@
 package python_test
 
 import (
+	"encoding/json"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,5 +38,38 @@ func TestGraphsWithoutAnInputSchema(t *testing.T) {
 	if _, version := p.Versions(); strings.HasPrefix(version, "3.10.") || strings.HasPrefix(version, "3.11.") {
 		require.Regexp(t, `level=WARN msg="graph output" line="graph old has no input schema: Please use .typing_extensions.TypedDict.*; write .from typing_extensions import TypedDict. in place of typing's`, log.String())
 		require.Equal(t, 1, strings.Count(log.String(), "graph old has no input schema: "))
+	}
+}
+
+// The code of a node is found in whatever it is, at the line where it begins; that of packages has no file.
+func TestPlacesOfNodes(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Graphs = map[string]python.Spec{"places": {Path: "./places.py:graph"}}
+	described, err := start(t, o).Graph("places").Describe(t.Context(), graph.Config{}, graph.DescribeWhat{Kind: "nodes"})
+	require.NoError(t, err)
+	var got graph.Nodes
+	require.NoError(t, json.Unmarshal(described, &got))
+	source, err := os.ReadFile("testdata/graphs/places.py")
+	require.NoError(t, err)
+	line := func(text string) int {
+		return 1 + strings.Count(string(source[:strings.Index(string(source), text)]), "\n")
+	}
+	here := func(id, function, begins string) graph.NodePlace {
+		return graph.NodePlace{ID: id, Function: function, File: "places.py", Line: line(begins)}
+	}
+	require.Len(t, got.Nodes, 11)
+	require.ElementsMatch(t, []graph.NodePlace{
+		here("plain", "places.plain", "def plain"), here("awaited", "places.awaited", "async def awaited"), here("wrapped", "places.wrapped", "@logged"), here("callable", "places.Callable", "    def __call__"),
+		here("partial", "places.given", "def given"), here("lambda", "places.<lambda>", `    "plain": plain`), here("runnable", "places.plain", "def plain"), here("sequence", "places.plain", "def plain"),
+		here("sub:deep", "places.plain", "def plain"),
+	}, slices.DeleteFunc(slices.Clone(got.Nodes), func(p graph.NodePlace) bool { return p.ID == "tools" || p.ID == "passing" }))
+	for _, p := range got.Nodes {
+		if p.ID == "tools" {
+			require.Contains(t, p.Function, "ToolNode")
+		}
+		if p.ID == "tools" || p.ID == "passing" {
+			require.Empty(t, p.File)
+		}
 	}
 }

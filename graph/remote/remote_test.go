@@ -475,6 +475,13 @@ func TestDescribe(t *testing.T) {
 	}
 	require.Equal(t, 1, u.count("POST /assistants/search"))
 	require.JSONEq(t, `{"graph_id":"there","limit":1,"metadata":{"created_by":"system"}}`, u.body("POST /assistants/search"))
+	// LangGraph Server does not say where nodes are.
+	for _, want := range []string{`{"nodes":[]}`, `{"nodes":[{"id":"a","function":"f","file":"a.py","line":3}]}`} {
+		got, err := g.Describe(t.Context(), graph.Config{}, graph.DescribeWhat{Kind: "nodes"})
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(got))
+		u.set("GET /understudy/assistants/D/nodes", `{"nodes":[{"id":"a","function":"f","file":"a.py","line":3}]}`)
+	}
 	_, err := g.Describe(t.Context(), graph.Config{}, graph.DescribeWhat{Kind: "subgraphs", Namespace: "none"})
 	require.True(t, fault.Is(err, fault.NotFound), err)
 }

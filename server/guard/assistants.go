@@ -139,6 +139,14 @@ func (g *assistants) Drawing(ctx context.Context, idOrGraph string, xray int) (j
 	return g.inner.Drawing(ctx, idOrGraph, xray)
 }
 
+func (g *assistants) Nodes(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
+	ctx, _, err := g.may(ctx, "read", a)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Nodes(ctx, a)
+}
+
 func (g *assistants) Schemas(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
 	ctx, _, err := g.may(ctx, "read", a)
 	if err != nil {

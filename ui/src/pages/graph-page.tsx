@@ -1,5 +1,6 @@
 import { lazy, Suspense } from "react";
-import { Link } from "wouter";
+import { Link, useSearchParams } from "wouter";
+import { NodeDetail } from "../graph/node-detail";
 import { CopyCall } from "../parts/copy-call";
 import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
@@ -14,6 +15,9 @@ export function GraphPage({ id }: { id?: string }) {
   const assistants = useAssistants();
   const assistant = assistants.data?.find((a) => a.assistant_id === id || a.graph_id === id) ?? assistants.data?.[0];
   const schemas = useSchemas(assistant?.assistant_id);
+  const [params, setParams] = useSearchParams();
+  const node = params.get("node");
+  const choose = (id: string | null) => setParams((old) => (id === null ? old.delete("node") : old.set("node", id), old), { replace: true });
   return (
     <main className="page wide">
       <div className="bar">
@@ -30,10 +34,11 @@ export function GraphPage({ id }: { id?: string }) {
       </nav>
       {assistant && (
         <div className="columns">
-          <section aria-label="Graph">
+          <section aria-label="Graph" onKeyDown={(e) => e.key === "Escape" && choose(null)}>
             <Suspense fallback={<p className="quiet">Drawing…</p>}>
-              <Drawing assistant={assistant.assistant_id} />
+              <Drawing assistant={assistant.assistant_id} selected={node ?? undefined} onSelect={(id) => choose(id === node ? null : id)} />
             </Suspense>
+            {node && <NodeDetail assistant={assistant.assistant_id} graph={assistant.graph_id} node={node} onClose={() => choose(null)} />}
           </section>
           <section aria-label="Settings">
             <p>{assistant.description}</p>

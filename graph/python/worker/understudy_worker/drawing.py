@@ -1,7 +1,10 @@
 """Drawings and schemas of graphs."""
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
+import os
 from typing import Any
 
 from pydantic import Field, create_model
@@ -22,7 +25,47 @@ async def describe(graph: Any, config: dict, f: dict[str, Any]) -> Any:
         async for name, sub in graph.aget_subgraphs(namespace=f["namespace"] or None, recurse=f["recurse"]):
             out[name] = schemas(sub, f["graph"])
         return out
+    if kind == "nodes":
+        return {"nodes": list(_places(graph))}
     raise ValueError(f"unknown description {kind!r}")
+
+
+def _places(graph: Any, prefix: str = "") -> Any:
+    """Where the functions of the nodes are. A node that is a subgraph has those of its nodes, under the names that drawings have."""
+    subgraphs = dict(graph.get_subgraphs())
+    for name, node in graph.nodes.items():
+        if name == "__start__":
+            continue
+        if name in subgraphs and hasattr(subgraphs[name], "nodes"):
+            yield from _places(subgraphs[name], f"{prefix}{name}:")
+        else:
+            yield {"id": prefix + name, **_place(_function(node.bound))}
+
+
+def _function(bound: Any) -> Any:
+    """The function behind a runnable; of a sequence that of its first step; None when there is none."""
+    for step in getattr(bound, "steps", None) or [bound]:
+        for name in ("func", "afunc"):
+            function = getattr(step, name, None)
+            if function is not None:
+                return function
+    return None
+
+
+def _place(function: Any) -> dict:
+    place = {"function": "", "file": "", "line": 0}
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function) if callable(function) else function
+    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    if code is None:
+        return place
+    place["function"] = f"{getattr(function, '__module__', None) or type(function).__module__}.{getattr(function, '__qualname__', None) or type(function).__qualname__}"
+    file, here = os.path.realpath(code.co_filename), os.path.realpath(os.getcwd())
+    if file.startswith(here + os.sep) and "site-packages" not in file:
+        place["file"] = os.path.relpath(file, here).replace(os.sep, "/")
+        place["line"] = code.co_firstlineno
+    return place
 
 
 def _plain(drawn: dict) -> dict:

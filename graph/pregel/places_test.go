@@ -1,0 +1,47 @@
+package pregel
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/graph"
+)
+
+type notedState struct {
+	N int `json:"n"`
+}
+
+func noted(context.Context, notedState) (any, error) { return nil, nil }
+
+func TestPlacesOfNodes(t *testing.T) {
+	t.Parallel()
+	inner := NewStateGraph[notedState]()
+	inner.AddNode("deep", noted).AddEdge(START, "deep")
+	sub, err := inner.Compile()
+	require.NoError(t, err)
+	outer := NewStateGraph[notedState]()
+	outer.AddNode("plain", noted).AddNode("closure", func(context.Context, notedState) (any, error) { return nil, nil }).AddSubgraph("sub", sub)
+	outer.AddEdge(START, "plain").AddEdge("plain", "closure").AddEdge("closure", "sub")
+	g, err := outer.Compile()
+	require.NoError(t, err)
+	described, err := g.Describe(t.Context(), graph.Config{}, graph.DescribeWhat{Kind: "nodes"})
+	require.NoError(t, err)
+	var got graph.Nodes
+	require.NoError(t, json.Unmarshal(described, &got))
+	source, err := os.ReadFile("places_test.go")
+	require.NoError(t, err)
+	line := func(text string) int {
+		return 1 + strings.Count(string(source[:strings.Index(string(source), text)]), "\n")
+	}
+	at := func(id, function, begins string) graph.NodePlace {
+		return graph.NodePlace{ID: id, Function: "understudy/graph/pregel." + function, File: "understudy/graph/pregel/places_test.go", Line: line(begins)}
+	}
+	require.Equal(t, []graph.NodePlace{
+		at("plain", "noted", "func noted"), at("closure", "TestPlacesOfNodes.func1", `outer.AddNode("plain"`), at("sub:deep", "noted", "func noted"),
+	}, got.Nodes)
+}
