@@ -114,7 +114,8 @@ type Arguments struct {
 	CheckpointNS  string          `json:"checkpoint_ns,omitempty"`
 	CheckpointID  id.Checkpoint   `json:"checkpoint_id,omitempty"`
 	CheckpointMap json.RawMessage `json:"checkpoint_map,omitempty"`
-	// ContextKeys are the keys of configurable that came from a context: the graph's context schema decides which of them stay. Not of a request.
+	// ContextKeys are the keys of configurable that the context has too, without the server's own: the graph's context schema decides which of them
+	// stay. Empty when the request had no context. Not of a request.
 	ContextKeys []string `json:"context_keys,omitempty"`
 }
 

@@ -109,45 +109,54 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 			config.Set(k, v)
 		}
 	})
+	server := jsonobj.Of(nil) // keys that the server writes, no client
 	for name, value := range req.Headers {
-		configurable.SetText(name, value)
+		server.SetText(name, value)
 	}
 	if req.Cron != "" {
-		configurable.SetText("cron_id", string(req.Cron))
+		server.SetText("cron_id", string(req.Cron))
 	}
-	identify(configurable, req.Actor)
-	configurable.SetText("langgraph_request_id", req.RequestID)
+	identify(server, req.Actor, configurable.Get("user_id"))
+	server.SetText("langgraph_request_id", req.RequestID)
 	if req.Tracer != nil {
-		configurable.Set("__langsmith_project__", orNull(req.Tracer.Project))
-		configurable.Set("__langsmith_example_id__", orNull(req.Tracer.Example))
+		server.Set("__langsmith_project__", orNull(req.Tracer.Project))
+		server.Set("__langsmith_example_id__", orNull(req.Tracer.Example))
 	}
-	writeTrace(configurable, req)
+	writeTrace(server, req)
 	if req.EventStreaming {
-		configurable.Set(run.EventStreamingKey, json.RawMessage("true"))
+		server.Set(run.EventStreamingKey, json.RawMessage("true"))
 	}
-	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
-	configurable.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
-	configurable.SetText("run_id", string(r.ID))
-	configurable.SetText("thread_id", string(r.Thread))
-	configurable.SetText("graph_id", as.GraphID)
-	configurable.SetText("assistant_id", string(as.ID))
+	server.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
+	server.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
+	server.SetText("run_id", string(r.ID))
+	server.SetText("thread_id", string(r.Thread))
+	server.SetText("graph_id", as.GraphID)
+	server.SetText("assistant_id", string(as.ID))
+	configurable.Merge(server)
 	encryption.Write(configurable, req.Encryption)
 	config.Set("configurable", configurable.JSON())
 	config.Set("metadata", r.Metadata)
 
 	r.Kwargs = req.Arguments
-	r.Kwargs.Config, r.Kwargs.Context, r.Kwargs.ContextKeys = config.JSON(), runContext.JSON(), ownContext.Keys()
+	r.Kwargs.Config, r.Kwargs.Context = config.JSON(), runContext.JSON()
+	if ownContext.Len() > 0 { // the assistant's context too: its configurable repeats it
+		runContext.Each(func(k string, _ json.RawMessage) {
+			if server.Get(k) == nil {
+				r.Kwargs.ContextKeys = append(r.Kwargs.ContextKeys, k)
+			}
+		})
+	}
 	return nil
 }
 
-// identify writes who the run acts as; nil when requests are not authenticated. Only then a user_id of the client's own
-// stays, by which many graphs find their memories: LangGraph Server lets it win always, and a client could pass for another user.
-func identify(configurable *jsonobj.Object, actor *access.Actor) {
+// identify writes who the run acts as; nil when requests are not authenticated. Only then the user_id of the client stays (user; nil if it sent
+// none), by which many graphs find their memories: LangGraph Server lets it win always, and a client could pass for another user.
+func identify(configurable *jsonobj.Object, actor *access.Actor, user json.RawMessage) {
 	if actor == nil || actor == access.System {
 		configurable.Set("langgraph_auth_user", orNull(nil))
 		configurable.SetText("langgraph_auth_user_id", "")
 		configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
-		if configurable.Get("user_id") == nil {
+		if user == nil {
 			configurable.SetText("user_id", "")
 		}
 		return
