@@ -48,6 +48,8 @@ func (e *statusError) Error() string {
 		text += fmt.Sprintf("; a page answers in place of a LangGraph API: see that --url names your server, and that it runs if %s is a proxy in front of it", e.base)
 	case e.status == http.StatusNotFound && e.detail == noRoute:
 		text += fmt.Sprintf("; name your server with --url, with its mount prefix if it has one: %s has no LangGraph API, or not this part of it", e.base)
+	case e.status == http.StatusForbidden && strings.HasPrefix(e.detail, "CSRF token missing"):
+		text += "; it has DeerFlow's accounts: send --header 'Cookie: access_token=…' of a session, or --header 'X-DeerFlow-Internal-Token: …' and --header 'X-DeerFlow-Owner-User-Id: …'"
 	case e.status == http.StatusUnauthorized, e.status == http.StatusForbidden:
 		text += "; send credentials with --header 'Name: value', or an API key in UNDERSTUDY_API_KEY"
 	case e.status >= http.StatusInternalServerError:
@@ -81,6 +83,7 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 			return nil, err
 		}
 		given := slices.Sorted(maps.Keys(h))
+		addCSRF(h)
 		if key := os.Getenv("UNDERSTUDY_API_KEY"); key != "" && h.Get("X-Api-Key") == "" {
 			h.Set("X-Api-Key", key)
 		}
@@ -93,6 +96,30 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 		}
 		return c, nil
 	}
+}
+
+// addCSRF adds to the session cookie, or the internal token, of DeerFlow's accounts what a server compares to know pages of others: a command is no page.
+func addCSRF(h http.Header) {
+	const header, name = "X-Csrf-Token", "csrf_token"
+	if h.Get(header) != "" {
+		return
+	}
+	cookies, err := http.ParseCookie(h.Get("Cookie"))
+	if err != nil && h.Get("Cookie") != "" {
+		return // the server says what is wrong with it
+	}
+	for _, c := range cookies {
+		if c.Name == name {
+			h.Set(header, c.Value)
+			return
+		}
+	}
+	if h.Get("X-Deerflow-Internal-Token") == "" && !slices.ContainsFunc(cookies, func(c *http.Cookie) bool { return c.Name == "access_token" }) {
+		return
+	}
+	const value = "command" // any that is the same in both
+	h.Set(header, value)
+	h.Set("Cookie", strings.TrimPrefix(h.Get("Cookie")+"; "+name+"="+value, "; "))
 }
 
 // awayError is a connection that was refused.

@@ -61,7 +61,7 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 		if production(env("DEER_FLOW_ENV")) || production(env("ENVIRONMENT")) {
 			s.log.Warn("DEER_FLOW_AUTH_DISABLED is ignored in production")
 		} else {
-			s.log.Warn("authentication is off: everybody who reaches this address is the administrator; unset DEER_FLOW_AUTH_DISABLED")
+			s.log.Warn("authentication is off: everybody who reaches this address is the administrator; unset DEER_FLOW_AUTH_DISABLED", "owner", "default", "note", "accounts do not see what is made meanwhile")
 			out.Open = true
 		}
 	}

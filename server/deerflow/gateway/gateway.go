@@ -64,7 +64,10 @@ type Options struct {
 }
 
 // Routes registers the routes of the Gateway's API. They answer whatever is left below their prefixes, so others come first.
-func Routes(o Options) {
+func Routes(o Options) { register(o) }
+
+// register registers the routes, and returns them.
+func register(o Options) *known {
 	b := &base{o.Transport, o.DeerFlow, o.Route, o.Client, &known{}}
 	browser, owned := &browser{b, o.Addressed}, &ownership{o.Threads, o.Runs}
 	states, feeds := &states{owned}, &feeds{o.Events}
@@ -96,6 +99,7 @@ func Routes(o Options) {
 	for _, p := range slices.Backward(prefixes) { // the longer one first, as the shorter takes its paths too
 		o.Rest(p, b.rest(p))
 	}
+	return b.known
 }
 
 // base is what all handlers work with.

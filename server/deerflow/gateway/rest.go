@@ -16,17 +16,17 @@ type known struct{ paths []path }
 type path struct {
 	segments []string
 	methods  []string
-	who      audience // of the first route
+	who      []audience // of each method
 }
 
 func (k *known) add(method, pattern string, who audience) {
 	segments := strings.Split(pattern, "/")
 	i := slices.IndexFunc(k.paths, func(p path) bool { return slices.Equal(p.segments, segments) })
 	if i < 0 {
-		k.paths = append(k.paths, path{segments: segments, who: who})
+		k.paths = append(k.paths, path{segments: segments})
 		i = len(k.paths) - 1
 	}
-	k.paths[i].methods = append(k.paths[i].methods, method)
+	k.paths[i].methods, k.paths[i].who = append(k.paths[i].methods, method), append(k.paths[i].who, who)
 }
 
 // find returns what a path below a prefix is; nil when there is no such path.
@@ -57,7 +57,7 @@ func (s *base) rest(prefix string) fiber.Handler {
 			}
 		}
 		who := members
-		if p != nil && p.who == anybody {
+		if p != nil && p.who[0] == anybody {
 			who = anybody
 		}
 		return s.gated(who, answer)(c)
