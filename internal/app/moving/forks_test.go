@@ -364,3 +364,23 @@ func TestImportFindsTheNearestOfManyForks(t *testing.T) {
 		})
 	}
 }
+
+// Forks without events, which have nothing to share, do not look for relatives: an import of many of them grew with the square of their number.
+func TestImportOfEmptyForks(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]*config.Config{"folder": {Storage: config.Storage{Data: t.TempDir()}}, "database": {Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := openAt(t, cfg)
+			defer func() { require.NoError(t, target.Close()) }()
+			var took [4]time.Duration
+			for n := range 1200 {
+				began := time.Now()
+				l := &transfer.Log{Lineages: []eventstore.Lineage{{Source: "gone", Seq: 8}}, Events: func(func(*eventstore.Event, error) bool) {}}
+				require.NoError(t, target.(logs).PutLog(t.Context(), id.Thread(fmt.Sprintf("leaf-%04d", n)), l))
+				took[n/300] += time.Since(began)
+			}
+			require.Less(t, took[3], 3*took[0]+2*time.Second, "%v; with a search for each, the last take seven times as long", took)
+		})
+	}
+}

@@ -102,13 +102,17 @@ func (s logStore) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) erro
 		if err != nil || known {
 			return err
 		}
-		of, err := nearest(tx, t, l.Lineages)
-		if err != nil {
-			return err
-		}
+		var of relative
+		begun := false
 		for batch, err := range batches(l.Events) {
 			if err != nil {
 				return err
+			}
+			if !begun { // a log without events has nothing to share, and a family may have many of them
+				begun = true
+				if of, err = nearest(tx, t, l.Lineages); err != nil {
+					return err
+				}
 			}
 			// The seqs are kept: transcripts are made of them.
 			if err = tx.putBeside(t, of, batch); err == nil {
