@@ -1,17 +1,20 @@
 // The studio of servers that these tests start: with authentication, behind a prefix, across a restart, and of a proxy.
 //   UNDERSTUDY_BINARY=bin/understudy node --test studio_servers.test.mjs
+// With STUDIO_DATABASES, a list of empty Postgres databases in JSON, and STUDIO_REDIS each server is two on one of them, behind a program that hands each request
+// to the next; only the journeys that this can break are walked then. `conformance/run --cluster` does so.
 import { after, describe, test } from "node:test";
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, request } from "node:http";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { eventually, launch, openPage, words } from "./browser.mjs";
 import { Keys } from "./keys.mjs";
 
 const binary = process.env.UNDERSTUDY_BINARY;
 const skip = binary ? false : "UNDERSTUDY_BINARY is not set";
+const shared = process.env.STUDIO_DATABASES ? { databases: JSON.parse(process.env.STUDIO_DATABASES), redis: process.env.STUDIO_REDIS } : null;
 const browser = await launch();
 const folder = mkdtempSync(join(tmpdir(), "studio-"));
 after(async () => {
@@ -20,8 +23,21 @@ after(async () => {
 });
 
 /** Starts the program and returns its URL, what it printed, and how to stop it. */
-async function start(...args) {
-  const process_ = spawn(binary, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"], env: { PATH: process.env.PATH, HOME: folder } });
+const start = (...args) => startProgram(binary, args);
+
+/** Starts a server, or two on one database, with what their data is called. */
+async function serve(data, ...args) {
+  if (!shared) return start("serve", ...args, "--data", join(folder, data), "--port", "0").then((server) => ({ ...server, pids: [server.pid] }));
+  const database = shared.databases.shift();
+  assert.ok(database, "there is another empty database");
+  const servers = [];
+  for (let n = 0; n < 2; n++) servers.push(await start("serve", ...args, "--database-url", database, "--redis-url", shared.redis, "--redis-prefix", data, "--port", "0")); // one after the other: the first makes the tables
+  const front = await startProgram(join(dirname(binary), "roundrobin"), servers.map((server) => server.url));
+  return { url: front.url, pids: servers.map((server) => server.pid), stop: () => Promise.all([front, ...servers].map((one) => one.stop())) };
+}
+
+async function startProgram(program, args) {
+  const process_ = spawn(program, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"], env: { PATH: process.env.PATH, HOME: folder } });
   let printed = "";
   for (const stream of [process_.stdout, process_.stderr]) stream.on("data", (data) => (printed += data));
   const ended = new Promise((resolve) => process_.once("exit", resolve));
@@ -73,6 +89,8 @@ async function open(url) {
   return { page, errors };
 }
 
+const post = async (url, path, body) => (await fetch(url + path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) })).json();
+
 const say = async (page, assistant, text) => {
   await page.getByRole("radio", { name: new RegExp(`^${assistant}\\b`) }).click();
   await page.getByRole("textbox", { name: "Message" }).fill(text);
@@ -80,7 +98,10 @@ const say = async (page, assistant, text) => {
 };
 
 describe("the studio of other servers", { concurrency: 2, skip }, () => {
-  test("asks for an API key, forgets it, and shows a user only their own threads", { timeout: 120_000 }, async () => {
+  // These count on no other server.
+  const alone = shared ? () => {} : test;
+
+  alone("asks for an API key, forgets it, and shows a user only their own threads", { timeout: 120_000 }, async () => {
     const data = join(folder, "auth");
     const args = ["--config", project("auth", { auth: { api_keys: true } }), "--data", data];
     const key = (identity) => execFileSync(binary, ["keys", "create", "--name", identity, ...args], { cwd: folder, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
@@ -110,7 +131,7 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
     }
   });
 
-  test("works behind a prefix, and continues after a restart with an approval", { timeout: 120_000 }, async () => {
+  alone("works behind a prefix, and continues after a restart with an approval", { timeout: 120_000 }, async () => {
     const args = ["--studio", "--mount-prefix", "/agents", "--config", project("restart"), "--data", join(folder, "restart"), "--port"];
     let server = await start("serve", ...args, "0");
     const port = new URL(server.url).port;
@@ -153,7 +174,7 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
   test("in front of another server, by keyboard: whole conversations, and two runs compared", { timeout: 120_000 }, async () => {
     // The upstream shows what LangGraph Server would: what the graph has.
     const off = { state: false, history: false, threads: false, wait: false, stream: false, updates: false };
-    const upstream = await start("serve", "--config", project("upstream", { history: { overlay: off, markers: "off" } }), "--data", join(folder, "upstream"), "--port", "0");
+    const upstream = await serve("upstream", "--config", project("upstream", { history: { overlay: off, markers: "off" } }));
     const gate = await withoutOwnRoutes(upstream.url);
     const proxy = await start("proxy", "--studio", "--upstream", gate.url, "--port", "0", "--data", join(folder, "proxy"));
     try {
@@ -207,16 +228,39 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
     }
   });
 
+  test("in front of another understudy: a message that a search finds opens", { timeout: 120_000 }, async () => {
+    const upstream = await serve("searched", "--config", project("searched"));
+    const proxy = await start("proxy", "--studio", "--upstream", upstream.url, "--port", "0", "--data", join(folder, "searching"));
+    try {
+      // The proxy has not seen how this thread began, so its record counts its messages differently.
+      const { thread_id } = await post(upstream.url, "/threads", {});
+      await post(upstream.url, `/threads/${thread_id}/runs/wait`, { assistant_id: "parrot", input: { messages: [{ role: "user", content: "the first words" }] } });
+      const { page, errors } = await open(`${proxy.url}/studio/t/${thread_id}`);
+      await page.getByText("you said: the first words").waitFor();
+      await page.getByRole("textbox", { name: "Message" }).fill("where is the needle");
+      await page.keyboard.press("Enter");
+      await page.getByText("you said: where is the needle").waitFor();
+      await page.goto(`${proxy.url}/studio/`);
+      await page.getByRole("searchbox", { name: "Find threads and messages" }).fill("needle");
+      await page.locator(".found a", { hasText: "person" }).first().click();
+      await page.locator(".message.at", { hasText: "where is the needle" }).waitFor();
+      assert.deepEqual(errors, []);
+    } finally {
+      await proxy.stop();
+      await upstream.stop();
+    }
+  });
+
   test("a worker is killed in the middle of an answer: the page says so, and nothing is doubled", { timeout: 120_000, skip: process.env.UNDERSTUDY_TEST_PYTHON ? false : "UNDERSTUDY_TEST_PYTHON is not set" }, async () => {
     const config = new URL("../graphs/langgraph.json", import.meta.url).pathname;
-    const server = await start("serve", "--studio", "--config", config, "--python", process.env.UNDERSTUDY_TEST_PYTHON, "--workers", "1", "--data", join(folder, "killed"), "--port", "0");
+    const server = await serve("killed", "--studio", "--config", config, "--python", process.env.UNDERSTUDY_TEST_PYTHON, "--workers", "1");
     try {
       const { page, errors } = await open(`${server.url}/studio/`);
       const keys = new Keys(page);
       await keys.begin("tokens", "say 900");
       const answer = page.locator('.transcript [data-kind="ai"]');
       await answer.filter({ hasText: "w20 " }).waitFor();
-      const killed = workers(server.pid);
+      const killed = server.pids.flatMap(workers); // one of them executes the run
       assert.ok(killed.length > 0, "there is a worker");
       for (const pid of killed) process.kill(pid, "SIGKILL");
       const notice = page.getByRole("status").filter({ hasText: "attempt 2" });
