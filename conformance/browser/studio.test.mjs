@@ -644,6 +644,32 @@ describe("the studio", { concurrency: 2, skip }, () => {
     studio.page = other;
   });
 
+  journey("ten tabs with threads: those that are not seen hold no connection, and know what happened when they are seen again", async (studio, page) => {
+    // A headless browser shows all tabs at once, so the test says which of them is seen.
+    await page.context().addInitScript(() => Object.defineProperty(document, "hidden", { get: () => window.away === true }));
+    const show = (tab, on) => tab.evaluate((on) => ((window.away = !on), document.dispatchEvent(new Event("visibilitychange"))), on);
+    const threads = await Promise.all(Array.from({ length: 10 }, () => studio.rest("/threads", { metadata: { graph_id: "agent" } })));
+    await Promise.all(threads.map((t) => studio.rest(`/threads/${t.thread_id}/runs/wait`, { assistant_id: "agent", input: { messages: [{ role: "user", content: "say 1" }] } })));
+    const tabs = [];
+    for (const { thread_id } of threads) {
+      const tab = await openPage(page.context());
+      tabs.push(tab);
+      const left = new Promise((resolve) => tab.on("requestfailed", (request) => request.url().endsWith(`${thread_id}/stream`) && resolve()));
+      await tab.goto(`${BASE_URL}/studio/t/${thread_id}`);
+      await tab.locator('.transcript [data-kind="ai"]', { hasText: "w0" }).waitFor(); // a browser has six connections to a server
+      if (tabs.length === 10) break;
+      await show(tab, false);
+      await left;
+    }
+    const [{ thread_id }] = threads;
+    await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "agent", input: { messages: [{ role: "user", content: "say 2" }] } });
+    await show(tabs.at(-1), false);
+    await show(tabs[0], true);
+    await tabs[0].locator('.transcript [data-kind="ai"]', { hasText: "w0 w1" }).waitFor();
+    assert.equal(await tabs[0].locator(".transcript [data-kind]").count(), 4);
+    assert.equal(await tabs[0].getByText("reconnecting").count(), 0);
+  });
+
   journey("a failed run: from its timeline to the failure, to the checkpoint before it, and to a run that works", async (studio, page) => {
     if (!recorded) return;
     const { thread_id } = await studio.rest("/threads", {});

@@ -3,6 +3,7 @@ import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "r
 import { APIError, get, open, post } from "../api/client";
 import { readAgain } from "../api/read-again";
 import { beginRun } from "../api/runs";
+import { whenSeen, whileSeen } from "../api/seen";
 import type { Json, JsonObject, Message, Row, Run, Thread } from "../api/types";
 import { empty, entriesOf, reduce } from "./reducer";
 
@@ -61,14 +62,20 @@ export function useConversation(threadID: string) {
     async function follow(signal: AbortSignal) {
       let lastEvent: string | undefined;
       let loaded = false;
+      let away = false; // the tab was hidden, and does not know what happened meanwhile
       for (let failures = 0; !signal.aborted; ) {
+        await whenSeen(signal);
+        if (signal.aborted) return;
+        const seen = whileSeen(signal);
         try {
+          if (away) lastEvent ||= undefined; // without an event to continue from, a run that began meanwhile is read from its beginning
           if (lastEvent === undefined) {
             const { status } = await get<Thread>(path, signal);
             lastEvent = status === "busy" ? "0-0" : "";
           }
-          const opening = open(`${path}/stream`, { signal, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
-          let missed = failures > 0;
+          const opening = open(`${path}/stream`, { signal: seen.signal, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
+          let missed = failures > 0 || away;
+          away = false;
           if (!loaded) {
             // The record is read while the stream is open, or the end of a run in between would be missed. A stream that does not open soon does not keep it from view.
             missed = !(await Promise.race([opening.then(() => true, () => false), sleep(patience, signal).then(() => false)]));
@@ -93,10 +100,14 @@ export function useConversation(threadID: string) {
           }
         } catch (error) {
           if (signal.aborted) return;
+          away = seen.signal.aborted;
+          if (away) continue;
           if (error instanceof APIError && error.status >= 400 && error.status < 500 && error.status !== 429) {
             setProblem(error);
             return;
           }
+        } finally {
+          seen.done();
         }
         if (signal.aborted) return;
         setConnection("lost");
