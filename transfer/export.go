@@ -156,8 +156,7 @@ func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool
 	if err := wanted.compare(got); err != nil {
 		return false, err
 	}
-	d := wanted.total()
-	j.hash.Write(d[:])
+	j.compared(wanted.total())
 	return true, nil
 }
 
@@ -185,7 +184,7 @@ func (x *Exporter) item(ctx context.Context, j *job, i *store.Item, to Sink) err
 	if err != nil {
 		return err
 	}
-	j.hash.Write(d[:])
+	j.compared(d)
 	if was != nil && digestItem(was) == d {
 		j.result.Items.Known++
 		return nil

@@ -49,19 +49,29 @@ const (
 // job is one import or export.
 type job struct {
 	result *Result
-	hash   hash.Hash
+	hash   hash.Hash // nil: nothing was compared
 	notes  []string
 	unled  unled
 }
 
-func newJob() *job { return &job{result: &Result{}, hash: sha256.New()} }
+func newJob() *job { return &job{result: &Result{}} }
+
+// compared adds the digest of what was read, and is compared, to that of the job.
+func (j *job) compared(d sum) {
+	if j.hash == nil {
+		j.hash = sha256.New()
+	}
+	j.hash.Write(d[:])
+}
 
 func (j *job) problem(what string, err error) {
 	j.result.Problems = append(j.result.Problems, Problem{what, err})
 }
 
 func (j *job) finish(notes []string) *Result {
-	j.result.Digest = hex.EncodeToString(j.hash.Sum(nil)[:8])
+	if j.hash != nil {
+		j.result.Digest = hex.EncodeToString(j.hash.Sum(nil)[:8])
+	}
 	j.result.Notes = slices.Concat(j.notes, j.unled.notes(), notes)
 	return j.result
 }
@@ -107,15 +117,20 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 		if !same {
 			renamed++
 		}
-		graph, err := m.thread(ctx, j, src, t, to)
+		row, err := m.thread(ctx, j, src, t, to)
+		graph := ""
+		if row != nil {
+			graph = graphOf(row.Metadata)
+		}
 		switch {
 		case err != nil && (ctx.Err() != nil || fatal(err)):
 			return fmt.Errorf("thread %s: %w", t.Key, err)
 		case err != nil:
 			j.problem("thread "+t.Key, err)
+		case graph == "" && row.Head == "": // it never ran: its first run names the graph
 		case graph == "":
 			unknown = append(unknown, t.Key)
-		case err == nil && m.Graphs != nil && !slices.Contains(m.Graphs, graph):
+		case m.Graphs != nil && !slices.Contains(m.Graphs, graph):
 			missing[graph]++
 		}
 		m.Progress.Step(t.Key)
@@ -159,38 +174,38 @@ func threadID(t *Thread) (to id.Thread, same bool) {
 	return id.Thread(uuid.NewSHA1(uuid.NameSpaceOID, []byte(t.Key)).String()), false
 }
 
-// thread moves one thread and returns the name of its graph.
-func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to id.Thread) (graph string, err error) {
+// thread moves one thread and returns its row.
+func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to id.Thread) (_ *thread.Thread, err error) {
 	row, err := m.Target.Thread(ctx, to)
 	if fault.Is(err, fault.NotFound) {
 		row = nil
 	} else if err != nil {
-		return "", err
+		return nil, err
 	}
 	have, err := m.Target.Links(ctx, to)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if c, ok := src.(CountedSource); ok && row != nil {
-		same, err := c.Unchanged(ctx, t, newest(have))
+		head, err := c.Newest(ctx, t)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		if same {
+		if isHere(head, row, have) {
 			j.result.Threads.Known++
 			j.result.Unread++
 			j.result.Checkpoints.Known += len(have)
-			return graphOf(row.Metadata), nil
+			return row, nil
 		}
 	}
 	h, err := src.History(ctx, t)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
 	links := parentsFirst(h.Links())
 	if err := diverged(row, links, have); err != nil {
-		return "", err
+		return nil, err
 	}
 	if l, ok := src.(LogSource); ok {
 		log, err := l.Log(ctx, t)
@@ -198,36 +213,37 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 			err = m.Target.PutLog(ctx, to, log)
 		}
 		if err != nil {
-			return "", fmt.Errorf("log: %w", err)
+			return nil, fmt.Errorf("log: %w", err)
 		}
 	}
 	wanted := newSums()
 	if err := m.steps(ctx, j, h, links, have, to, wanted); err != nil {
-		return "", err
+		return nil, err
 	}
 	if s, ok := src.(TranscriptSource); ok && len(have) == 0 {
 		if err := m.earlier(ctx, s, t, links, to); err != nil {
-			return "", fmt.Errorf("transcript: %w", err)
+			return nil, fmt.Errorf("transcript: %w", err)
 		}
 	}
 	if err := m.Backfill.Ensure(ctx, to, ""); err != nil {
-		return "", err
+		return nil, err
 	}
 	if s, ok := src.(RowSource); ok && len(have) == 0 {
 		if err := m.countUnled(ctx, j, s, t, to); err != nil {
-			return "", fmt.Errorf("transcript: %w", err)
+			return nil, fmt.Errorf("transcript: %w", err)
 		}
 	}
-	row, changed, err := m.row(ctx, t, row, to, len(links) > countShared(links, have))
+	more := len(links) > countShared(links, have) || row != nil && newest(links) > row.Head
+	row, changed, err := m.row(ctx, t, row, to, more)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if changed {
 		j.result.Threads.New++
 	} else {
 		j.result.Threads.Known++
 	}
-	return graphOf(row.Metadata), m.verify(ctx, j, to, wanted)
+	return row, m.verify(ctx, j, to, wanted)
 }
 
 // steps moves the missing checkpoints, and computes the digests of all.
@@ -328,6 +344,17 @@ func countShared(a, b []Link) (n int) {
 	return n
 }
 
+// isHere reports whether a thread was moved up to this newest root checkpoint of the source. Times
+// do not show that: the thread may have continued here as well. Nor does the checkpoint alone: an
+// import that was interrupted wrote it before those of subgraphs and before the row.
+func isHere(head id.Checkpoint, row *thread.Thread, have []Link) bool {
+	if head == "" {
+		return true
+	}
+	_, ok := places(have)[place{"", head}]
+	return ok && head <= row.Head
+}
+
 // newest returns the newest root checkpoint.
 func newest(links []Link) (head id.Checkpoint) {
 	for _, l := range links {
@@ -358,8 +385,7 @@ func (m *Importer) verify(ctx context.Context, j *job, to id.Thread, wanted *sum
 	if lacks {
 		return errors.New("the transcript is not complete")
 	}
-	t := wanted.total()
-	j.hash.Write(t[:])
+	j.compared(wanted.total())
 	return nil
 }
 
@@ -444,7 +470,7 @@ func (m *Importer) items(ctx context.Context, j *job, src Source) error {
 			return fmt.Errorf("store items of %s: %w", src.Name(), err)
 		}
 		d := digestItem(i)
-		j.hash.Write(d[:])
+		j.compared(d)
 		m.Progress.Step(i.Key)
 		was, err := m.Items.Item(ctx, i.Namespace, i.Key)
 		if err != nil {

@@ -271,14 +271,10 @@ func threadOf(row gjson.Result) *Thread {
 	return &Thread{Key: string(t.ID), Row: t}
 }
 
-// Unchanged is CountedSource.Unchanged: a thread whose newest checkpoint is here has nothing more.
-func (s *Server) Unchanged(ctx context.Context, t *Thread, head id.Checkpoint) (bool, error) {
+// Newest is CountedSource.Newest.
+func (s *Server) Newest(ctx context.Context, t *Thread) (id.Checkpoint, error) {
 	answer, err := s.ask(ctx, http.MethodPost, "/threads/"+url.PathEscape(t.Key)+"/history", map[string]any{"limit": 1})
-	if err != nil {
-		return false, err
-	}
-	first := gjson.GetBytes(answer, "0.checkpoint.checkpoint_id").String()
-	return first <= string(head), nil
+	return id.Checkpoint(gjson.GetBytes(answer, "0.checkpoint.checkpoint_id").String()), err
 }
 
 // Items is Source.Items.

@@ -108,9 +108,8 @@ type Log struct {
 // CountedSource is a Source that detects only while it is read whether a thread changed since it
 // was moved.
 type CountedSource interface {
-	// Unchanged reports whether the source has nothing newer for a thread than this newest root
-	// checkpoint here.
-	Unchanged(ctx context.Context, t *Thread, head id.Checkpoint) (bool, error)
+	// Newest returns the newest root checkpoint of a thread; "" when there is none.
+	Newest(ctx context.Context, t *Thread) (id.Checkpoint, error)
 }
 
 // Target is this server's own storage.
@@ -168,7 +167,7 @@ type Result struct {
 	Problems []Problem
 	// Notes list what was left out or changed on purpose.
 	Notes []string
-	// Digest covers everything that was compared, in the order of the source.
+	// Digest covers everything that was compared, in the order of the source. "": nothing was.
 	Digest string
 }
 

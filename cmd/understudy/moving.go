@@ -61,8 +61,8 @@ Stop the server on the data folder first; servers on a database may run. docs/mo
 		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
 			o.Progress = p
 			if o.Graph != "" {
-				for _, w := range cfg.UnknownGraph("--graph", o.Graph) {
-					fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
+				for _, w := range cfg.UnknownGraph("--graph", o.Graph) { // later imports would not change it
+					return nil, usageError{errors.New(w.String())}
 				}
 			}
 			o.Graph = onlyGraph(o.Graph, cfg)
@@ -230,7 +230,11 @@ func report(w io.Writer, r *transfer.Result) {
 	if r.Unread > 0 {
 		fmt.Fprintf(w, "%d threads have nothing new there and were not read again\n", r.Unread)
 	}
-	if len(r.Problems) == 0 {
+	switch {
+	case len(r.Problems) > 0:
+	case r.Digest == "":
+		fmt.Fprintln(w, "nothing was read that could be compared")
+	default:
 		fmt.Fprintf(w, "verified: everything that was read is there and equal (digest %s)\n", r.Digest)
 	}
 }

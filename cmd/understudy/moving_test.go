@@ -46,21 +46,18 @@ func TestMovingSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestImportWarnsOfUnknownGraphs(t *testing.T) {
+func TestImportRefusesUnknownGraphs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "langgraph.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"agent": "./agent.py:graph"}}`), 0o600))
-	for graph, want := range map[string]string{"agnet": `names "agnet", which is not a graph of langgraph.json; it has agent`, "agent": ""} {
-		var out bytes.Buffer
-		cmd := newRoot(io.Discard, &out)
-		cmd.SetArgs([]string{"import", "--from", filepath.Join(dir, "none.sqlite"), "--data", filepath.Join(dir, "data"), "--config", file, "--graph", graph})
-		require.ErrorContains(t, cmd.Execute(), "does not exist")
-		require.Contains(t, out.String(), want)
-		if want == "" {
-			require.NotContains(t, out.String(), "warning")
-		}
+	for graph, want := range map[string]string{"agnet": `names "agnet", which is not a graph of langgraph.json; it has agent`, "agent": "does not exist"} {
+		_, err := execute(t, "import", "--from", filepath.Join(dir, "none.sqlite"), "--data", filepath.Join(dir, "data"), "--config", file, "--graph", graph)
+		require.ErrorContains(t, err, want)
 	}
+	_, err := execute(t, "import", "--from", filepath.Join(dir, "none.sqlite"), "--data", filepath.Join(dir, "data"), "--config", filepath.Join(dir, "none.json"), "--graph", "agnet")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "agnet", "no file names graphs")
 }
 
 func TestImportUsesTheOnlyGraph(t *testing.T) {
@@ -91,6 +88,11 @@ func TestReport(t *testing.T) {
 			transfer.Result{Threads: transfer.Count{Known: 1}, Unread: 1, Digest: "d1"},
 			"threads      0 moved, 1 were there\nnothing to do: everything was there\n1 threads have nothing new there and were not read again\n" +
 				"verified: everything that was read is there and equal (digest d1)\n",
+		},
+		"nothing read": {
+			transfer.Result{Threads: transfer.Count{Known: 1}, Unread: 1},
+			"threads      0 moved, 1 were there\nnothing to do: everything was there\n1 threads have nothing new there and were not read again\n" +
+				"nothing was read that could be compared\n",
 		},
 		"differs": {
 			transfer.Result{Items: transfer.Count{New: 1}, Problems: []transfer.Problem{{What: "thread 1", Err: errors.New("lost")}}},

@@ -1,0 +1,179 @@
+package moving
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/internal/config"
+	"understudy/thread"
+)
+
+const conversation = id.Thread("01a206fb-8dce-76de-9933-4f6ae92099a1")
+
+// oldServer is a LangGraph Server with one thread. Its checkpoints are named by their times.
+type oldServer struct {
+	times []int
+	crons string // the answer to their number; "" is 404
+}
+
+func (o *oldServer) checkpoint(at int) id.Checkpoint {
+	return id.Checkpoint(fmt.Sprintf("1f0bd33e-8a23-6f9d-8001-%012d", at))
+}
+
+func (o *oldServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	switch {
+	case r.URL.Path == "/threads/search":
+		fmt.Fprintf(w, `[{"thread_id": %q, "created_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-02T03:04:05Z", "metadata": {}, "status": "idle"}]`, conversation)
+	case r.URL.Path == "/threads/count":
+		fmt.Fprint(w, "1")
+	case r.URL.Path == "/runs/crons/count" && o.crons == "":
+		w.WriteHeader(http.StatusNotFound)
+	case r.URL.Path == "/runs/crons/count":
+		fmt.Fprint(w, o.crons)
+	case strings.HasSuffix(r.URL.Path, "/history"):
+		rows := []string{}
+		before := gjson.GetBytes(body, "before.configurable.checkpoint_id").String()
+		for i, at := range slices.Backward(o.times) {
+			if before != "" && string(o.checkpoint(at)) >= before || len(rows) == int(gjson.GetBytes(body, "limit").Int()) {
+				continue
+			}
+			parent := "null"
+			if i > 0 {
+				parent = fmt.Sprintf(`{"checkpoint_id": %q}`, o.checkpoint(o.times[i-1]))
+			}
+			var messages []string
+			for _, m := range o.times[:i+1] {
+				messages = append(messages, fmt.Sprintf(`{"type": "human", "id": "m%d", "content": "said m%[1]d", "additional_kwargs": {}, "response_metadata": {}}`, m))
+			}
+			rows = append(rows, fmt.Sprintf(`{"values": {"messages": [%s]}, "next": [], "tasks": [], "metadata": {"step": %d, "source": "loop"}, "created_at": "2026-01-02T03:04:05+00:00",
+				"checkpoint": {"checkpoint_id": %q, "checkpoint_ns": ""}, "parent_checkpoint": %s}`, strings.Join(messages, ","), i, o.checkpoint(at), parent))
+		}
+		fmt.Fprintf(w, "[%s]", strings.Join(rows, ","))
+	case strings.HasSuffix(r.URL.Path, "/namespaces"):
+		fmt.Fprint(w, `{"namespaces": []}`)
+	case strings.HasPrefix(r.URL.Path, "/store"):
+		fmt.Fprint(w, `{"items": []}`)
+	case r.URL.Path == "/assistants/search":
+		fmt.Fprint(w, "[]")
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// A thread continues on the old server, here, in both places or in none, in any order of time: what is new there arrives, or the thread is named.
+func TestImportOfContinuedThreads(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(16) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		old := &oldServer{}
+		for at := range 1 + random.IntN(12) {
+			old.times = append(old.times, at)
+		}
+		server := httptest.NewServer(old)
+		t.Cleanup(server.Close)
+		cfg := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
+		result, err := Import{From: server.URL}.Run(t.Context(), cfg, nil)
+		require.NoError(t, err)
+		require.Empty(t, result.Problems)
+		require.Equal(t, len(old.times), result.Checkpoints.New)
+		require.NotEmpty(t, result.Digest)
+
+		rows := openAt(t, cfg)
+		here, there := 0, 0
+		f := newFamily(t, rows)
+		for at, n := 100, random.IntN(5); n > 0; at, n = at+1, n-1 {
+			if random.IntN(2) == 0 {
+				there++
+				old.times = append(old.times, at)
+			} else {
+				here++
+				f.messages = at - 1
+				f.talk(conversation, 1)
+			}
+		}
+		require.NoError(t, rows.Close())
+
+		result, err = Import{From: server.URL}.Run(t.Context(), cfg, nil)
+		require.NoError(t, err)
+		switch {
+		case here > 0 && there > 0:
+			require.Len(t, result.Problems, 1, "seed %d", seed)
+			require.ErrorContains(t, result.Problems[0].Err, fmt.Sprintf("it continued in both places since the import (%d checkpoints only there, %d only here)", there, here))
+			require.Zero(t, result.Checkpoints.New)
+		case there > 0:
+			require.Empty(t, result.Problems)
+			require.Equal(t, there, result.Checkpoints.New, "seed %d", seed)
+		default:
+			require.Empty(t, result.Problems)
+			require.Equal(t, 1, result.Unread, "seed %d", seed)
+			require.Empty(t, result.Digest, "nothing was compared")
+		}
+	}
+}
+
+// An import that is interrupted behind the newest root checkpoint, and before the row of the thread, is completed by the next.
+func TestInterruptedImportIsCompleted(t *testing.T) {
+	t.Parallel()
+	old := &oldServer{times: []int{1, 2}}
+	server := httptest.NewServer(old)
+	t.Cleanup(server.Close)
+	cfg := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
+	_, err := Import{From: server.URL}.Run(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	old.times = append(old.times, 3)
+	_, err = Import{From: server.URL}.Run(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	rows := openAt(t, cfg)
+	require.NoError(t, rows.Threads().Write(t.Context(), func(tx thread.Tx) error {
+		row, err := tx.Thread(conversation)
+		if err != nil {
+			return err
+		}
+		row.Head = old.checkpoint(2)
+		return tx.UpdateThread(row)
+	}))
+	require.NoError(t, rows.Close())
+	result, err := Import{From: server.URL}.Run(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	require.Zero(t, result.Unread)
+	require.NotEmpty(t, result.Digest)
+	rows = openAt(t, cfg)
+	row, err := rows.Threads().Thread(t.Context(), conversation)
+	require.NoError(t, err)
+	require.Equal(t, old.checkpoint(3), row.Head)
+	snap, err := newFamily(t, rows).service.State(t.Context(), checkpointer.Key{Thread: conversation}, false)
+	require.NoError(t, err)
+	var values struct{ Messages []json.RawMessage }
+	require.NoError(t, json.Unmarshal(snap.Values, &values))
+	require.Len(t, values.Messages, 3)
+	require.NoError(t, rows.Close())
+}
+
+// A thread that never ran has no graph yet, and no option sets one.
+func TestThreadsThatNeverRanNeedNoGraph(t *testing.T) {
+	t.Parallel()
+	for _, times := range [][]int{nil, {1}} {
+		server := httptest.NewServer(&oldServer{times: times})
+		t.Cleanup(server.Close)
+		cfg := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
+		for range 2 {
+			result, err := Import{From: server.URL}.Run(t.Context(), cfg, nil)
+			require.NoError(t, err)
+			require.Equal(t, 1, result.Threads.New+result.Threads.Known)
+			require.Equal(t, len(times) > 0, strings.Contains(strings.Join(result.Notes, "\n"), "the graph of 1 threads is not known"), result.Notes)
+		}
+	}
+}
