@@ -127,7 +127,7 @@ type Streams struct {
 	// Records and Bytes are how much per thread, the tokens leaving first; 0: 10,000 and 64 MiB.
 	Records int
 	Bytes   int64
-	// Memory is how many bytes of all threads together; 0: 256 MiB, or an eighth of Go's memory limit. The database has what does not fit.
+	// Memory is how many bytes of all threads together; 0: 64 MiB, at most an eighth of Go's memory limit. The database has what does not fit.
 	Memory int64
 }
 

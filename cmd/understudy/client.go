@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -241,6 +242,8 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 		return nil, &awayError{c.base}
 	case err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return nil, fmt.Errorf("%s has plain HTTP, not TLS; write http:// in place of https:// in --url", c.base)
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return nil, fmt.Errorf("%w; renew the certificate of the server, or name the file of the CA that signed it with SSL_CERT_FILE", err)
 	case err != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%w; name your server with --url", err)
 	case err != nil:

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agnivade/levenshtein"
+	"understudy/internal/typo"
 )
 
 // Graph is a compiled graph: a graph.Graph, safe for concurrent use. Register it with a server, or run it with Invoke.
@@ -280,23 +280,12 @@ func (b *builder) unknown(bad func(string, ...any), name, format string, args ..
 		names = append(names, n.name)
 	}
 	hint := "; the graph has no nodes: AddNode adds them"
-	if near := nearest(name, names); near != "" {
+	if near := typo.Meant(name, names); near != "" {
 		hint = "; did you mean `" + near + "`?"
 	} else if len(names) > 0 {
 		hint = "; the nodes are " + someOf(names)
 	}
 	bad(format+"%s", append(args, hint)...)
-}
-
-// nearest returns the name that was probably meant; "" when none is near.
-func nearest(name string, names []string) string {
-	best, least := "", max(2, len(name)/3)+1
-	for _, n := range names {
-		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(n)); d < least && d < len(n) {
-			best, least = n, d
-		}
-	}
-	return best
 }
 
 // validate returns all errors in the graph's definition.

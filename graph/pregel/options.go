@@ -19,7 +19,8 @@ type invocation = graph.Invocation
 // RunOption is an option of Invoke and Stream.
 type RunOption func(*invocation) error
 
-// WithThread runs the graph on a thread; saver stores its checkpoints.
+// WithThread runs the graph on a thread; saver stores its checkpoints. Run a thread once at a time: of runs that overlap, each continues from the state that it
+// found, as in LangGraph, and the last one to save is what the thread continues from. A server queues the runs of a thread.
 func WithThread(thread id.Thread, saver graph.Saver) RunOption {
 	return set(func(inv *invocation) { inv.Thread, inv.Saver = thread, saver })
 }

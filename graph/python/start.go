@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -83,7 +84,7 @@ func (p *Pool) slowToStart(w *worker, took time.Duration) {
 // Fix returns the command that most likely repairs an interpreter in which the worker fails with why before it imports a
 // graph, with the folders that it looks into first.
 func Fix(python, why string, dirs ...string) string {
-	install := "install "
+	install, what := "install ", "langgraph"
 	if strings.Contains(why, tooOld) {
 		return NewerPython
 	}
@@ -92,16 +93,17 @@ func Fix(python, why string, dirs ...string) string {
 	}
 	switch {
 	case strings.Contains(why, "No module named"):
+		what = requirements(dirs)
 	case strings.Contains(why, "or later, and this is"):
 		install += "--upgrade "
 	default: // it exists but is broken
 		install += "--upgrade --force-reinstall "
 	}
-	fix := pip(python) + " " + install + "langgraph"
+	fix := pip(python) + " " + install + what
 	venv := filepath.Dir(filepath.Dir(python))
 	if inside, _ := filepath.Glob(filepath.Join(venv, "pyvenv.cfg")); len(inside) == 0 {
 		if conda, _ := filepath.Glob(filepath.Join(venv, "conda-meta")); len(conda) == 0 && strings.Contains(why, "No module named 'langgraph") {
-			return inVenv(python) + " install langgraph (where --python names another, name .venv/bin/python)" // it is no environment of graphs yet
+			return inVenv(python) + " install " + what + " (where --python names another, name .venv/bin/python)" // it is no environment of graphs yet
 		}
 		return fix
 	}
@@ -109,6 +111,17 @@ func Fix(python, why string, dirs ...string) string {
 		fix = quoted(python) + " -m ensurepip && " + fix // a virtual environment may lack pip
 	}
 	return fix
+}
+
+// requirements returns what pip is to install for the project in one of dirs: what its file says, if that has langgraph.
+func requirements(dirs []string) string {
+	for _, dir := range dirs {
+		name := filepath.Join(dir, "requirements.txt")
+		if text, err := os.ReadFile(name); err == nil && strings.Contains(string(text), "langgraph") {
+			return "-r " + quoted(name)
+		}
+	}
+	return "langgraph"
 }
 
 // importAlone returns the command that imports the code of a graph whose import ends its process, with the place where a signal ends it.

@@ -119,7 +119,7 @@ func (c *Certificates) files() (cert, key, ca []byte, err error) {
 	read := func(flag, name string) []byte {
 		b, e := os.ReadFile(name)
 		if e != nil && err == nil {
-			err = fmt.Errorf("%s: %w", flag, e)
+			err = fmt.Errorf("%s: %w; name a PEM file that the user of the server can read", flag, e)
 		}
 		return b
 	}

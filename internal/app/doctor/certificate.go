@@ -23,7 +23,7 @@ func (d *doctor) certificate(cfg *config.Config) {
 	}
 	names, end := strings.Join(c.Names(), ", "), c.NotAfter().UTC().Format(time.DateOnly)
 	if names == "" {
-		names = "no host"
+		names = "no host name (it has no subjectAltName, so that clients refuse it)"
 	}
 	const renew = "replace the files; a running server reads them again"
 	switch left := time.Until(c.NotAfter()); {

@@ -274,7 +274,7 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 				details = append(details, fmt.Sprintf("%s: %s", name, v.Errors[name]))
 			}
 		}
-		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), python.Fix(cfg.Workers.Python, v.Errors[first], cfg.Workers.PythonPath...), details...)
+		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), python.Fix(cfg.Workers.Python, v.Errors[first], append([]string{cfg.Dir}, cfg.Workers.PythonPath...)...), details...)
 		ok = false
 	}
 	if have := v.Packages["langgraph"]; ok && !recent(have, python.MinLanggraph) {
