@@ -58,3 +58,23 @@ func TestCreateBesideADeletion(t *testing.T) {
 		})
 	}
 }
+
+// A thread whose initial state could not be set is there, and the error says so: an unknown graph is no unknown thread.
+func TestCreateWithoutItsState(t *testing.T) {
+	t.Parallel()
+	r := open(t, t.TempDir())
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	s := thread.NewService(thread.Options{Store: r.Threads(), Graphs: noGraphs{}})
+	for name, metadata := range map[id.Thread]string{"none": `{}`, "unknown": `{"graph_id":"nowhere"}`} {
+		_, err := s.Create(t.Context(), thread.New{ID: name, Metadata: json.RawMessage(metadata), Supersteps: [][]graph.StateUpdate{{{Values: json.RawMessage(`{}`)}}}})
+		var made *thread.NotUpdated
+		require.ErrorAs(t, err, &made, name)
+		_, err = s.Get(t.Context(), name)
+		require.NoError(t, err)
+	}
+}
+
+// noGraphs serves none.
+type noGraphs struct{}
+
+func (noGraphs) Graph(string) (graph.Graph, bool) { return nil, false }

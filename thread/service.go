@@ -146,15 +146,18 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 	}
 	if len(n.Supersteps) > 0 {
 		// If they fail the thread stays, as on LangGraph Server: others may have found it meanwhile.
-		_, err := s.UpdateState(ctx, Place{Key: checkpointer.Key{Thread: t.ID}}, n.Supersteps)
-		if err == nil {
-			row, err = s.row(ctx, t.ID)
-		}
-		if fault.Is(err, fault.NotFound) {
+		_, failed := s.UpdateState(ctx, Place{Key: checkpointer.Key{Thread: t.ID}}, n.Supersteps)
+		now, err := s.row(ctx, t.ID)
+		gone := fault.Is(err, fault.NotFound)
+		switch {
+		case failed != nil && gone:
 			return nil, fault.Newf(fault.Conflict, "Thread %s was deleted by another request before its state was updated", t.ID)
-		}
-		if err != nil {
-			return nil, notUpdated(t.ID, err)
+		case failed != nil:
+			return nil, notUpdated(t.ID, failed)
+		case err == nil:
+			row = now
+		case !gone: // else it was deleted after the update
+			return nil, err
 		}
 	}
 	// The row is not read again: another request may have deleted the thread, after it was made or found.

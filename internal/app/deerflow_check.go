@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,7 +79,7 @@ func (s *Server) checkPrograms(d *deerflow.DeerFlow, set *settings.Settings) {
 	}
 	for _, server := range list {
 		if server.Type != "stdio" {
-			s.log.Info("an MCP server is at an address, and not asked", "mcp_server", server.Name, "url", server.URL)
+			s.log.Info("an MCP server is at an address, and not asked", "mcp_server", server.Name, "host", hostOf(server.URL))
 		} else if err := findProgram(server); err != nil {
 			s.log.Error("the program of an MCP server is missing", "mcp_server", server.Name, "error", err, "fix", "install it, or switch the server off in extensions_config.json")
 		} else {
@@ -90,6 +91,15 @@ func (s *Server) checkPrograms(d *deerflow.DeerFlow, set *settings.Settings) {
 			s.log.Error("the program of an ACP agent is missing", "agent", name, "error", err, "fix", "install it, or remove it from acp_agents of config.yaml")
 		}
 	}
+}
+
+// hostOf returns the scheme, host and port of a URL: what else it has may be secret.
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return "no valid URL"
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // findProgram looks for the program of a server in its own PATH, if it has one.

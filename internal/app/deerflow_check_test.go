@@ -38,8 +38,8 @@ func TestCheckDeerFlow(t *testing.T) {
 		"sandbox":  {config: script + "sandbox: {use: 'their:Cloud'}\n", want: []string{`level=ERROR msg="commands of agents are refused".*their:Cloud`}},
 		"tools":    {config: script + "tools: [{name: x, group: g, use: 'deerflow.community.tavily.tools:web_search_tool'}]\n", want: []string{"level=WARN .*set TAVILY_API_KEY"}},
 		"servers": {
-			config: script, extensions: `{"mcpServers": {"a": {"command": "surely-no-such-program"}, "b": {"type": "http", "url": "http://x"}, "c": {"args": 5}, "d": {"command": "sh"}, "e": {"command": "sh", "env": {"PATH": "/nowhere"}}, "f": {"command": "no", "enabled": false}}}`,
-			want: []string{"level=ERROR .*mcp_server=a", "level=INFO .*mcp_server=b", "level=ERROR .*mcp_server=c", "level=INFO .*mcp_server=d", "level=ERROR .*mcp_server=e .*/nowhere"}, not: []string{"mcp_server=f"},
+			config: script, extensions: `{"mcpServers": {"a": {"command": "surely-no-such-program"}, "b": {"type": "http", "url": "https://me:s3cret@mcp.example.com/mcp/?key=s3cret"}, "c": {"args": 5}, "d": {"command": "sh"}, "e": {"command": "sh", "env": {"PATH": "/nowhere"}}, "f": {"command": "no", "enabled": false}}}`,
+			want: []string{"level=ERROR .*mcp_server=a", "level=INFO .*mcp_server=b host=https://mcp.example.com\n", "level=ERROR .*mcp_server=c", "level=INFO .*mcp_server=d", "level=ERROR .*mcp_server=e .*/nowhere"}, not: []string{"mcp_server=f", "s3cret"},
 		},
 		"unreadable servers": {config: script, extensions: `{`, want: []string{"level=ERROR msg=\"the configuration of MCP servers cannot be read\""}},
 		"programs":           {config: script + "acp_agents: {coder: {command: surely-no-such-program, description: d}}\n", want: []string{"level=ERROR .*agent=coder"}},
