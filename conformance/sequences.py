@@ -38,7 +38,7 @@ FREE = {"kwargs", "__pregel_node_finished", "checkpoint_during", "langgraph_vers
 # Keys that the reference adds by accident: internals of LangGraph, and of what a graph is made with.
 OWN = {"__pregel_node_finished", "langgraph_auth_user_id", "langgraph_auth_permissions"}
 # In metadata, and only of graphs that a factory made: from the configurable with which it was called, that of the requests (x, y) too.
-OF_FACTORIES = {"langgraph_request_id", "checkpoint_ns", "thread_id", "user_id", "x", "y"}
+OF_FACTORIES = {"langgraph_request_id", "checkpoint_ns", "checkpoint_id", "thread_id", "user_id", "x", "y"}
 # Errors of its in-memory storage, of runs that would succeed on another.
 BROKEN = ("'NoneType' object is not iterable", "_put_checkpoint_fut")
 
@@ -51,6 +51,8 @@ class Facts:
     updated: bool = False  # its newest checkpoint is of a state update
     inside: bool = False  # the last run streamed the events of a subgraph
     parked: bool = False  # the last run began at an older checkpoint and made none
+    joining: bool = False  # a join of several edges is next
+    dropped: bool = False  # a run was deleted after the last one
 
     @property
     def foreign(self):
@@ -61,12 +63,13 @@ class Facts:
 
         A checkpoint is read with the graph that made it; there with the one of the newest run. After a state update, the thread shows its newest
         checkpoint; there status and interrupts of the one that was updated. A thread shows its own state; there that of the subgraph whose events
-        came last, or of an older checkpoint at which a run did nothing.
+        came last, or of an older checkpoint at which a run did nothing. A join of several edges is a task; there nothing seems to be next.
+        When a run is deleted, the thread steps back with its state; there it stays.
         """
         keys = set()
-        if self.foreign or self.parked:
+        if self.foreign or self.parked or self.dropped:
             keys |= {"values", "interrupts", "status"}
-        if self.updated:
+        if self.updated or self.joining:
             keys |= {"interrupts", "status"}
         if self.inside:
             keys |= {"values", "interrupts"}
@@ -143,6 +146,13 @@ class Server:
         newest = history[0]["metadata"] if history else {}
         facts.newest = newest.get("graph_id") or facts.graph
         facts.updated = newest.get("source") == "update"
+        facts.joining = bool(history) and joining(history[0])
+
+
+def joining(state):
+    """Whether the node "join" of the graph "branches" is next, which the reference does not show."""
+    trail = state["values"].get("trail") or []
+    return state["next"] == [] and len(trail) >= 3 and trail[-1] != "joined"
 
 
 def restored(value):
@@ -396,9 +406,9 @@ def trim(path, body, facts, x, y):
                 continue
             if a["metadata"] is None and a["checkpoint"] is None:  # an unknown checkpoint of a thread without a graph
                 b["checkpoint"] = b["checkpoint_id"] = None
-            if (a["metadata"] or {}).get("graph_id", f.graph) != f.graph:
-                for key in ("values", "next", "tasks", "interrupts"):
-                    a[key] = b[key] = None
+            other = (a["metadata"] or {}).get("graph_id", f.graph) != f.graph
+            for key in ("values", "next", "tasks", "interrupts") if other else ("next", "tasks") if joining(a) and b["next"] == ["join"] else ():
+                a[key] = b[key] = None
 
 
 def left_out(path, body, facts, status):
@@ -456,6 +466,9 @@ def main():
                 if method == "POST" and re.search(r"/(runs|runs/wait|runs/stream|state)$", path) and out[0][0] == 200:
                     facts.inside = facts.graph in WITH_SUBGRAPHS and bool(body.get("stream_subgraphs"))
                     facts.parked = bool(body.keys() & {"checkpoint", "checkpoint_id"}) and len(both[0].checkpoints[t]) == s.counts.get(t, (0, 0))[1]
+                    facts.dropped = False
+                elif method == "DELETE" and out[0][0] == 204:
+                    facts.dropped = True
                 s.counts[t] = len(both[0].runs[t]), len(both[0].checkpoints[t])
             (a, x), (b, y) = out
             if any(why in json.dumps(x) for why in BROKEN):
