@@ -266,6 +266,9 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 		g.metrics.refused.WithLabelValues("down").Inc()
 		return nil, nil, err
 	}
+	if do != "embed" && do != "tool" {
+		defer time.AfterFunc(g.slowAnswer, func() { g.logSlow(do) }).Stop()
+	}
 	raw, err := p.call(timeout, do, rest)
 	if err != nil {
 		switch {
@@ -284,6 +287,16 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 		return nil, nil, fault.Wrap(fault.Internal, "the answer of the gate cannot be read", err)
 	}
 	return a, p, nil
+}
+
+// logSlow logs that a handler has not answered yet, every now and then: it may hang for all requests.
+func (g *Gate) logSlow(do string) {
+	now, last := time.Now().UnixNano(), g.slowLogged.Load()
+	if now-last < int64(g.repeatStart) || !g.slowLogged.CompareAndSwap(last, now) {
+		return
+	}
+	g.opts.Logger.Warn("a handler has not answered yet; its request waits", "question", do, "after", g.slowAnswer.String(), "limit", g.opts.Timeout.String(),
+		"fix", "look for calls without a timeout in the handlers")
 }
 
 // call sends a call to the process. The error is errDown when it ends, and the cause of ctx when that does.

@@ -18,6 +18,7 @@ import (
 
 	"understudy/access"
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -187,7 +188,7 @@ func TestDecide(t *testing.T) {
 	d, err = decide("threads", "create", `{"n":1}`)
 	require.NoError(t, err)
 	require.Nil(t, d.Value, "nothing was changed")
-	for do, status := range map[string]int{"garbage": 500, "filter": 500, "write": 500, "teapot": 418, "ok": 500, "exit": 500} {
+	for do, status := range map[string]int{"garbage": 500, "filter": 500, "nan": 500, "write": 500, "teapot": 418, "ok": 500, "exit": 500} {
 		_, err = decide("threads", "create", `{"do":"`+do+`"}`)
 		r := refused(t, err)
 		require.Equal(t, status, r.Status, do)
@@ -249,7 +250,11 @@ func TestStudio(t *testing.T) {
 // A handler that takes too long is given up, whatever it does, and the others are served.
 func TestSlowHandlers(t *testing.T) {
 	t.Parallel()
-	g := odd(t, func(g *Gate) { g.opts.Timeout = 300 * time.Millisecond; g.silence = 2 * time.Second })
+	var log logtest.Buffer
+	g := odd(t, func(g *Gate) {
+		g.opts.Timeout, g.silence, g.slowAnswer = 300*time.Millisecond, 2*time.Second, 50*time.Millisecond
+		g.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
 	actor := &access.Actor{Identity: "ann"}
 	create := func(do string) access.Question {
 		return access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"` + do + `"}`)}
@@ -257,8 +262,10 @@ func TestSlowHandlers(t *testing.T) {
 	_, err := g.Authenticate(t.Context(), bearer("block"))
 	require.ErrorIs(t, err, errSlow)
 	require.Equal(t, fault.Unavailable, fault.KindOf(err))
+	require.Contains(t, log.String(), "a handler has not answered yet; its request waits\" question=authenticate after=50ms limit=300ms")
 	_, err = g.Decide(t.Context(), actor, create("hang"))
 	require.ErrorIs(t, err, errSlow)
+	require.Equal(t, 1, strings.Count(log.String(), "has not answered yet"), "now and then")
 	_, err = g.Authenticate(t.Context(), bearer("ann"))
 	require.NoError(t, err)
 	// One that stops the loop stops the process, which is replaced.

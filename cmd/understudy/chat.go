@@ -260,6 +260,9 @@ func (c *chat) said(ctx context.Context, text string) error {
 	}
 	input, err := c.input(text)
 	if err != nil {
+		if !c.in.interactive() { // a script learns of it, as with --message
+			return usageError{err}
+		}
 		c.println(c.paint(red, err.Error()))
 		return nil
 	}

@@ -423,10 +423,12 @@ func TestChatWithoutAnInputSchema(t *testing.T) {
 				_, _ = io.WriteString(w, `[{"assistant_id":"x","graph_id":"g","metadata":{"created_by":"system"}}]`)
 			}
 		}))
-		_, err := typeInto(t, "", "chat", "g", "--url", srv.URL, "-m", "hello")
+		_, err := typeInto(t, "", "chat", "g", "--url", srv.URL+"/studio/", "-m", "hello")
+		_, piped := typeInto(t, "hello\n", "chat", "g", "--url", srv.URL)
 		srv.Close()
 		if want != "" {
 			require.ErrorContains(t, err, strings.ReplaceAll(want, "URL", srv.URL), schemas)
+			require.ErrorContains(t, piped, strings.ReplaceAll(want, "URL", srv.URL), schemas)
 			continue
 		}
 		require.NoError(t, err, schemas)

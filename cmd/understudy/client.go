@@ -88,9 +88,11 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 		if key := os.Getenv("UNDERSTUDY_API_KEY"); key != "" && h.Get("X-Api-Key") == "" {
 			h.Set("X-Api-Key", key)
 		}
-		c := &client{base: strings.TrimRight(address, "/"), header: h}
+		base := strings.TrimRight(address, "/")
+		base = strings.TrimSuffix(base, "/studio") // the address of the page, which people copy
+		c := &client{base: base, header: h}
 		if cmd.Flags().Changed("url") {
-			c.flags = " --url " + address
+			c.flags = " --url " + base
 		}
 		for _, name := range given { // not the variable, which the next command reads as well
 			c.flags += " --header '" + name + ": …'"

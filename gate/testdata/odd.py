@@ -68,6 +68,8 @@ async def create(ctx, value):
         return object()
     if do == "filter":
         return {"a": object()}
+    if do == "nan":
+        return {"$or": [{"owner": "me"}, {"level": float("nan")}]}
     if do == "write":
         value["x"] = object()
         return None

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import traceback
 import uuid
 from collections import OrderedDict
@@ -159,6 +160,8 @@ class Handlers:
         if result is False:
             raise Refused(403, "Forbidden")
         if isinstance(result, dict):
+            if not _finite(result):  # JSON would have null, which selects what has no value there
+                raise broken(f"the filter of {resource}.{action} has a number that is not finite", ValueError(repr(result)))
             answer["filter"] = _encoded(result, f"the filter of {resource}.{action}")
         elif result is not None and result is not True:
             text = f"Auth handler returned invalid result. Expected filter dict, None, or boolean. Got {type(result)} instead."
@@ -178,6 +181,14 @@ class Handlers:
 
 def _text(detail: Any) -> Any:
     return detail if detail is None or isinstance(detail, str) else str(detail)
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _encoded(value: Any, what: str) -> str:
