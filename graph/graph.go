@@ -62,6 +62,9 @@ func (d *Death) Text() string {
 // ErrReloading: the worker is being replaced on purpose; the run should be handed back, not counted as a failure.
 var ErrReloading = errors.New("the worker running the graph is being replaced")
 
+// ErrElsewhere: the graph does not load on this server and another one serves it; the run should be handed back, not counted as a failure.
+var ErrElsewhere = errors.New("another server serves the graph, which does not load on this one")
+
 // ErrHandedOver is in the cause of a context that was cancelled although the run is not over: another attempt will resume it, here or on
 // another server. Work outside of this process may continue.
 var ErrHandedOver = errors.New("the run is handed over")

@@ -93,7 +93,7 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 				break
 			}
 		}
-		over := !errors.Is(context.Cause(ctx), graph.ErrHandedOver) && !errors.Is(failed, graph.ErrReloading) && !errors.Is(failed, graph.ErrWorkerDied)
+		over := !errors.Is(context.Cause(ctx), graph.ErrHandedOver) && !errors.Is(failed, graph.ErrReloading) && !errors.Is(failed, graph.ErrElsewhere) && !errors.Is(failed, graph.ErrWorkerDied)
 		if before != nil && over {
 			if err := r.compare(context.WithoutCancel(ctx), dir, before); err != nil {
 				log.Warn("files of the thread cannot be read; what the run changed is not recorded", "error", err)

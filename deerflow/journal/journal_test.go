@@ -177,7 +177,7 @@ func TestEndsOfAttempts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	start := `{"type":"task_started","task_id":"c1"}`
-	for _, away := range []error{graph.ErrWorkerDied, graph.ErrReloading} {
+	for _, away := range []error{graph.ErrWorkerDied, graph.ErrReloading, graph.ErrElsewhere} {
 		_, rows, err := journaled(t.Context(), dir, nil, &fake{run: func(_ context.Context, emit func(name, data string) bool) error {
 			emit("custom", start)
 			return away

@@ -42,6 +42,9 @@ type Options struct {
 	// Unstartable is called when the interpreter cannot run a worker at all. If it returns true the caller ends with the error of Never, and the failure is
 	// not logged. It must not block. nil: it is logged.
 	Unstartable func() bool
+	// Elsewhere reports whether another server executes runs of a graph. Runs of graphs that cannot be used here then end with graph.ErrElsewhere instead of
+	// the cause. It must not block. nil: there are no others.
+	Elsewhere func(name string) bool
 	// Registry registers metrics of the processes; nil: not exported.
 	Registry prometheus.Registerer
 }

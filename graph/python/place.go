@@ -28,6 +28,27 @@ func (p *Pool) unstartable() error {
 	return startFailure(p.failure)
 }
 
+// Broken returns why runs of a graph fail here: it does not import, or no worker starts. It is nil while they may work, as before the graph has loaded.
+func (p *Pool) Broken(name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ours := p.gen.opts.Graphs[name]; !ours {
+		return nil
+	}
+	if err := p.unstartable(); err != nil {
+		return err
+	}
+	if p.greeting != nil && p.greeting.problems[name] != nil {
+		return p.greeting.problems[name]
+	}
+	return nil
+}
+
+// leaves reports whether a call is a run that another server can execute and this one cannot.
+func (p *Pool) leaves(c *call) bool {
+	return c.backend.run != "" && p.opts.Elsewhere != nil && p.Broken(c.graph) != nil && p.opts.Elsewhere(c.graph)
+}
+
 // startFailure returns the error of runs when no worker starts.
 func startFailure(err error) error {
 	return &graph.Failure{Type: "WorkerStartError", Message: "No worker process can be started: " + lastLine(err.Error()), Detail: err.Error()}
@@ -39,7 +60,8 @@ func lastLine(text string) string {
 }
 
 // place assigns a call to the worker with the fewest runs among those that respond, and waits until there is one. When none starts, the error
-// is a *graph.Failure with the reason: for a run only after Pool.patience, because it was accepted and the cause may be temporary.
+// is a *graph.Failure with the reason: for a run only after Pool.patience, because it was accepted and the cause may be temporary. A run that only another server
+// can execute ends with graph.ErrElsewhere.
 func (p *Pool) place(ctx context.Context, c *call) error {
 	for {
 		p.mu.Lock()
@@ -51,6 +73,9 @@ func (p *Pool) place(ctx context.Context, c *call) error {
 		p.mu.Unlock()
 		if stopped {
 			return graph.ErrReloading
+		}
+		if p.leaves(c) { // asked after best: a worker that has just become ready may be the first that failed to import it
+			return graph.ErrElsewhere
 		}
 		if failure != nil {
 			return failure
@@ -103,7 +128,14 @@ func (p *Pool) placeAlone(ctx context.Context, c *call) error {
 			w.retire(exit{deadline: time.Now().Add(p.killGrace)})
 			return context.Cause(ctx)
 		case <-w.exited:
+			if p.leaves(c) {
+				return graph.ErrElsewhere
+			}
 		case <-w.ready:
+			if p.leaves(c) {
+				w.retire(exit{deadline: time.Now().Add(p.killGrace)})
+				return graph.ErrElsewhere
+			}
 			if w.add(c) {
 				return nil
 			}

@@ -225,7 +225,6 @@ func (p *Pool) greeted(w *worker, m hello) {
 		p.begun()
 	}
 	p.mu.Unlock()
-	p.changed()
 }
 
 // loaded reports the first import of a graph.

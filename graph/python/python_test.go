@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -404,6 +405,42 @@ func testBroken(t *testing.T, p *python.Pool) {
 	}
 	if len(p.Problems()) != 2 {
 		t.Error(p.Problems())
+	}
+}
+
+// Runs of a graph that does not load go back to the queue when another server serves it, also those that were accepted before it was known, and those that
+// have a worker of their own. Graphs that load run here.
+func TestRunsOfBrokenGraphsAreLeft(t *testing.T) {
+	t.Parallel()
+	var elsewhere atomic.Bool
+	elsewhere.Store(true)
+	o := options(t)
+	o.Elsewhere = func(string) bool { return elsewhere.Load() }
+	p := run(t, o)
+	ended := make(chan error)
+	for n := range 6 {
+		go func() {
+			inv := invocation(newMemory(), `{}`, "values")
+			inv.Isolated = n%2 == 1
+			_, err := collect(t, p.Graph("broken"), inv)
+			ended <- err
+		}()
+	}
+	for range 6 {
+		if err := <-ended; !errors.Is(err, graph.ErrElsewhere) {
+			t.Errorf("the run ended with %v", err)
+		}
+	}
+	if p.Broken("broken") == nil || p.Broken("echo") != nil || p.Broken("of another") != nil {
+		t.Error(p.Problems())
+	}
+	if _, err := collect(t, p.Graph("echo"), invocation(newMemory(), `{}`, "values")); err != nil {
+		t.Error(err)
+	}
+	elsewhere.Store(false)
+	var f *graph.Failure
+	if _, err := collect(t, p.Graph("broken"), invocation(newMemory(), `{}`, "values")); !errors.As(err, &f) {
+		t.Errorf("the run ended with %v", err)
 	}
 }
 

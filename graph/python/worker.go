@@ -184,6 +184,7 @@ func (w *worker) hello(m hello) {
 	for name, why := range m.problems {
 		m.problems[name] = w.importFailure(name, why)
 	}
+	w.pool.greeted(w, m) // before a run can come, which asks the pool whether its graph has loaded
 	w.mu.Lock()
 	w.greeting = m
 	if w.state == starting {
@@ -191,7 +192,7 @@ func (w *worker) hello(m hello) {
 	}
 	w.mu.Unlock()
 	close(w.ready)
-	w.pool.greeted(w, m)
+	w.pool.changed()
 }
 
 // loading is called before a graph is imported, and with "" after the last.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"os"
+	"slices"
 	"time"
 
 	process "understudy/internal/child"
@@ -20,6 +21,12 @@ func (s *Server) keeper(version, instance string) *fleet.Keeper {
 			if s.pool != nil {
 				me.Workers = s.pool.Workers()
 			}
+			if me.Jobs > 0 {
+				me.Graphs = slices.DeleteFunc(s.graphs.Names(), func(name string) bool {
+					most, limited := s.cfg.Workers.GraphConcurrency[name]
+					return limited && most == 0 || s.pool != nil && s.pool.Broken(name) != nil
+				})
+			}
 		},
 		Ring: s.lines, Now: s.now, Log: s.log,
 	}
@@ -31,4 +38,9 @@ func (s *Server) keeper(version, instance string) *fleet.Keeper {
 		k.Store = shared
 	}
 	return k
+}
+
+// elsewhere reports whether a graph cannot be used here and another server of the database serves it: its runs are left to that one.
+func (s *Server) elsewhere(name string) bool {
+	return s.pool != nil && s.pool.Broken(name) != nil && s.fleet.Elsewhere(name)
 }

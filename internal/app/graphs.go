@@ -41,6 +41,7 @@ func (s *Server) addPython() error {
 		return err
 	}
 	opts.Logger, opts.Registry, opts.Loaded, opts.Unstartable = s.log, s.registry, s.loaded, s.needsPython
+	opts.Elsewhere = func(name string) bool { return s.fleet.Elsewhere(name) }
 	s.pool = python.New(opts)
 	for _, g := range s.cfg.Graphs {
 		if !g.IsPython() {

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +48,8 @@ type Server struct {
 	Memory   int64     `json:"memory_bytes"`
 	Streams  int       `json:"streams"` // that are open
 	Draining bool      `json:"draining"`
+	// Graphs are those whose runs it executes, or will when they have loaded; nil: none, or a version that does not report them.
+	Graphs []string `json:"graphs,omitempty"`
 	// Live says where its live streams are, which servers of one database share: see Place. "": a version that does not report it.
 	Live string `json:"live,omitempty"`
 }
@@ -113,6 +117,9 @@ type Keeper struct {
 	sent     uint64 // seq of the last line that is stored
 	beats    int
 	apart    map[string]bool // servers whose streams are elsewhere, which was logged
+
+	mu     sync.Mutex
+	others map[string]Server // by ID, as they were when they reported last and did not end; nil: they were not read yet
 }
 
 // Drain has the server shown as one that ends.
@@ -159,20 +166,58 @@ func (k *Keeper) beat(ctx context.Context) error {
 	if len(lines) > 0 {
 		k.sent = lines[len(lines)-1].Seq
 	}
-	if k.beats++; k.beats%compareEvery == 1 && ctx.Err() == nil {
-		return k.compare(ctx, &s)
+	if ctx.Err() != nil { // the last report of a server that ends
+		return nil
 	}
-	return nil
-}
-
-// compare logs, once for each, other servers that do not share live streams with this one: clients would miss events, and the server alone looks fine.
-func (k *Keeper) compare(ctx context.Context, self *Server) error {
 	all, err := k.Servers(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range all[1:] {
-		other := &all[1+i]
+	k.note(all[1:], s.Beat)
+	if k.beats++; k.beats%compareEvery == 1 {
+		k.compare(ctx, &s, all[1:])
+	}
+	return nil
+}
+
+// note remembers other servers, also those that have left or died, until their last report is older than Lately: those that restart are back by then.
+func (k *Keeper) note(others []Server, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.others == nil {
+		k.others = map[string]Server{}
+	}
+	for _, s := range others {
+		if !s.Draining {
+			k.others[s.ID] = s
+		}
+	}
+	maps.DeleteFunc(k.others, func(_ string, s Server) bool { return now.Sub(s.Beat) > Lately })
+}
+
+// Elsewhere reports whether another server executes runs of a graph: one that reported so in the last 30 seconds. Until the others have been read it is assumed.
+func (k *Keeper) Elsewhere(graph string) bool {
+	if k.Store == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.others == nil {
+		return true
+	}
+	now := k.Now() // reports may stop to come
+	for _, s := range k.others {
+		if now.Sub(s.Beat) <= Lately && slices.Contains(s.Graphs, graph) {
+			return true
+		}
+	}
+	return false
+}
+
+// compare logs, once for each, other servers that do not share live streams with this one: clients would miss events, and the server alone looks fine.
+func (k *Keeper) compare(ctx context.Context, self *Server, others []Server) {
+	for i := range others {
+		other := &others[i]
 		why := Apart(self, other)
 		if why == "" || k.apart[other.ID] || other.Draining || self.Beat.Sub(other.Beat) > Lately {
 			continue
@@ -184,7 +229,6 @@ func (k *Keeper) compare(ctx context.Context, self *Server) error {
 		k.Log.WarnContext(ctx, "another server of this database has its live streams elsewhere: clients of one miss events of runs of the other", "why", why,
 			"other", other.ID, "other_host", other.Host, "other_address", other.Address, "fix", ApartFix)
 	}
-	return nil
 }
 
 // ApartFix is what to do about servers that Apart finds.

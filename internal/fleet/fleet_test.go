@@ -124,3 +124,48 @@ func TestServersApart(t *testing.T) {
 	require.Equal(t, "the other has no Redis", Apart(&Server{Live: one}, &Server{Live: none}))
 	require.Equal(t, "the other has Redis, and this one has not", Apart(&Server{Live: none}, &Server{Live: one}))
 }
+
+// Another server serves a graph from its first report that says so until one that does not, or 30 seconds after its last one: also when it ends, has left or has
+// died. Before the others have been read it is assumed, and a server alone has no others.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	store := &mixed{}
+	k := &Keeper{Self: Server{ID: "here", Graphs: []string{"mine"}}, Load: func(*Server) {}, Store: store, Ring: logs.NewRing(), Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}
+	require.True(t, k.Elsewhere("g"), "the others are not known")
+	require.False(t, (&Keeper{}).Elsewhere("g"), "there are no others")
+	beat := func(others ...Server) {
+		store.reports = nil
+		for _, s := range others {
+			s.Beat = now
+			body, err := json.Marshal(s)
+			require.NoError(t, err)
+			store.reports = append(store.reports, Report{Server: s.ID, At: now, Body: body})
+		}
+		require.NoError(t, k.beat(t.Context()))
+	}
+	one := Server{ID: "one", Graphs: []string{"g", "h"}}
+	beat()
+	require.False(t, k.Elsewhere("g"))
+	require.False(t, k.Elsewhere("mine"))
+	for _, last := range []func(){
+		func() { beat() }, // it has left
+		func() { beat(Server{ID: "one", Graphs: one.Graphs, Draining: true}) },
+		func() { require.NoError(t, k.beat(t.Context())) }, // it has died: its report stays
+	} {
+		beat(one)
+		require.True(t, k.Elsewhere("g"))
+		require.False(t, k.Elsewhere("other"))
+		now = now.Add(Lately)
+		last()
+		require.True(t, k.Elsewhere("g"))
+		now = now.Add(time.Millisecond)
+		require.False(t, k.Elsewhere("g"), "30 seconds are over")
+		last()
+		require.False(t, k.Elsewhere("g"))
+	}
+	beat(one)
+	beat(Server{ID: "one", Graphs: []string{"h"}}) // it has found that it cannot load it
+	require.False(t, k.Elsewhere("g"))
+	require.True(t, k.Elsewhere("h"))
+}

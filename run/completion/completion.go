@@ -173,7 +173,7 @@ type Reason string
 const (
 	WorkerDied Reason = "worker_died" // the process that ran the graph
 	ServerDied Reason = "server_died" // the server that had claimed the run, or its connection to the database
-	HandedBack Reason = "handed_back" // its server stopped, or loaded the graphs anew
+	HandedBack Reason = "handed_back" // its server stopped, loaded the graphs anew, or cannot load this one
 )
 
 // RecordRetry writes to the log that an attempt of a run is over and the run is not, in the transaction that puts it back into the queue. cause is a clause.

@@ -303,7 +303,7 @@ func (x *Executor) outcomeOf(ctx context.Context, err error) outcome {
 		return outcome{kind: interrupted}
 	case errors.Is(cause, errTimeout):
 		return outcome{kind: timedOut}
-	case errors.Is(cause, ErrShutdown), errors.Is(err, graph.ErrReloading):
+	case errors.Is(cause, ErrShutdown), errors.Is(err, graph.ErrReloading), errors.Is(err, graph.ErrElsewhere):
 		return outcome{kind: handedBack}
 	case errors.Is(cause, ErrGone), errors.Is(cause, ErrLost), errors.Is(err, graph.ErrFenced):
 		return outcome{kind: dropped} // finish looks at the row: a cancel is found there

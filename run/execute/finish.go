@@ -257,7 +257,7 @@ func workerDied(d *graph.Death) json.RawMessage {
 func again(out outcome) (completion.Reason, string) {
 	switch {
 	case out.kind == handedBack:
-		return completion.HandedBack, "its server stopped, or loaded the graphs anew"
+		return completion.HandedBack, "its server stopped, loaded the graphs anew, or cannot load this one"
 	case out.death == nil:
 		return completion.WorkerDied, "the process running the graph died"
 	}

@@ -56,6 +56,8 @@ type Options struct {
 	Signals    *signals.Sender
 	Watches    *stream.Watches
 	Wake       chan struct{} // capacity 1: something may be due. Slots pokes it too
+	// Elsewhere reports whether a graph cannot be used here and another server serves it.
+	Elsewhere func(graph string) bool
 	// OnHeartbeat is called with each look for leases that have ended: it wakes loops whose signals may have been lost.
 	OnHeartbeat func()
 }
@@ -74,6 +76,8 @@ type Queue struct {
 
 	lapsing map[id.Run]lapsing // of servers that seem to be dead, for two leases; owned by takeOver
 
+	left map[string]bool // graphs whose runs were left to others when claimDue looked last; owned by it
+
 	logged time.Time // when it was logged that runs wait; owned by claimDue
 
 	mu      sync.Mutex
@@ -82,7 +86,7 @@ type Queue struct {
 
 // New makes a queue, whose Run claims.
 func New(o Options) *Queue {
-	q := &Queue{Options: o, recheck: make(chan struct{}, 1), lapsing: map[id.Run]lapsing{}, foreign: map[string]bool{}}
+	q := &Queue{Options: o, recheck: make(chan struct{}, 1), lapsing: map[id.Run]lapsing{}, foreign: map[string]bool{}, left: map[string]bool{}}
 	q.watch(o.Registry)
 	return q
 }
@@ -309,9 +313,29 @@ func (q *Queue) serves(name string) bool {
 	return false
 }
 
-// full returns the graphs of which no run may begin here now, sorted.
+// leave returns the graphs that cannot be used here and that other servers serve, and logs those that it did not return before. Only claimDue calls it.
+func (q *Queue) leave() (graphs []string) {
+	for _, name := range q.Graphs.Names() {
+		left := q.Elsewhere(name)
+		if left {
+			graphs = append(graphs, name)
+		}
+		if left == q.left[name] {
+			continue
+		}
+		q.left[name] = left
+		if left {
+			q.Log.Warn("graph cannot be used here; its runs are left to other servers that serve it", "graph", name, "fix", "understudy doctor shows what is wrong with it")
+		} else {
+			q.Log.Info("runs of a graph are executed here again: it has loaded, or no other server serves it", "graph", name)
+		}
+	}
+	return graphs
+}
+
+// full returns the graphs of which no run may begin here now, sorted. Only claimDue calls it.
 func (q *Queue) full() (graphs []string) {
-	graphs = q.Slots.Full()
+	graphs = append(q.leave(), q.Slots.Full()...)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for graph := range q.foreign {

@@ -228,7 +228,7 @@ func TestLifeOfRunsInTheLog(t *testing.T) {
 	<-started
 	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{again.ID}, run.CancelInterrupt, true))
 	require.Equal(t, []string{"run.start trace", "run.retry trace", "run.end outputs"}, w.life(th, again.ID))
-	require.Equal(t, []string{`"its server stopped, or loaded the graphs anew" {"reason":"handed_back","attempt":1}`}, w.retries(th, again.ID))
+	require.Equal(t, []string{`"its server stopped, loaded the graphs anew, or cannot load this one" {"reason":"handed_back","attempt":1}`}, w.retries(th, again.ID))
 }
 
 // Simultaneous deletions of a run undo it once.

@@ -54,7 +54,7 @@ func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.R
 	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
 		return nil, nil, false, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
 	}
-	if !s.slots.Enter(as.GraphID) {
+	if s.Elsewhere(as.GraphID) || !s.slots.Enter(as.GraphID) {
 		return nil, nil, false, nil
 	}
 	entered = as.GraphID

@@ -77,7 +77,7 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, in insertion) (create
 
 	shown := *r
 	c.run = &shown
-	if in.mayClaim && free && in.req.After <= 0 && s.slots.Enter(r.Graph) {
+	if in.mayClaim && free && in.req.After <= 0 && !s.Elsewhere(r.Graph) && s.slots.Enter(r.Graph) {
 		s.queue.Claim(r, row, now)
 		c.claimed = r
 	}

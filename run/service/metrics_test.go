@@ -237,7 +237,7 @@ func TestMetricsOfTakeovers(t *testing.T) {
 	<-started
 	alone.becomes(1, "understudy_takeovers_total")
 	require.Equal(t, []string{
-		`"its server stopped, or loaded the graphs anew" {"reason":"handed_back","attempt":1}`,
+		`"its server stopped, loaded the graphs anew, or cannot load this one" {"reason":"handed_back","attempt":1}`,
 		`"the server that executed it died, or lost the database for longer than a lease" {"reason":"server_died","attempt":1}`,
 	}, w.retries(r.Thread, r.ID))
 }

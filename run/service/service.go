@@ -74,6 +74,8 @@ type Options struct {
 	// Tasks returns how scheduled tasks are run; nil: not here. See cron.Options.
 	Tasks func() cron.TaskRules
 
+	// Elsewhere reports whether a graph cannot be used on this instance and another one serves it: its runs are left in the queue. nil: there is no such graph.
+	Elsewhere func(graph string) bool
 	// Local: other instances work on the Store, but the Bridge carries only what this one executes. Servers then notify each other of ends of runs by signals, and what
 	// a run left is read from the Store.
 	Local bool
@@ -132,6 +134,9 @@ func New(o Options) *Service {
 	if o.Streams.Metrics == nil {
 		o.Streams.Metrics = bridge.NewMetrics(nil)
 	}
+	if o.Elsewhere == nil {
+		o.Elsewhere = func(string) bool { return false }
+	}
 	if o.Webhooks == nil {
 		o.Webhooks = &webhook.Policy{}
 	}
@@ -168,7 +173,7 @@ func New(o Options) *Service {
 	s.queue = queue.New(queue.Options{
 		Store: o.Store, Shared: shared, Bridge: o.Bridge, Graphs: o.Graphs, Clock: s.clock, Instance: o.Instance, Lease: o.Lease,
 		ResumableTTL: o.ResumableTTL, KeepSpans: o.Spans.Keep, Log: s.log, Registry: o.Registry, Slots: s.slots, Executions: s.executions, Executor: s.executor, Settler: s.settler,
-		Signals: s.signals, Watches: s.watches, Wake: wake,
+		Signals: s.signals, Watches: s.watches, Wake: wake, Elsewhere: o.Elsewhere,
 		OnHeartbeat: func() {
 			s.crons.Poke()
 			s.sender.Poke()

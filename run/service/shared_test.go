@@ -3,10 +3,12 @@ package service_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -432,4 +434,53 @@ func TestARollbackShowsWhatWasBefore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, row.Head)
 	require.Equal(t, thread.Idle, row.Status)
+}
+
+// Runs of a graph that one instance cannot use are left to those that can: those of the queue, new ones, and those that began before it was known. Without such
+// an instance they are executed, and end with the cause.
+func TestRunsAreLeftToAnInstanceThatCanUseTheirGraph(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	var elsewhere atomic.Bool
+	var runs atomic.Int64 // of the broken instance
+	broken := c.start(map[string]script{"g": {stream: func(context.Context, graph.Invocation, func(string, string)) error {
+		runs.Add(1)
+		if elsewhere.Swap(true) {
+			return errors.New("executed though another instance serves it")
+		}
+		return graph.ErrElsewhere // it was claimed before it was known
+	}}, "h": echo}, func(o *service.Options) {
+		o.Elsewhere = func(name string) bool { return name == "g" && elsewhere.Load() }
+	})
+	create := func() *run.Run {
+		r, err := broken.runs.Create(t.Context(), broken.newThread(), request("g"))
+		require.NoError(t, err)
+		return r
+	}
+	all := []*run.Run{create()}
+	broken.reaches(all[0].Thread, all[0].ID, run.Pending)
+	require.Eventually(t, elsewhere.Load, 10*time.Second, time.Millisecond)
+	for range 20 {
+		all = append(all, create())
+	}
+	_, waits, err := broken.runs.BeginWait(t.Context(), "", request("g"))
+	require.NoError(t, err)
+	other, err := broken.runs.Create(t.Context(), broken.newThread(), request("h"))
+	require.NoError(t, err)
+	broken.reaches(other.Thread, other.ID, run.Success) // it does not wait behind them
+	for _, r := range all {
+		require.Equal(t, run.Pending, broken.status(r.Thread, r.ID))
+	}
+	healthy := c.start(map[string]script{"g": echo}, nil)
+	for _, r := range all {
+		broken.reaches(r.Thread, r.ID, run.Success)
+	}
+	require.Empty(t, broken.result(waits).Error)
+	require.Equal(t, int64(1), runs.Load())
+
+	healthy.stop()
+	last := create()
+	elsewhere.Store(false)
+	broken.reaches(last.Thread, last.ID, run.Pending) // it begins at a heartbeat
+	require.Eventually(t, func() bool { return runs.Load() == 2 }, 30*time.Second, time.Millisecond)
 }
