@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"understudy/graph"
+	"understudy/graph/pregel/testdata/dotted.v1"
 )
 
 type notedState struct {
@@ -17,6 +19,11 @@ type notedState struct {
 }
 
 func noted(context.Context, notedState) (any, error) { return nil, nil }
+
+type notes struct{}
+
+func (*notes) byPointer(context.Context, notedState) (any, error) { return nil, nil }
+func (notes) byValue(context.Context, notedState) (any, error)    { return nil, nil }
 
 func TestPlacesOfNodes(t *testing.T) {
 	t.Parallel()
@@ -26,7 +33,8 @@ func TestPlacesOfNodes(t *testing.T) {
 	require.NoError(t, err)
 	outer := NewStateGraph[notedState]()
 	outer.AddNode("plain", noted).AddNode("closure", func(context.Context, notedState) (any, error) { return nil, nil }).AddSubgraph("sub", sub)
-	outer.AddEdge(START, "plain").AddEdge("plain", "closure").AddEdge("closure", "sub")
+	outer.AddNode("pointer", new(notes).byPointer).AddNode("value", notes{}.byValue)
+	outer.AddEdge(START, "plain").AddEdge("plain", "closure").AddEdge("closure", "sub").AddEdge("sub", "pointer").AddEdge("pointer", "value")
 	g, err := outer.Compile()
 	require.NoError(t, err)
 	described, err := g.Describe(t.Context(), graph.Config{}, graph.DescribeWhat{Kind: "nodes"})
@@ -43,5 +51,13 @@ func TestPlacesOfNodes(t *testing.T) {
 	}
 	require.Equal(t, []graph.NodePlace{
 		at("plain", "noted", "func noted"), at("closure", "TestPlacesOfNodes.func1", `outer.AddNode("plain"`), at("sub:deep", "noted", "func noted"),
+		{ID: "pointer", Function: "understudy/graph/pregel.(*notes).byPointer"},
+		{ID: "value", Function: "understudy/graph/pregel.notes.byValue"},
 	}, got.Nodes)
+}
+
+func TestPlaceInPackageWithDots(t *testing.T) {
+	t.Parallel()
+	const path = "understudy/graph/pregel/testdata/dotted.v1"
+	require.Equal(t, graph.NodePlace{ID: "x", Function: path + ".Note", File: path + "/dotted.go", Line: 5}, placeOf("x", reflect.ValueOf(dotted.Note).Pointer()))
 }
