@@ -68,7 +68,11 @@ func (s *Service) Message(ctx context.Context, t id.Thread, message string) (*Me
 	if err := s.prepare(ctx, t); err != nil {
 		return nil, err
 	}
-	m, err := s.Store.Message(ctx, t, messageName(message))
+	name := messageName(message)
+	m, err := s.Store.Message(ctx, t, name)
+	if err == nil && m == nil && name != message {
+		m, err = s.Store.Message(ctx, t, message) // its rows were written before there were names of long IDs
+	}
 	if err != nil {
 		return nil, err
 	}
