@@ -48,7 +48,7 @@ class Facts:
     """What the reference says about a thread, as far as it decides which of its answers are compared."""
     graph: str = ""       # of its newest run
     newest: str = ""      # of the run that made its newest checkpoint
-    updated: bool = False  # its newest checkpoint is of a state update
+    updated: bool = False  # the last change was a state update at a named checkpoint
     inside: bool = False  # the last run streamed the events of a subgraph
     parked: bool = False  # the last run began at an older checkpoint and made none
     joining: bool = False  # a join of several edges is next
@@ -61,15 +61,15 @@ class Facts:
     def loose(self):
         """Keys of the thread that are not compared.
 
-        A checkpoint is read with the graph that made it; there with the one of the newest run. After a state update, the thread shows its newest
-        checkpoint; there status and interrupts of the one that was updated. A thread shows its own state; there that of the subgraph whose events
+        A checkpoint is read with the graph that made it; there with the one of the newest run. After a state update that names a checkpoint, the
+        thread shows the new one; there the one that was updated. A thread shows its own state; there that of the subgraph whose events
         came last, or of an older checkpoint at which a run did nothing. A join of several edges is a task; there nothing seems to be next.
         When a run is deleted, the thread steps back with its state; there it stays.
         """
         keys = set()
-        if self.foreign or self.parked or self.dropped:
-            keys |= {"values", "interrupts", "status"}
-        if self.updated or self.joining:
+        if self.foreign or self.parked or self.dropped or self.updated:
+            keys |= {"values", "interrupts", "status", "error"}
+        if self.joining:
             keys |= {"interrupts", "status"}
         if self.inside:
             keys |= {"values", "interrupts"}
@@ -145,7 +145,6 @@ class Server:
         facts.graph = facts.newest = (r.json()["metadata"].get("graph_id") if r.status_code == 200 else None) or ""
         newest = history[0]["metadata"] if history else {}
         facts.newest = newest.get("graph_id") or facts.graph
-        facts.updated = newest.get("source") == "update"
         facts.joining = bool(history) and joining(history[0])
 
 
@@ -467,6 +466,7 @@ def main():
                     facts.inside = facts.graph in WITH_SUBGRAPHS and bool(body.get("stream_subgraphs"))
                     facts.parked = bool(body.keys() & {"checkpoint", "checkpoint_id"}) and len(both[0].checkpoints[t]) == s.counts.get(t, (0, 0))[1]
                     facts.dropped = False
+                    facts.updated = path.endswith("/state") and bool(body.keys() & {"checkpoint", "checkpoint_id"})
                 elif method == "DELETE" and out[0][0] == 204:
                     facts.dropped = True
                 s.counts[t] = len(both[0].runs[t]), len(both[0].checkpoints[t])
