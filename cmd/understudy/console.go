@@ -90,7 +90,7 @@ func (c console) Handle(_ context.Context, r slog.Record) error {
 		text = c.out.output(&l)
 	case l.message == "request" && l.text("method") != "":
 		text = c.out.request(&l)
-	case l.message == "run ended" && l.text("outcome") != "":
+	case (l.message == "run ended" || l.message == attemptEnded) && l.text("outcome") != "":
 		text = c.out.ended(&l)
 	case l.message == "graph raised":
 		text = c.out.raised(&l, c.Enabled(context.Background(), slog.LevelDebug))
@@ -232,7 +232,10 @@ func cut(s string, n int) string {
 	return s
 }
 
-// ended writes how a run ended.
+// attemptEnded is the log message of the end of an attempt after which its run continues.
+const attemptEnded = "attempt ended; the run continues in another one"
+
+// ended writes how a run, or an attempt of it, ended.
 func (o *consoleOut) ended(l *line) string {
 	outcome := l.text("outcome")
 	sign, color, more := "✗", red, ""
@@ -246,6 +249,9 @@ func (o *consoleOut) ended(l *line) string {
 		}
 	case "cancelled", "handed back", "dropped":
 		sign, color = "-", yellow
+	}
+	if l.message == attemptEnded {
+		sign, color, more = "-", yellow, "; it continues in another attempt"
 	}
 	o.run = ""
 	return o.clock(l) + o.paint(color, sign) + " " + o.paint(blue, "run "+l.text("run_id")) + " of " + o.printable(l.text("graph")) + ": " +

@@ -69,6 +69,16 @@ func TestConsoleInterrupts(t *testing.T) {
 	}))
 }
 
+func TestConsoleAttempts(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"- run r of g: worker died after 1s; it continues in another attempt", "✗ run r of g: worker died after 1s"},
+		consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+			for _, message := range []string{attemptEnded, "run ended"} {
+				log.Info(message, "graph", "g", "run_id", "r", "attempt", 1, "outcome", "worker died", "duration_ms", 1000.0)
+			}
+		}))
+}
+
 func TestConsoleRequests(t *testing.T) {
 	t.Parallel()
 	lines := consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {

@@ -25,7 +25,7 @@ type Store interface {
 	PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error
 }
 
-// Loop synchronizes one follower. All fields are required but Turn, Last and Gather.
+// Loop synchronizes one follower. All fields are required but Turn, Last, Describe and Gather.
 type Loop struct {
 	Name    string // of the follower in the table of offsets
 	Store   Store
@@ -40,6 +40,8 @@ type Loop struct {
 	Turn func(ctx context.Context) (mine bool, next time.Time, err error)
 	// Last reports that changes are synchronized at the end of Run too.
 	Last bool
+	// Describe returns what the log says of an error of Sync, with more attributes; "": what it says of all followers. nil: the same.
+	Describe func(err error) (message string, attrs []any)
 	// Gather is how long changes wait for others before they are synchronized.
 	Gather time.Duration
 
@@ -70,7 +72,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			return l.last(ctx)
 		case err != nil:
 			pause := wait.Next()
-			l.Log.ErrorContext(ctx, "follower of the log failed; retrying", "follower", l.Name, "in", pause.Round(time.Millisecond).String(), "error", err)
+			l.logFailure(ctx, pause, err)
 			loop.Sleep(ctx, pause)
 			continue
 		}
@@ -93,6 +95,18 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// logFailure logs an error, and when it is tried again.
+func (l *Loop) logFailure(ctx context.Context, pause time.Duration, err error) {
+	message, attrs := "", []any(nil)
+	if l.Describe != nil {
+		message, attrs = l.Describe(err)
+	}
+	if message == "" {
+		message, attrs = "follower of the log failed; retrying", []any{"follower", l.Name}
+	}
+	l.Log.ErrorContext(ctx, message, append(attrs, "in", pause.Round(time.Millisecond).String(), "error", err)...)
 }
 
 // last synchronizes the changes up to now. The rest is found at the next start.

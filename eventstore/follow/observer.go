@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -63,7 +64,7 @@ const (
 // NewObserver returns the loop of an observer: fn gets every observation at least once, those of a thread in order, and again after an error.
 func NewObserver(name string, store ObserverStore, changes *eventstore.Changes, fn func(context.Context, Observation) error, log *slog.Logger) *Loop {
 	o := &observer{store: store, fn: fn}
-	l := &Loop{Name: "observer:" + name, Store: store, Changes: changes, Log: log, Sync: o.sync}
+	l := &Loop{Name: "observer:" + name, Store: store, Changes: changes, Log: log, Sync: o.sync, Describe: describer(name)}
 	l.SweepBehind(store)
 	return l
 }
@@ -184,6 +185,22 @@ func kindOf(e *eventstore.Event) Kind {
 	return ""
 }
 
+// programError is an error or a panic of the program's function.
+type programError struct{ error }
+
+func (e programError) Unwrap() error { return e.error }
+
+// describer returns Loop.Describe of an observer: errors of the program's function are for who wrote it, others are those of any follower.
+func describer(name string) func(error) (string, []any) {
+	return func(err error) (string, []any) {
+		if !errors.As(err, &programError{}) {
+			return "", nil
+		}
+		return "the function of an observer failed; it gets the event again, and no later one of the thread before it returns nil",
+			[]any{"observer", name, "fix", fmt.Sprintf("correct the function passed to Observe(%q, …), or let it return nil for events that it cannot handle", name)}
+	}
+}
+
 // call calls the program. A panic of it is an error.
 func (o *observer) call(ctx context.Context, x Observation) (err error) {
 	if err := ctx.Err(); err != nil {
@@ -191,11 +208,11 @@ func (o *observer) call(ctx context.Context, x Observation) (err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = programError{fmt.Errorf("%s of event %d: panic: %v\n%s", x.Kind, x.Seq, p, debug.Stack())}
 		}
 	}()
 	if err := o.fn(ctx, x); err != nil {
-		return fmt.Errorf("%s of event %d: %w", x.Kind, x.Seq, err)
+		return programError{fmt.Errorf("%s of event %d: %w", x.Kind, x.Seq, err)}
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package follow_test
 
 import (
+	"bytes"
 	"context"
+
 	"errors"
 	"fmt"
 	"log/slog"
@@ -284,4 +286,33 @@ func TestObserversSeeWhatIsOfAForkAlone(t *testing.T) {
 	running.Wait()
 	require.Equal(t, []int64{3}, s.order[string(fork.ID)])
 	require.Equal(t, []int64{1, 2, 3}, s.order[string(v.ID)])
+}
+
+// The log names an observer whose function fails, by an error or a panic, and says what to do; other errors of its follower are not those of its function.
+func TestTheLogNamesAFailedObserver(t *testing.T) {
+	t.Parallel()
+	for _, fail := range []func() error{func() error { return errBoom }, func() error { panic("boom") }} {
+		changes := eventstore.NewChanges()
+		s := &server{open(t, "", changes.Add), changes}
+		var log bytes.Buffer
+		row := &thread.Thread{ID: id.NewThread(), CreatedAt: time.Now(), UpdatedAt: time.Now(), StateUpdatedAt: time.Now(), Metadata: []byte(`{}`), Config: []byte(`{}`), Status: thread.Idle}
+		write(t, s, func(tx thread.Tx) error { return tx.InsertThread(row) })
+		write(t, s, func(tx thread.Tx) error {
+			return tx.AppendEvents(row.ID, []*eventstore.Event{{Type: eventstore.TypeRunStart, Category: eventstore.CategoryTrace, Content: []byte(`{}`), CreatedAt: time.Now()}})
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls int
+		l := follow.NewObserver("billing", s, changes, func(context.Context, follow.Observation) error {
+			if calls++; calls == 2 {
+				cancel()
+				return nil
+			}
+			return fail()
+		}, slog.New(slog.NewTextHandler(&log, nil)))
+		require.NoError(t, l.Run(ctx))
+		require.Contains(t, log.String(), `msg="the function of an observer failed; it gets the event again`)
+		require.Contains(t, log.String(), "observer=billing fix=")
+		require.Contains(t, log.String(), "boom")
+		require.NotContains(t, log.String(), "follower")
+	}
 }

@@ -24,6 +24,7 @@ type Execution struct {
 	calls    *completion.Calls              // model calls that are not stored yet; nil: they are not counted
 	notes    *completion.Notes              // rows of the graph for the log; nil: there are none
 	spans    atomic.Pointer[spans.Recorder] // records its spans; nil: none are recorded, or the run has not begun
+	again    bool                           // another attempt continues the run. Set by finish
 	waits    bool                           // the run ended at an interrupt, which waits for an answer. Set by finish, or without a thread by its records
 	tried    *ending                        // an end whose commit returned an error, so that it may be written; nil: none. Owned by finish
 	streamed *partial.Tokens                // what it streams of answers; nil: not kept

@@ -163,7 +163,11 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	if out.kind == succeeded && ex.waits {
 		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
 	}
-	x.Log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", ending, "stateless", r.Kwargs.Temporary, logctx.Took(x.Now().Sub(began)))
+	message := "run ended"
+	if ex.again {
+		message = "attempt ended; the run continues in another one"
+	}
+	x.Log.InfoContext(after, message, "graph", r.Graph, "attempt", r.Attempt, "outcome", ending, "stateless", r.Kwargs.Temporary, logctx.Took(x.Now().Sub(began)))
 }
 
 // unsaved reports that the end of an execution, which was reached at a time, cannot be written: a full disk or a lost database. The outcome is kept until it

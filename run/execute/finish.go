@@ -85,6 +85,7 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 		if e.gone {
 			x.Publisher.Deleted(claimed)
 		}
+		ex.again = e.row != nil && e.row.Status == run.Pending
 		x.announce(ctx, ex.Attempt, e, out)
 		if e.row != nil && e.row.Status.Over() {
 			x.Signals.Ended(e.row)
