@@ -46,7 +46,7 @@ func (s *Store) useKeys(ctx context.Context, opts Options) (*seal.Keyring, error
 		if done.RowsAffected() == 0 {
 			continue
 		}
-		if known == "" {
+		if known == "" && !opts.encrypting {
 			s.log.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there. All servers of the database need the key", "key", keys.ID())
 		}
 		return keys, nil
@@ -142,6 +142,7 @@ func (tx *Tx) metadataJSON(data []byte) string {
 // Encrypt encrypts a database with the first of the keys: also what is not encrypted, or has an older key. It returns the number of changed
 // values. Servers may be running on it, with the same keys. It may be interrupted, and run again.
 func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
+	opts.encrypting = true
 	s, err := Open(ctx, opts)
 	if err != nil {
 		return 0, err

@@ -78,6 +78,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registry gets metrics of reads, writes and connections; nil: no metrics.
 	Registry prometheus.Registerer
+
+	encrypting bool // Encrypt opens it, which needs no advice to run it
 }
 
 // Store is an open database, safe for concurrent use. Its own methods need no transaction;

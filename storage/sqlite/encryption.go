@@ -31,7 +31,7 @@ func useKeys(ctx context.Context, conn *sqlite.Conn, opts Options) (*seal.Keyrin
 	if err != nil || note == known {
 		return keys, err
 	}
-	if known == "" {
+	if known == "" && !opts.encrypting {
 		opts.Logger.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there", "key", keys.ID())
 	}
 	if err := keys.Leave(ctx, known); err != nil {
@@ -101,6 +101,7 @@ func (t keyTable) Put(ctx context.Context, rows map[string]string, replace bool)
 // Encrypt encrypts a database with the first of the keys: also what is not encrypted, or has an older key. It returns the number of changed
 // values. Nothing of before is left in the file. No server may be running on the folder. It may be interrupted, and run again.
 func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
+	opts.encrypting = true
 	s, err := Open(ctx, opts)
 	if err != nil {
 		return 0, err
