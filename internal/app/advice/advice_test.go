@@ -68,6 +68,8 @@ func TestFolder(t *testing.T) {
 		})
 	}
 	require.Nil(t, Folder("--data", data, errors.New("damaged")))
+	require.Nil(t, Folder("--data", ".understudy/x", &fs.PathError{Op: "mkdir", Path: "../backups", Err: syscall.EACCES}), "another folder's fault")
+	require.NotNil(t, Folder("--data", "data/x", &fs.PathError{Op: "mkdir", Path: "data/x", Err: syscall.EACCES}))
 	require.Nil(t, Folder("--data", data, nil))
 	require.Nil(t, Folder("--data", data, &fs.PathError{Op: "open", Path: "/somewhere/else", Err: syscall.EACCES}), "another file's fault")
 }

@@ -54,6 +54,12 @@ func Folder(setting, dir string, err error) *Problem {
 	return nil
 }
 
+// Unwritable reports whether an error is of a disk that is full or mounted read-only, on which files can still be read.
+func Unwritable(err error) bool {
+	code := sqlite.ErrCode(err).ToPrimary()
+	return code == sqlite.ResultFull || code == sqlite.ResultReadOnly || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS)
+}
+
 // uidOf returns the owner of a file; 0 if it is not known.
 func uidOf(info fs.FileInfo, err error) int {
 	if err != nil {
@@ -75,14 +81,19 @@ func Existing(dir string) string {
 // elsewhere reports whether an error names a file that is neither in dir, or where it would be made, nor one of its parents.
 func elsewhere(dir string, err error) bool {
 	var path *fs.PathError
-	if !errors.As(err, &path) || !filepath.IsAbs(path.Path) || !filepath.IsAbs(dir) {
+	if !errors.As(err, &path) {
+		return false
+	}
+	file, fileErr := filepath.Abs(path.Path)
+	dir, dirErr := filepath.Abs(dir)
+	if fileErr != nil || dirErr != nil {
 		return false
 	}
 	in := func(parent, child string) bool {
 		rel, err := filepath.Rel(parent, child)
 		return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 	}
-	return !in(Existing(dir), path.Path) && !in(path.Path, dir)
+	return !in(Existing(dir), file) && !in(file, dir)
 }
 
 // reason is the part of an error that names the file and its cause.

@@ -31,10 +31,15 @@ func Backup(ctx context.Context, cfg *config.Config, to string, o BackupOptions)
 	if errors.Is(err, sqlite.ErrNoFolder) {
 		return nil, fmt.Errorf("%s has no database to back up; name the data folder: understudy backup [TARGET] --data DIR", cfg.Storage.Data)
 	}
-	if err != nil && advice.Folder(cfg.Where("data"), cfg.Storage.Data, err) != nil {
-		return nil, unusable(cfg.Where("data"), cfg.Storage.Data, err)
+	return m, ofFolder(cfg, to, err)
+}
+
+// ofFolder explains why a backup cannot read the data folder of cfg, or write its target. Other errors stay as they are.
+func ofFolder(cfg *config.Config, to string, err error) error {
+	if p := advice.Folder(cfg.Where("data"), cfg.Storage.Data, err); p != nil && !advice.Unwritable(err) { // the data folder is only read
+		return p
 	}
-	return m, unusable("TARGET", to, err)
+	return unusable("TARGET", to, err)
 }
 
 // Restore verifies a backup and puts it into the data folder of cfg, of which no server may be running. aside is the ending of databases that are
