@@ -50,6 +50,7 @@ next start the server resumes the runs that were pending or running when the bac
 		out := cmd.OutOrStdout()
 		describeBackup(out, m)
 		fmt.Fprintf(out, "verified and restored into %s: the data of %s\n", cfg.Storage.Data, m.Created.Local().Format("2006-01-02 15:04:05"))
+		fmt.Fprintln(out, "note: API keys are those of then: keys that were revoked since are valid again (understudy keys list), keys that were created since are gone")
 		if replace {
 			fmt.Fprintf(out, "a database that was there is kept with the ending %s\n", aside)
 		}
