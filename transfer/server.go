@@ -33,8 +33,10 @@ type Server struct {
 	reached bool // it has answered. Requests are sent one after the other
 	http    *retryablehttp.Client
 
-	lost map[string]int // number of threads by missing data
-	busy int
+	lost  map[string]int // number of threads by missing data
+	busy  int
+	crons int   // that stay there
+	blind error // why they could not be counted
 }
 
 var (
@@ -88,7 +90,25 @@ func OpenServer(ctx context.Context, address string, header http.Header) (*Serve
 	if !gjson.ParseBytes(answer).IsArray() {
 		return nil, fmt.Errorf("%s is not a LangGraph Server: /threads/search does not return a list", s.Name())
 	}
+	if err := s.countCrons(ctx); err != nil {
+		return nil, err
+	}
 	return s, nil
+}
+
+// countCrons counts what is not moved, for Notes. A server without crons, or whose credentials do
+// not reach them, can be read all the same.
+func (s *Server) countCrons(ctx context.Context) error {
+	answer, err := s.ask(ctx, http.MethodPost, "/runs/crons/count", map[string]any{})
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil:
+		s.crons = int(gjson.ParseBytes(answer).Int())
+	case !fault.Is(err, fault.NotFound):
+		s.blind = err
+	}
+	return nil
 }
 
 // Name is Source.Name.
@@ -106,6 +126,12 @@ func (s *Server) Notes() []string {
 		"channels that a graph does not show are not there, and times of store items that expire are those of the server"}
 	for _, what := range sortedKeys(s.lost) {
 		notes = append(notes, fmt.Sprintf("%s (%d threads)", what, s.lost[what]))
+	}
+	if s.crons > 0 {
+		notes = append(notes, fmt.Sprintf("%d crons are left out: create them again here, and delete them there so that they do not run twice", s.crons))
+	}
+	if s.blind != nil {
+		notes = append(notes, fmt.Sprintf("crons are left out, and could not be counted: %v", s.blind))
 	}
 	if s.busy > 0 {
 		notes = append(notes, fmt.Sprintf("%d threads had a run going on: import again when it has ended, for what came after", s.busy))

@@ -162,6 +162,22 @@ func TestInterruptedImportIsCompleted(t *testing.T) {
 	require.NoError(t, rows.Close())
 }
 
+// Crons stay on a server; a note counts them.
+func TestImportCountsCrons(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]string{"3": "3 crons are left out: create them again here", "0": "", "": "", "{": "crons are left out, and could not be counted: "} {
+		server := httptest.NewServer(&oldServer{crons: answer})
+		t.Cleanup(server.Close)
+		result, err := Import{From: server.URL}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
+		require.NoError(t, err)
+		notes := strings.Join(result.Notes, "\n")
+		require.Contains(t, notes, want)
+		if want == "" {
+			require.NotContains(t, notes, "crons")
+		}
+	}
+}
+
 // A thread that never ran has no graph yet, and no option sets one.
 func TestThreadsThatNeverRanNeedNoGraph(t *testing.T) {
 	t.Parallel()
