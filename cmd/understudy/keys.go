@@ -59,11 +59,17 @@ func keysCommand(cmd *cobra.Command, check func(now time.Time) error, run func(c
 		log := newLog(cfg, cmd.ErrOrStderr())
 		ctx, stop := untilSignal(cmd.Context(), log)
 		defer stop()
+		create := cmd.Name() == "create" // also before a server ever ran
 		opening := waitSign(cmd.ErrOrStderr(), "opening "+place(cfg))
-		keys, err := moving.OpenKeys(ctx, cfg, cmd.Name() == "create", log)
+		made := create && moving.IsThere(ctx, cfg) != nil
+		keys, err := moving.OpenKeys(ctx, cfg, create, log)
 		opening()
 		if err != nil {
 			return err
+		}
+		if made {
+			fmt.Fprintf(cmd.ErrOrStderr(), "note: there was no database in %s, so a new one was made: the key is for a server that uses it; "+
+				"for another, name its data with --data or --database-url\n", place(cfg))
 		}
 		return errors.Join(run(access.Enter(ctx, operator(), audit.CommandLine), keys, args), keys.Close())
 	}

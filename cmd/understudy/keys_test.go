@@ -49,6 +49,20 @@ func TestRunsPerMinute(t *testing.T) {
 }
 
 // Keys are created, rotated and revoked beside a server that is writing, and each change is true for it within seconds.
+// A key in a new database is for no server that runs elsewhere: a note says so, once.
+func TestKeysCreateNamesANewDatabase(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	for _, made := range []bool{true, false} {
+		var out, errs bytes.Buffer
+		root := newRoot(&out, &errs)
+		root.SetArgs([]string{"keys", "create", "--name", "a", "--data", dir})
+		require.NoError(t, root.ExecuteContext(t.Context()))
+		require.Equal(t, 1, strings.Count(out.String(), "\n"), "standard output is the key alone")
+		require.Equal(t, made, strings.Contains(errs.String(), "note: there was no database in "+dir+", so a new one was made"), errs.String())
+	}
+}
+
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	dir := folderWithAgent(t)

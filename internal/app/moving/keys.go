@@ -22,7 +22,7 @@ type Keys interface {
 // OpenKeys opens the API keys of the data folder or database of cfg, also while a server works on it. Without create it is an error that there is none.
 func OpenKeys(ctx context.Context, cfg *config.Config, create bool, log *slog.Logger) (Keys, error) {
 	if !create {
-		if err := isThere(ctx, cfg); err != nil {
+		if err := IsThere(ctx, cfg); err != nil {
 			return nil, err
 		}
 	}

@@ -144,8 +144,8 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 	return folder, readable(ctx, cfg, folder)
 }
 
-// isThere returns an error when nothing has been stored in the data folder or database: to make it would hide that another one is meant.
-func isThere(ctx context.Context, cfg *config.Config) error {
+// IsThere returns an error when nothing has been stored in the data folder or database: to make it would hide that another one is meant.
+func IsThere(ctx context.Context, cfg *config.Config) error {
 	if cfg.Storage.DatabaseURL != "" {
 		found, err := postgres.IsOurs(ctx, postgres.Options{URL: cfg.Storage.DatabaseURL})
 		if err == nil && !found {

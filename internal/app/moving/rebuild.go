@@ -12,7 +12,7 @@ import (
 
 // Rebuild runs logs and used, if they are not nil, on the data folder or database of cfg. A folder must have no server; a database may.
 func Rebuild(ctx context.Context, cfg *config.Config, logs *readmodel.Rebuilding, used *usage.Rebuilding, log *slog.Logger) (ofLogs *readmodel.Rebuilt, ofUsage *usage.Rebuilt, err error) {
-	if err := isThere(ctx, cfg); err != nil {
+	if err := IsThere(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
 	rows, err := openData(ctx, cfg, log)

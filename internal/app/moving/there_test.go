@@ -47,12 +47,12 @@ func TestBusyAndOlderDatabasesAreOurs(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(ctx, "LOCK TABLE checkpoints, threads IN ACCESS EXCLUSIVE MODE") // reads of them wait
 	require.NoError(t, err)
-	require.NoError(t, isThere(ctx, cfg))
+	require.NoError(t, IsThere(ctx, cfg))
 	require.NoError(t, tx.Rollback(ctx))
 	_, err = conn.Exec(ctx, "DELETE FROM understudy_migrations WHERE number > 1")
 	require.NoError(t, err)
-	require.NoError(t, isThere(ctx, cfg))
+	require.NoError(t, IsThere(ctx, cfg))
 	_, err = conn.Exec(ctx, "DELETE FROM understudy_migrations")
 	require.NoError(t, err)
-	require.NoError(t, isThere(ctx, cfg))
+	require.NoError(t, IsThere(ctx, cfg))
 }
