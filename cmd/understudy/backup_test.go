@@ -180,6 +180,7 @@ func TestRestoreRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "keep the old database aside with --replace")
 	out, err := execute(t, "restore", good, "--data", filepath.Join(dir, "data"), "--replace")
 	require.NoError(t, err)
+	require.Contains(t, out, "keys that were revoked since are valid again")
 	require.Contains(t, out, "verified and restored")
 	kept, err := filepath.Glob(filepath.Join(dir, "data", "understudy.db.before-*"))
 	require.NoError(t, err)
