@@ -372,9 +372,12 @@ func TestInfo(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(body), &got))
 		require.Equal(t, "0.16.7", got["version"])
 		require.Equal(t, "devel", got["understudy_version"])
+		require.Equal(t, true, got["understudy_doctor"])
 		require.Equal(t, want, got["langgraph_py_version"])
 		python = "1.2.22"
 	}
+	_, body := setup(t, func(o *Options) { o.Doctor = nil }).ask(t, "GET", "/info", "")
+	require.Contains(t, body, `"understudy_doctor":false`, "its pages show no Health")
 	for _, path := range []string{"/", "/api/langgraph/"} {
 		res, body := w.ask(t, "GET", path, "")
 		require.Equal(t, 200, res.StatusCode, path)

@@ -45,6 +45,7 @@ func (s *Server) info(c *fiber.Ctx) error {
 		b = append(b, "null"...)
 	}
 	b = jsonobj.AppendText(append(b, `,"understudy_version":`...), s.opts.Version)
+	b = strconv.AppendBool(append(b, `,"understudy_doctor":`...), s.opts.Doctor != nil)
 	b = strconv.AppendBool(append(b, `,"flags":{"assistants":`...), !s.opts.Disable.Assistants)
 	b = strconv.AppendBool(append(b, `,"crons":`...), !s.opts.Disable.Runs && s.opts.Crons != nil)
 	b = append(b, `,"langsmith":false,"langsmith_tracing_replicas":false,"langsmith_tracing_session_on_runs":false}`...)

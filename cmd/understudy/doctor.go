@@ -108,8 +108,8 @@ func findingPrinter(w io.Writer) func(doctor.Finding) {
 		for _, line := range f.Details {
 			fmt.Fprintf(w, "%s%-12s   %s\n", indent, "", line)
 		}
-		if f.Mend != "" {
-			fmt.Fprintf(w, "%s%-12s → %s\n", indent, "", f.Mend)
+		if f.Fix != "" {
+			fmt.Fprintf(w, "%s%-12s → %s\n", indent, "", f.Fix)
 		}
 	}
 }

@@ -128,11 +128,11 @@ const settings = { type: "object", properties: { model: { type: "string", descri
 /** What the API answers, by the end of its path; the first that fits. */
 const findings = [
   { check: "config", verdict: "ok", text: "langgraph.json names 2 graphs" },
-  { check: "data", verdict: "warning", text: "--data: 812.4 MB free", mend: "free disk space soon; when the disk is full, runs wait" },
+  { check: "data", verdict: "warning", text: "--data: 812.4 MB free", fix: "free disk space soon; when the disk is full, runs wait" },
   { check: "data", verdict: "ok", text: "--data: /srv/app/.understudy can be written; 812.4 MB free" },
   { check: "python", verdict: "ok", text: "/srv/app/.venv/bin/python, Python 3.12.1, langgraph 1.2.22" },
   { check: "graph", verdict: "ok", text: "support is imported" },
-  { check: "graph", verdict: "problem", text: "refunds does not import: ModuleNotFoundError: No module named 'stripe'", mend: "install it: .venv/bin/pip install stripe", details: ['  File "/srv/app/refunds.py", line 3, in <module>', "    import stripe", "ModuleNotFoundError: No module named 'stripe'"] },
+  { check: "graph", verdict: "problem", text: "refunds does not import: ModuleNotFoundError: No module named 'stripe'", fix: "install it: .venv/bin/pip install stripe", details: ['  File "/srv/app/refunds.py", line 3, in <module>', "    import stripe", "ModuleNotFoundError: No module named 'stripe'"] },
 ];
 
 const answers = [

@@ -407,6 +407,29 @@ func (p *Pool) Problems() map[string]error {
 	return out
 }
 
+// ErrImporting says that a graph is still being imported.
+var ErrImporting = errors.New("the graph is still being imported")
+
+// Imports returns for each graph of the pool nil if it is imported, and otherwise why not: ErrImporting, why no worker starts, or its own error.
+func (p *Pool) Imports() map[string]error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[string]error, len(p.gen.opts.Graphs))
+	for name := range p.gen.opts.Graphs {
+		switch {
+		case p.greeting == nil && p.failure != nil:
+			out[name] = p.failure
+		case p.greeting == nil:
+			out[name] = ErrImporting
+		case p.greeting.problems[name] != nil:
+			out[name] = p.greeting.problems[name]
+		default:
+			out[name] = nil
+		}
+	}
+	return out
+}
+
 // Versions returns the versions of langgraph and of Python in the workers; empty before one is ready.
 func (p *Pool) Versions() (langgraph, python string) {
 	p.mu.Lock()

@@ -18,6 +18,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/id"
 	"understudy/internal/app/backend"
+	"understudy/internal/app/doctor"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/internal/encryption"
@@ -65,7 +66,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	s.addServices(instance, streams)
 	s.fleet = s.keeper(c.Version, instance)
 	if c.Source != nil {
-		s.examiner = &examiner{source: *c.Source, loaded: s.GraphProblems, turn: make(chan struct{}, 1)}
+		s.examiner = &examiner{source: *c.Source, loaded: s.imports, examine: doctor.Examine}
 	}
 	if s.listener != nil {
 		s.addComponents()

@@ -360,3 +360,11 @@ func (s *Server) GraphProblems() map[string]error {
 	}
 	return s.pool.Problems()
 }
+
+// imports returns the Python graphs that this server has, as Pool.Imports does.
+func (s *Server) imports() map[string]error {
+	if s.pool == nil {
+		return nil
+	}
+	return s.pool.Imports()
+}

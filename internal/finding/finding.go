@@ -16,6 +16,6 @@ type Finding struct {
 	Check   string   `json:"check"` // config, environment, data, database, clock, redis, port, python, graph, auth, http, store, encryption, components, deerflow, model
 	Verdict Verdict  `json:"verdict"`
 	Text    string   `json:"text"`              // what is so
-	Mend    string   `json:"mend,omitempty"`    // what to do about it; "" when Text says it, or nothing is to be done
+	Fix     string   `json:"fix,omitempty"`     // what to do about it; "" when Text says it, or nothing is to be done
 	Details []string `json:"details,omitempty"` // such as the end of a traceback
 }

@@ -2,7 +2,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { Bot, CalendarClock, ChartColumn, Database, Hourglass, Keyboard, ListChecks, LogOut, MessagesSquare, Network, Plug, ScrollText, Server as ServerIcon, Stethoscope } from "lucide-react";
 import { lazy, Suspense, useCallback, useEffect, useState, type ReactNode } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
-import { useOwn } from "./api/server";
+import { useDoctor, useOwn } from "./api/server";
 import { useChanges } from "./api/use-changes";
 import { get, hasSession, signOut, whenRefused } from "./api/client";
 import { Chosen } from "./compare/chosen";
@@ -122,6 +122,7 @@ function Recorded({ own, title, children }: { own: boolean | undefined; title: s
 function Rail({ onHelp }: { onHelp: () => void }) {
   const [location] = useLocation();
   const own = useOwn();
+  const doctor = useDoctor();
   const interrupted = useThreads({ status: "interrupted" });
   const waiting = interrupted.data?.pages[0]?.filter(asks).length ?? 0;
   const entries = [
@@ -137,8 +138,8 @@ function Rail({ onHelp }: { onHelp: () => void }) {
           ["/usage", "Usage", ChartColumn, location === "/usage"],
           ["/servers", "Servers", ServerIcon, location === "/servers"],
           ["/logs", "Logs", ScrollText, location === "/logs"],
-          ["/health", "Health", Stethoscope, location === "/health"],
         ] as const)),
+    ...(own === false || doctor === false ? [] : ([["/health", "Health", Stethoscope, location === "/health"]] as const)),
     ["/connect", "Connect", Plug, location === "/connect"],
   ] as const;
   return (

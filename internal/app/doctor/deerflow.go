@@ -12,7 +12,13 @@ import (
 
 // deerflow lets an installation of DeerFlow be loaded as a server does it, and reports what the loader logs.
 func (d *doctor) deerflow(ctx context.Context, cfg *config.Config) {
-	if cfg.Server.DeerFlow == "" || d.DeerFlow == nil {
+	switch {
+	case cfg.Server.DeerFlow == "":
+		return
+	case d.DeerFlow == nil && d.Loaded != nil:
+		d.say("deerflow", Warning, "the DeerFlow installation is not checked while the server serves", "run understudy doctor --deerflow on its machine")
+		return
+	case d.DeerFlow == nil:
 		return
 	}
 	home, _ := cfg.Lookup("DEER_FLOW_HOME")

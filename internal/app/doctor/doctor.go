@@ -48,7 +48,7 @@ type Examination struct {
 	Source  config.Source
 	Environ []string      // of the process; nil: os.Environ
 	Import  time.Duration // what importing one graph may take; 0: a minute
-	// Loaded returns the graphs that do not import, with the causes, of the server that asks. What would disturb it, or is its own, is then left out:
+	// Loaded returns the Python graphs of the server that asks, as Pool.Imports does. What would disturb it, or is its own, is then left out:
 	// the port, the database in its data folder, and what is imported or bundled in processes of their own. nil: for a server that is to be started.
 	Loaded func() map[string]error
 	// DeerFlow loads a DeerFlow installation without changing it, and logs what it finds; nil: such an installation is not checked.
@@ -66,8 +66,8 @@ type doctor struct {
 	findings []Finding
 }
 
-func (d *doctor) say(check string, v Verdict, text, mend string, details ...string) {
-	f := Finding{Check: check, Verdict: v, Text: text, Mend: mend, Details: details}
+func (d *doctor) say(check string, v Verdict, text, fix string, details ...string) {
+	f := Finding{Check: check, Verdict: v, Text: text, Fix: fix, Details: details}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.findings = append(d.findings, f)
@@ -321,14 +321,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	if d.Loaded != nil {
-		problems, reasons := d.Loaded(), map[string]string{}
-		for _, g := range cfg.Graphs {
-			if err := problems[g.ID]; err != nil {
-				d.unimportable(cfg, g.ID, err, reasons)
-			} else if g.IsPython() {
-				d.say("graph", Fine, g.ID+" is imported", "")
-			}
-		}
+		d.loaded(cfg)
 		return
 	}
 	done := d.slow("importing the graphs, each", d.Import)
@@ -353,6 +346,26 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	done()
 	if err != nil && ctx.Err() == nil {
 		d.say("graph", Problem, fmt.Sprintf("end the worker: %v", err), "")
+	}
+}
+
+// loaded reports whether the server that asks has imported the graphs that the configuration names now.
+func (d *doctor) loaded(cfg *config.Config) {
+	imports, reasons := d.Loaded(), map[string]string{}
+	for _, g := range cfg.Graphs {
+		if !g.IsPython() {
+			continue
+		}
+		switch err, known := imports[g.ID]; {
+		case !known:
+			d.say("graph", Problem, g.ID+" is not loaded by this server; "+filepath.Base(cfg.File)+" has it since", "restart the server, or with --reload save the file again")
+		case errors.Is(err, python.ErrImporting):
+			d.say("graph", Warning, g.ID+" is still being imported", "wait, and check again")
+		case err != nil:
+			d.unimportable(cfg, g.ID, err, reasons)
+		default:
+			d.say("graph", Fine, g.ID+" is imported", "")
+		}
 	}
 }
 

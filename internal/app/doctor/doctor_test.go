@@ -19,6 +19,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"understudy/graph"
+	"understudy/graph/python"
 	"understudy/internal/config"
 	"understudy/storage/sqlite"
 )
@@ -75,7 +76,7 @@ func (p *patient) examine() string {
 	})
 	var text strings.Builder
 	for _, f := range findings {
-		fmt.Fprintf(&text, "%s %s: %s → %s %q\n", f.Verdict, f.Check, f.Text, f.Mend, f.Details)
+		fmt.Fprintf(&text, "%s %s: %s → %s %q\n", f.Verdict, f.Check, f.Text, f.Fix, f.Details)
 	}
 	return text.String()
 }
@@ -350,7 +351,8 @@ func TestExamineGraphs(t *testing.T) {
 func TestExamineServing(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
-	p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph", "b": "./b.py:graph", "c": "./b.py:graph"}}`)
+	p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph", "b": "./b.py:graph", "c": "./b.py:graph", "slow": "./slow.py:graph", "added": "./no_such_file.py:graph"}}`)
+	p.flags["deerflow"] = p.write("config.yaml", "models: []\n")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -360,7 +362,9 @@ func TestExamineServing(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	broken := &graph.Failure{Type: "ImportError", Message: "no module named x", Detail: "line 1\nline 2"}
-	p.loaded = func() map[string]error { return map[string]error{"b": broken, "c": broken} }
+	p.loaded = func() map[string]error {
+		return map[string]error{"a": nil, "b": broken, "c": broken, "slow": python.ErrImporting}
+	}
 	text := p.examine()
 	require.NotContains(t, text, " port: ")
 	require.NotContains(t, text, "is using the data folder")
@@ -369,7 +373,15 @@ func TestExamineServing(t *testing.T) {
 	require.Contains(t, text, "no module named x")
 	require.Contains(t, text, `"line 1" "line 2"`)
 	require.Contains(t, text, "problem graph: c does not import, for the same reason as b")
+	require.Contains(t, text, "warning graph: slow is still being imported")
+	require.Contains(t, text, "problem graph: added is not loaded by this server")
+	require.Equal(t, 5, strings.Count(text, " graph: "), text)
+	require.Contains(t, text, "warning deerflow: the DeerFlow installation is not checked")
 	require.Contains(t, text, "ok data: ")
+	p.loaded = func() map[string]error { return nil } // it has no pool
+	text = p.examine()
+	require.Equal(t, 5, strings.Count(text, " is not loaded by this server"), text)
+	require.NotContains(t, text, "ok graph: ")
 	p.loaded = nil
 	text = p.examine()
 	require.Contains(t, text, "problem port: ")
@@ -395,7 +407,7 @@ func TestDeerFlowIsReported(t *testing.T) {
 	found = slices.DeleteFunc(found, func(f Finding) bool { return f.Check != "deerflow" })
 	require.Equal(t, []Finding{
 		{Check: "deerflow", Verdict: Fine, Text: "settings read; path: " + file},
-		{Check: "deerflow", Verdict: Warning, Text: "slow; mcp server: x; at most: 30s", Mend: "wait"},
+		{Check: "deerflow", Verdict: Warning, Text: "slow; mcp server: x; at most: 30s", Fix: "wait"},
 		{Check: "deerflow", Verdict: Problem, Text: "broken; error: line 1", Details: []string{"> 1 | x"}},
 	}, found)
 }

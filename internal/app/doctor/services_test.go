@@ -157,7 +157,7 @@ func TestExamineClock(t *testing.T) {
 		require.Len(t, d.findings, 1)
 		require.Contains(t, d.findings[0].Text, want)
 		require.Equal(t, strings.HasPrefix(want, "is"), d.findings[0].Verdict == Warning)
-		require.Equal(t, d.findings[0].Verdict == Warning, d.findings[0].Mend != "")
+		require.Equal(t, d.findings[0].Verdict == Warning, d.findings[0].Fix != "")
 	}
 }
 
@@ -184,8 +184,8 @@ func TestServersApart(t *testing.T) {
 		require.Len(t, d.findings, 1)
 		require.Equal(t, Warning, d.findings[0].Verdict)
 		require.Contains(t, d.findings[0].Text, want)
-		require.Contains(t, d.findings[0].Mend, "--redis-prefix")
-		require.NotContains(t, d.findings[0].Text+d.findings[0].Mend, "secret")
+		require.Contains(t, d.findings[0].Fix, "--redis-prefix")
+		require.NotContains(t, d.findings[0].Text+d.findings[0].Fix, "secret")
 		d = &doctor{}
 		d.apart(cfg, report(live, time.Hour))
 		require.Empty(t, d.findings, "that server is gone")

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { snippet, talking, type Call } from "./snippets";
+import { snippet, talking, word, type Call } from "./snippets";
 
 const url = "http://127.0.0.1:2024/agents";
 const last = (text: string) => text.trim().split("\n").filter((line) => !line.startsWith("asyncio") && line !== "").at(-1)!.trim();
@@ -11,6 +11,10 @@ describe("snippets", () => {
     expect(snippet("curl", url, search)).toBe(
       `curl -X POST '${url}/threads/search' -H 'content-type: application/json' -d '{"status":"interrupted","sort_by":"updated_at","metadata":{"it":"isn'\\''t","n":[1,null,true]}}'`,
     );
+  });
+
+  it("quote words only where a shell needs it", () => {
+    expect(["agent", "http://127.0.0.1:2024/a", "my agent", "it's", "$HOME;x", ""].map(word)).toEqual(["agent", "http://127.0.0.1:2024/a", "'my agent'", "'it'\\''s'", "'$HOME;x'", "''"]);
   });
 
   it("call the SDK's method where there is one", () => {

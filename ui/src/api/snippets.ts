@@ -50,8 +50,12 @@ function methodOf({ method, path, body }: Call): Method | null {
   return null;
 }
 
+/** A text as one word of a shell; what needs no quotes gets none. */
+export const word = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : quoted(text));
+
+const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
+
 function curl(url: string, { method, path, body }: Call): string {
-  const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
   const data = body === undefined ? "" : ` -H 'content-type: application/json' -d ${quoted(JSON.stringify(body))}`;
   return `curl ${method === "GET" ? "" : `-X ${method} `}${quoted(url + path)}${data}`;
 }

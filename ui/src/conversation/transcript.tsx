@@ -19,12 +19,12 @@ interface Props {
 }
 
 /**
- * Whether an entry shows the message of an ID, or without one of a seq: as itself, or as the result of a call. Behind a proxy the search and the record
- * count differently, and IDs are the same.
+ * Whether an entry shows the message of an ID, or of a seq, as older links have it: as itself, or as the result of a call. Behind a proxy the search and the
+ * record count differently, and IDs are the same.
  */
 function isAt(e: Entry, at: string | null): boolean {
   if (at === null || e.kind !== "message" || !e.row) return false;
-  if (e.message.id ? e.message.id === at : String(e.row.seq) === at) return true;
+  if (e.message.id === at || String(e.row.seq) === at) return true;
   return e.message.tool_calls?.some((call) => call.id && e.results.get(call.id)?.id === at) ?? false;
 }
 

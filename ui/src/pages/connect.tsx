@@ -2,7 +2,7 @@ import { useState } from "react";
 import { useSearchParams } from "wouter";
 import { apiURL } from "../api/client";
 import { useOwn } from "../api/server";
-import { languages, talking, type Language } from "../api/snippets";
+import { languages, talking, word, type Language } from "../api/snippets";
 import type { JsonObject } from "../api/types";
 import { onArrows, reached } from "../parts/arrows";
 import { CopyButton } from "../parts/copy";
@@ -25,7 +25,7 @@ export default function Connect() {
   const input = talks ? { messages: [{ role: "user", content: "Hello" }] } : (initial(schemas.data?.input_schema) as JsonObject);
   const page = `http://localhost:3000/?${new URLSearchParams({ apiUrl: apiURL, assistantId: name })}`;
   return (
-    <main className="page connect">
+    <main className="page connect" aria-busy={assistants.isPending || (assistant !== undefined && schemas.isPending)}>
       <div className="bar wrap">
         <h1>Connect</h1>
         <select aria-label="Assistant" value={assistant?.assistant_id ?? ""} onChange={(e) => setParams((old) => (old.set("assistant", e.target.value), old), { replace: true })}>
@@ -37,6 +37,7 @@ export default function Connect() {
         </select>
       </div>
       <Problem error={assistants.error ?? schemas.error} />
+      {assistant && schemas.isPending && <p className="quiet">Reading what the graph takes…</p>}
       {assistants.data?.length === 0 && <p className="quiet">This server has no graphs yet. Add one to langgraph.json; `understudy init` makes an example.</p>}
       {assistant && schemas.isSuccess && (
         <>
@@ -45,20 +46,22 @@ export default function Connect() {
               <h2 className="grow">From a program</h2>
               <span className="tabs" role="tablist" aria-label="Language" onKeyDown={onArrows}>
                 {languages.map((l) => (
-                  <button key={l} type="button" role="tab" aria-selected={l === language} tabIndex={reached(l === language)} className="link" onClick={() => setLanguage(l)}>
+                  <button key={l} id={`tab-${l}`} type="button" role="tab" aria-controls="program" aria-selected={l === language} tabIndex={reached(l === language)} className="link" onClick={() => setLanguage(l)}>
                     {l}
                   </button>
                 ))}
               </span>
             </div>
-            <Code text={talking(language, apiURL, name, input)} what={language} />
+            <div id="program" role="tabpanel" aria-labelledby={`tab-${language}`}>
+              <Code text={talking(language, apiURL, name, input)} what={language} />
+            </div>
           </section>
           {talks && (
             <section aria-label="With agent-chat-ui">
               <h2>With agent-chat-ui</h2>
               <p>LangChain's chat page for agents runs on your machine, with Node.js and pnpm:</p>
               <Code
-                text={`git clone https://github.com/langchain-ai/agent-chat-ui.git\ncd agent-chat-ui\npnpm install\nNEXT_PUBLIC_API_URL=${apiURL} NEXT_PUBLIC_ASSISTANT_ID=${name} pnpm dev\n`}
+                text={`git clone https://github.com/langchain-ai/agent-chat-ui.git\ncd agent-chat-ui\npnpm install\nNEXT_PUBLIC_API_URL=${word(apiURL)} NEXT_PUBLIC_ASSISTANT_ID=${word(name)} pnpm dev\n`}
                 what="the commands"
               />
               <p>

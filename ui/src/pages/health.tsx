@@ -1,6 +1,5 @@
-import { useMutation } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Stethoscope } from "lucide-react";
-import { useEffect } from "react";
 import { post } from "../api/client";
 import { CopyCall } from "../parts/copy-call";
 import { plural } from "../parts/format";
@@ -11,7 +10,7 @@ interface Finding {
   check: string;
   verdict: "ok" | "warning" | "problem";
   text: string;
-  mend?: string;
+  fix?: string;
   details?: string[];
 }
 
@@ -20,9 +19,15 @@ const shapes = { ok: ["success", "ok"], warning: ["interrupted", "warning"], pro
 
 /** What doctor finds on the server that answers: configuration, environment, database, Redis, Python, graphs. */
 export default function Health() {
-  const examine = useMutation({ mutationFn: () => post<{ findings: Finding[] }>(path, {}) });
-  const { mutate } = examine;
-  useEffect(() => mutate(), [mutate]);
+  // A check costs the server some work: it begins with the page, or when asked for, and ends with the page. What the last one found stays meanwhile.
+  const examine = useQuery({
+    queryKey: ["doctor"],
+    queryFn: ({ signal }) => post<{ findings: Finding[] }>(path, {}, signal),
+    staleTime: 60_000,
+    retry: false,
+    refetchOnWindowFocus: false,
+    refetchOnReconnect: false,
+  });
   const findings = examine.data?.findings ?? [];
   const count = (verdict: Finding["verdict"]) => findings.filter((f) => f.verdict === verdict).length;
   const [problems, warnings] = [count("problem"), count("warning")];
@@ -32,13 +37,13 @@ export default function Health() {
     <main className="page">
       <div className="bar">
         <h1>Health</h1>
-        <button type="button" className="plain" disabled={examine.isPending} onClick={() => mutate()}>
-          <Stethoscope size={14} aria-hidden /> {examine.isPending ? "Checking…" : "Check again"}
+        <button type="button" className="plain" disabled={examine.isFetching} onClick={() => void examine.refetch()}>
+          <Stethoscope size={14} aria-hidden /> {examine.isFetching ? "Checking…" : "Check again"}
         </button>
         <CopyCall of={{ method: "POST", path, body: {} }} />
       </div>
       <p role="status" className="quiet">
-        {examine.isPending
+        {examine.isFetching
           ? "The server that answers checks itself. It may take some seconds."
           : examine.isSuccess && (problems + warnings === 0 ? "All is well." : `${plural(problems, "problem")}, ${plural(warnings, "warning")}.`)}
       </p>
@@ -52,7 +57,7 @@ export default function Health() {
               <span className="grow finding">{f.text}</span>
             </div>
             {f.details && <pre className="stack">{f.details.join("\n")}</pre>}
-            {f.mend && <p className="mend">→ {f.mend}</p>}
+            {f.fix && <p className="mend">→ {f.fix}</p>}
           </li>
         ))}
       </ol>

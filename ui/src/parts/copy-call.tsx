@@ -1,15 +1,15 @@
-import { Check, CodeXml } from "lucide-react";
-import { useState } from "react";
+import { Check, CodeXml, X } from "lucide-react";
 import { apiURL } from "../api/client";
 import { languages, snippet, type Call } from "../api/snippets";
+import { useCopy } from "./copied";
 import { Menu } from "./menu";
 
 /** Copies a command or a program that asks the server for what is shown here. */
 export function CopyCall({ of: call, what = "" }: { of: Call; what?: string }) {
-  const [done, setDone] = useState(false);
+  const [copy, said] = useCopy();
   return (
     <span className="copy-call">
-      <Menu label={`Copy ${what && `${what} `}as curl, Python or JavaScript`} menu="Copy as" icon={done ? <Check size={14} /> : <CodeXml size={14} />}>
+      <Menu label={`Copy ${what && `${what} `}as curl, Python or JavaScript`} menu="Copy as" icon={said === "" ? <CodeXml size={14} /> : said === "Copied" ? <Check size={14} /> : <X size={14} />}>
         {(close) =>
           languages.map((language) => (
             <button
@@ -18,7 +18,7 @@ export function CopyCall({ of: call, what = "" }: { of: Call; what?: string }) {
               role="menuitem"
               onClick={() => {
                 close();
-                void navigator.clipboard?.writeText(snippet(language, apiURL, call)).then(() => (setDone(true), setTimeout(() => setDone(false), 1500)));
+                copy(snippet(language, apiURL, call));
               }}
             >
               {language}
@@ -26,8 +26,8 @@ export function CopyCall({ of: call, what = "" }: { of: Call; what?: string }) {
           ))
         }
       </Menu>
-      <span role="status" className="hidden">
-        {done && "Copied"}
+      <span role="status" className={said === "Could not copy" ? "quiet" : "hidden"}>
+        {said}
       </span>
     </span>
   );

@@ -1,19 +1,20 @@
-import { Check, Copy } from "lucide-react";
-import { useState } from "react";
+import { Check, Copy, X } from "lucide-react";
+import { useCopy } from "./copied";
 
 /** Copies a text, or what a function makes when it is pressed, if that takes long. */
 export function CopyButton({ text, label = "Copy" }: { text: string | (() => string); label?: string }) {
-  const [done, setDone] = useState(false);
+  const [copy, said] = useCopy();
   return (
-    <button
-      type="button"
-      className="icon"
-      aria-label={label}
-      title={label}
-      onClick={() => void navigator.clipboard?.writeText(typeof text === "string" ? text : text()).then(() => (setDone(true), setTimeout(() => setDone(false), 1500)))}
-    >
-      {done ? <Check size={14} /> : <Copy size={14} />}
-    </button>
+    <>
+      <button type="button" className="icon" aria-label={label} title={label} onClick={() => copy(typeof text === "string" ? text : text())}>
+        {said === "" ? <Copy size={14} /> : said === "Copied" ? <Check size={14} /> : <X size={14} />}
+      </button>
+      {said && (
+        <span role="status" className={said === "Could not copy" ? "quiet" : "hidden"}>
+          {said}
+        </span>
+      )}
+    </>
   );
 }
 
