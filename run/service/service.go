@@ -331,6 +331,11 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 			return err
 		}
 	}
+	newest, err := s.Store.Runs(ctx, t, run.Query{Limit: 1, Bytes: 1})
+	if err != nil {
+		return err
+	}
+	last := len(newest) == 0 || newest[0].ID == r // else the thread shows how another run ended
 	settled := false
 	err = s.Store.Write(ctx, func(tx run.Tx) error {
 		settled = false
@@ -344,7 +349,11 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		if err := settle.Delete(tx, row, s.Now()); err != nil {
 			return err
 		}
-		_, err = s.settler.SettleIn(tx, t, nil, nil, false, s.Now())
+		if last {
+			_, err = s.settler.SettleIn(tx, t, nil, nil, false, s.Now())
+		} else {
+			err = s.settler.SettleAgainIn(tx, t, s.Now())
+		}
 		settled = err == nil
 		if errors.Is(err, checkpointer.ErrUndescribed) {
 			return nil
@@ -357,10 +366,14 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	if err := s.Bridge.Forget(ctx, t, r); err != nil {
 		s.log.WarnContext(ctx, "records of a deleted run stay in the stream", "run_id", r, "error", err)
 	}
-	if settled {
+	switch {
+	case settled:
 		return nil
+	case last:
+		return s.settler.Settle(ctx, t, nil)
+	default:
+		return s.settler.SettleAgain(ctx, t)
 	}
-	return s.settler.Settle(ctx, t, nil)
 }
 
 // ThreadDeleted stops executions and followers of a thread that was deleted. It waits for neither, and for a slow Redis some seconds at most.

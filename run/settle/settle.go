@@ -100,11 +100,30 @@ func undo(tx run.Tx, r *run.Run, now time.Time) error {
 
 // Settle makes the row of a thread show its head. failure: the error of the run that ended; nil keeps none.
 func (s *Settler) Settle(ctx context.Context, t id.Thread, failure json.RawMessage) error {
-	return s.settleWith(ctx, t, func(*thread.Thread) json.RawMessage { return failure })
+	return s.settleWith(ctx, t, func(*thread.Thread) (json.RawMessage, bool) { return failure, false })
+}
+
+// SettleAgain is Settle after something other than the last run went: the failure of that one stays.
+func (s *Settler) SettleAgain(ctx context.Context, t id.Thread) error { return s.settleWith(ctx, t, failureOf) }
+
+// SettleAgainIn is SettleAgain within a transaction. See thread.SettleIn.
+func (s *Settler) SettleAgainIn(tx run.Tx, t id.Thread, now time.Time) error {
+	row, err := tx.Thread(t)
+	if err != nil {
+		return err
+	}
+	failure, failed := failureOf(row)
+	_, err = s.SettleIn(tx, t, nil, failure, failed, now)
+	return err
+}
+
+// failureOf returns the error that a thread shows, and whether its status is that.
+func failureOf(row *thread.Thread) (failure json.RawMessage, failed bool) {
+	return row.Error, row.Status == thread.Errored
 }
 
 // settleWith is Settle with an error that depends on what the thread shows.
-func (s *Settler) settleWith(ctx context.Context, t id.Thread, failure func(*thread.Thread) json.RawMessage) error {
+func (s *Settler) settleWith(ctx context.Context, t id.Thread, failure func(*thread.Thread) (json.RawMessage, bool)) error {
 	var head *checkpointer.HeadInfo
 	for {
 		err := s.Store.Write(ctx, func(tx run.Tx) error {
@@ -112,7 +131,8 @@ func (s *Settler) settleWith(ctx context.Context, t id.Thread, failure func(*thr
 			if err != nil {
 				return err
 			}
-			_, err = s.SettleIn(tx, t, head, failure(row), false, s.Now())
+			why, failed := failure(row)
+			_, err = s.SettleIn(tx, t, head, why, failed, s.Now())
 			return err
 		})
 		if !errors.Is(err, checkpointer.ErrUndescribed) {
@@ -219,7 +239,7 @@ func (s *Settler) SettleEnded(tx run.Tx, ended []*run.Run) (unsettled []id.Threa
 
 // SettleLater settles a thread after the commit, with the error that it shows already.
 func (s *Settler) SettleLater(ctx context.Context, t id.Thread) error {
-	err := s.settleWith(ctx, t, func(row *thread.Thread) json.RawMessage { return row.Error })
+	err := s.settleWith(ctx, t, func(row *thread.Thread) (json.RawMessage, bool) { return row.Error, false })
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("settle thread %s: %w", t, err)
 	}
