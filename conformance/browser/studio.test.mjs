@@ -364,7 +364,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     let reads = 0;
     await page.route(`**/threads/${thread}`, async (route) => {
       const response = await route.fetch();
-      if (reads++ === 1) { // what follows the thread reads it first, and then its page
+      if (reads++ === 0) { // its page reads it first, and then what follows the thread
         late.resolve();
         await asked.promise;
       }

@@ -3,7 +3,6 @@ package follow_test
 import (
 	"bytes"
 	"context"
-
 	"errors"
 	"fmt"
 	"log/slog"

@@ -25,6 +25,7 @@ func (rows) Reachable(context.Context, id.Thread) error { return nil }
 func (rows) Offset(context.Context, string, id.Thread) (*eventstore.Offset, time.Time, error) {
 	return nil, time.Time{}, nil
 }
+
 func (r rows) Message(_ context.Context, _ id.Thread, name string) (*readmodel.Message, error) {
 	return r.byName[name], nil
 }

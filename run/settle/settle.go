@@ -104,7 +104,9 @@ func (s *Settler) Settle(ctx context.Context, t id.Thread, failure json.RawMessa
 }
 
 // SettleAgain is Settle after something other than the last run went: the failure of that one stays.
-func (s *Settler) SettleAgain(ctx context.Context, t id.Thread) error { return s.settleWith(ctx, t, failureOf) }
+func (s *Settler) SettleAgain(ctx context.Context, t id.Thread) error {
+	return s.settleWith(ctx, t, failureOf)
+}
 
 // SettleAgainIn is SettleAgain within a transaction. See thread.SettleIn.
 func (s *Settler) SettleAgainIn(tx run.Tx, t id.Thread, now time.Time) error {
