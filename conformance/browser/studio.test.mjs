@@ -363,8 +363,9 @@ describe("the studio", { concurrency: 2, skip }, () => {
     const [late, asked] = [gate(), gate()];
     let reads = 0;
     await page.route(`**/threads/${thread}`, async (route) => {
+      const first = reads++ === 0; // its page reads it first, and then what follows the thread
       const response = await route.fetch();
-      if (reads++ === 0) { // its page reads it first, and then what follows the thread
+      if (first) {
         late.resolve();
         await asked.promise;
       }
