@@ -397,7 +397,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     const write = page.getByRole("button", { name: "Write" });
     await page.getByRole("textbox", { name: "As node" }).press("Enter");
     await eventually(() => assert.equal(writes, 1));
-    assert.ok(await write.isDisabled());
+    await eventually(async () => assert.ok(await write.isDisabled())); // the request leaves before the page is drawn
     await page.getByRole("textbox", { name: "As node" }).press("Enter");
     held.resolve();
     await page.locator(".steps .current", { hasText: "update" }).waitFor();
