@@ -25,6 +25,9 @@ type notes struct{}
 func (*notes) byPointer(context.Context, notedState) (any, error) { return nil, nil }
 func (notes) byValue(context.Context, notedState) (any, error)    { return nil, nil }
 
+// here is the path of this package: that of the module may be changed.
+var here = reflect.TypeFor[notes]().PkgPath()
+
 func TestPlacesOfNodes(t *testing.T) {
 	t.Parallel()
 	inner := NewStateGraph[notedState]()
@@ -47,17 +50,17 @@ func TestPlacesOfNodes(t *testing.T) {
 		return 1 + strings.Count(string(source[:strings.Index(string(source), text)]), "\n")
 	}
 	at := func(id, function, begins string) graph.NodePlace {
-		return graph.NodePlace{ID: id, Function: "understudy/graph/pregel." + function, File: "understudy/graph/pregel/places_test.go", Line: line(begins)}
+		return graph.NodePlace{ID: id, Function: here + "." + function, File: here + "/places_test.go", Line: line(begins)}
 	}
 	require.Equal(t, []graph.NodePlace{
 		at("plain", "noted", "func noted"), at("closure", "TestPlacesOfNodes.func1", `outer.AddNode("plain"`), at("sub:deep", "noted", "func noted"),
-		{ID: "pointer", Function: "understudy/graph/pregel.(*notes).byPointer"},
-		{ID: "value", Function: "understudy/graph/pregel.notes.byValue"},
+		{ID: "pointer", Function: here + ".(*notes).byPointer"},
+		{ID: "value", Function: here + ".notes.byValue"},
 	}, got.Nodes)
 }
 
 func TestPlaceInPackageWithDots(t *testing.T) {
 	t.Parallel()
-	const path = "understudy/graph/pregel/testdata/dotted.v1"
+	path := here + "/testdata/dotted.v1"
 	require.Equal(t, graph.NodePlace{ID: "x", Function: path + ".Note", File: path + "/dotted.go", Line: 5}, placeOf("x", reflect.ValueOf(dotted.Note).Pointer()))
 }
