@@ -153,11 +153,11 @@ func (d *doctor) environment() {
 	}
 	unknown, good := config.UnknownVariables(names)
 	for _, u := range unknown {
-		mend := "remove it; `understudy serve --help` lists the variables"
+		fix := "remove it; `understudy serve --help` lists the variables"
 		if u.Instead != "" {
-			mend = "write " + u.Instead
+			fix = "write " + u.Instead
 		}
-		d.say("environment", Problem, "unknown variable "+u.Name, mend)
+		d.say("environment", Problem, "unknown variable "+u.Name, fix)
 	}
 	if good > 0 {
 		d.say("environment", Fine, plural(good, "variable")+" of this program, each known", "")
@@ -372,24 +372,24 @@ func (d *doctor) loaded(cfg *config.Config) {
 // unimportable reports a graph that does not import. reasons has, by what was reported, the graph that it was reported of: graphs of one module fail
 // for one reason.
 func (d *doctor) unimportable(cfg *config.Config, name string, err error, reasons map[string]string) {
-	text, details, mend := explained(err)
+	text, details, fix := explained(err)
 	reason := strings.Join(append([]string{text}, details...), "\n")
 	if first, again := reasons[reason]; again {
 		d.say("graph", Problem, fmt.Sprintf("%s does not import, for the same reason as %s", name, first), "")
 		return
 	}
 	reasons[reason] = name
-	if mend == "" {
-		mend = mendImport(text)
+	if fix == "" {
+		fix = fixImport(text)
 		if cfg.MissingEnv != "" {
-			mend += "; if it misses a variable, create " + cfg.MissingEnv
+			fix += "; if it misses a variable, create " + cfg.MissingEnv
 		}
 	}
-	d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", name, text), mend, details...)
+	d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", name, text), fix, details...)
 }
 
 // explained returns an error in one line, the end of its traceback, and what to do if that is known.
-func explained(err error) (text string, details []string, mend string) {
+func explained(err error) (text string, details []string, fix string) {
 	text = err.Error()
 	var f *graph.Failure
 	if errors.As(err, &f) {
@@ -405,22 +405,22 @@ func explained(err error) (text string, details []string, mend string) {
 func (d *doctor) agent(cfg *config.Config, g config.Graph, log *slog.Logger) {
 	a, err := graphs.Declare(cfg, g, nil, log)
 	if err != nil {
-		mend := "fix it in " + filepath.Base(cfg.File)
+		fix := "fix it in " + filepath.Base(cfg.File)
 		switch noKey := strings.Contains(err.Error(), "has no key"); {
 		case noKey && cfg.MissingEnv != "":
-			mend = "create " + cfg.MissingEnv + " with the variable, or set it in the environment"
+			fix = "create " + cfg.MissingEnv + " with the variable, or set it in the environment"
 		case noKey:
-			mend = "set the variable in env of " + filepath.Base(cfg.File) + ", or in the environment"
+			fix = "set the variable in env of " + filepath.Base(cfg.File) + ", or in the environment"
 		}
-		d.say("graph", Problem, err.Error(), mend)
+		d.say("graph", Problem, err.Error(), fix)
 		return
 	}
 	_ = a.Close() // nothing was started
 	d.say("graph", Fine, fmt.Sprintf("%s is an agent on %s", g.ID, g.Agent.Model.Name), "")
 }
 
-// mendImport says what mostly helps.
-func mendImport(text string) string {
+// fixImport says what mostly helps.
+func fixImport(text string) string {
 	if strings.Contains(text, "took longer than") {
 		return "let the module only define things, and do what takes time inside nodes or a factory"
 	}

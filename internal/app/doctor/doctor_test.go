@@ -347,7 +347,7 @@ func TestExamineGraphs(t *testing.T) {
 	}
 }
 
-// A server that serves is asked for its graphs, and neither its port nor its database is touched.
+// A server that serves is asked for its graphs, and its port and database are not checked.
 func TestExamineServing(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)

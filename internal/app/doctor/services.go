@@ -169,7 +169,7 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	place := cfg.RedisPlace()
-	const mend = "start it, or correct --redis-url / REDIS_URI; the server starts without it, and streams return 503"
+	const fix = "start it, or correct --redis-url / REDIS_URI; the server starts without it, and streams return 503"
 	// It keeps the driver from writing to standard error by itself.
 	if b, err := redis.New(redis.Options{URL: cfg.Streams.RedisURL}); err == nil {
 		_ = b.Close() // it did nothing
@@ -180,12 +180,12 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 		d.say("redis", Problem, err.Error(), "correct --redis-url / REDIS_URI (and --redis-ca, --redis-prefix); the server does not start with these settings")
 		return
 	case err != nil:
-		d.say("redis", Problem, fmt.Sprintf("redis on %s does not respond: %v", place, err), mend)
+		d.say("redis", Problem, fmt.Sprintf("redis on %s does not respond: %v", place, err), fix)
 		return
 	}
 	client, err := backend.RedisClient(cfg)
 	if err != nil {
-		d.say("redis", Problem, err.Error(), mend)
+		d.say("redis", Problem, err.Error(), fix)
 		return
 	}
 	defer func() { _ = client.Close() }() // it holds nothing

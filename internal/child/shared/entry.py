@@ -28,7 +28,7 @@ def _run(sock: socket.socket, prepare: Callable[[dict[str, Any]], tuple[Executor
     # The code of users starts processes of its own: those need neither the options nor the socket.
     options = json.loads(os.environ.pop(CONFIG))
     sock.set_inheritable(False)
-    # A forked child must not keep it open: its end tells the server that this process has ended.
+    # A forked child must not keep it open: when it closes, the server takes this process for ended.
     if hasattr(os, "register_at_fork"):
         fd = sock.fileno()
         os.register_at_fork(after_in_child=lambda: _close(fd))

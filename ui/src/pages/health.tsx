@@ -57,7 +57,7 @@ export default function Health() {
               <span className="grow finding">{f.text}</span>
             </div>
             {f.details && <pre className="stack">{f.details.join("\n")}</pre>}
-            {f.fix && <p className="mend">→ {f.fix}</p>}
+            {f.fix && <p className="fix">→ {f.fix}</p>}
           </li>
         ))}
       </ol>
