@@ -19,6 +19,7 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/names"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -147,12 +148,8 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 	}
 	if n := len(unknown); n > 0 {
 		const shown = 20
-		list := strings.Join(unknown[:min(n, shown)], ", ")
-		if n > shown {
-			list += fmt.Sprintf(" and %d more", n-shown)
-		}
 		j.notes = append(j.notes, fmt.Sprintf("the graph of %d threads is not known; their state shows what rows say until a run names an assistant. "+
-			"Import again with --graph NAME to set it: %s", n, list))
+			"Import again with --graph NAME to set it: %s", n, names.Some(unknown, shown)))
 	}
 	return nil
 }

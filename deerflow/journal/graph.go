@@ -4,18 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/tidwall/gjson"
 
 	"understudy/access"
 	"understudy/deerflow/changes"
 	"understudy/graph"
+	"understudy/internal/names"
 )
 
 // Graph is an agent whose runs are journaled.
@@ -39,13 +38,9 @@ const Undelivered = "ArtifactDeliveryError"
 // undelivered is the failure of a run that left files in outputs. DeerFlow's clients know the text.
 func undelivered(files []string) *graph.Failure {
 	const most = 5
-	names := strings.Join(files[:min(len(files), most)], ", ")
-	if more := len(files) - most; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
-	}
 	return &graph.Failure{
 		Type: Undelivered, Message: "Artifact delivery incomplete: no produced output artifact was presented",
-		Fix: "the agent has to show what it leaves in outputs with present_files, or write to workspace; it left " + names,
+		Fix: "the agent has to show what it leaves in outputs with present_files, or write to workspace; it left " + names.Some(files, most),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/pregel"
 	"understudy/internal/fault"
+	"understudy/internal/names"
 )
 
 // models are the clients of the models in the settings, each made when it is first needed.
@@ -131,15 +132,11 @@ func (g *Graph) agentNames(user string) string {
 	case len(list) == 0:
 		return "none"
 	}
-	var names []string
-	for _, a := range list[:min(len(list), most)] {
-		names = append(names, a.Name)
+	var all []string
+	for _, a := range list {
+		all = append(all, a.Name)
 	}
-	text := strings.Join(names, ", ")
-	if more := len(list) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return names.Some(all, most)
 }
 
 // middleware calls the model that the run asks for, else that of its agent, thinking as they say. An unknown model is the first of the settings, with a warning.

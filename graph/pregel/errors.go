@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"understudy/graph"
+	"understudy/internal/names"
 )
 
 // panicked is a panic of a node.
@@ -46,11 +47,7 @@ const mostNamed = 5
 // someOf lists the names of nodes, each once.
 func someOf(nodes []string) string {
 	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
-	if n := len(nodes) - mostNamed; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:mostNamed], ", "), n)
-	}
-	return strings.Join(nodes, ", ")
+	return names.Some(slices.Compact(nodes), mostNamed)
 }
 
 // errorName returns the name of an error for clients: that of its ErrorName method, TimeoutError for deadlines, else

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
 	"understudy/graph"
+	"understudy/internal/names"
 )
 
 // signals names the signals that end a process.
@@ -117,19 +117,17 @@ func (c *call) at() string {
 }
 
 // nodes returns a word with names of nodes; "" without any.
-func nodes(word string, names []string) string {
-	names = slices.Clone(names)
-	slices.Sort(names)
-	names = slices.Compact(names)
-	switch more := len(names) - maxNodes; {
-	case len(names) == 0:
+func nodes(word string, all []string) string {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	switch len(all) {
+	case 0:
 		return ""
-	case len(names) == 1:
-		return word + " node " + names[0]
-	case more > 0:
-		return fmt.Sprintf("%s nodes %s and %d more", word, strings.Join(names[:maxNodes], ", "), more)
+	case 1:
+		return word + " node " + all[0]
 	}
-	return word + " nodes " + strings.Join(names, ", ")
+	return word + " nodes " + names.Some(all, maxNodes)
 }
 
 // maxNodes is how many nodes an error names.
