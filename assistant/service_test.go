@@ -30,12 +30,18 @@ func (broken) Describe(context.Context, graph.Config, graph.DescribeWhat) (json.
 	return nil, &graph.Failure{Type: "RuntimeError", Message: "no such model", Detail: "Traceback"}
 }
 
-// The graph, schemas and subgraphs of a graph that cannot be imported answer with the reason, as its runs do.
-func TestDescribingABrokenGraph(t *testing.T) {
-	t.Parallel()
+func open(t *testing.T) *sqlite.Store {
+	t.Helper()
 	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rows.Close()) })
+	return rows
+}
+
+// The graph, schemas and subgraphs of a graph that cannot be imported answer with the reason, as its runs do.
+func TestDescribingABrokenGraph(t *testing.T) {
+	t.Parallel()
+	rows := open(t)
 	graphs := graph.NewRegistry()
 	require.NoError(t, graphs.Add("broken", "", broken{}))
 	s := assistant.NewService(rows.Assistants(), graphs, nil)
@@ -55,9 +61,7 @@ func TestDescribingABrokenGraph(t *testing.T) {
 
 func setup(t *testing.T) *assistant.Service {
 	t.Helper()
-	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, rows.Close()) })
+	rows := open(t)
 	graphs := graph.NewRegistry()
 	require.NoError(t, graphs.Add("agent", "what it is for", drawn{}))
 	require.NoError(t, graphs.Add("other", "", drawn{}))
@@ -217,9 +221,7 @@ func (blind) Assistant(id.Assistant) (*assistant.Assistant, error) {
 
 func TestServersThatStartAtOnceMakeTheSameDefaults(t *testing.T) {
 	t.Parallel()
-	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, rows.Close()) })
+	rows := open(t)
 	graphs := graph.NewRegistry()
 	require.NoError(t, graphs.Add("agent", "", drawn{}))
 	require.NoError(t, assistant.NewService(rows.Assistants(), graphs, nil).EnsureDefaults(t.Context(), nil))
@@ -248,9 +250,7 @@ func TestLongNames(t *testing.T) {
 // An assistant that another request makes meanwhile is found, or taken.
 func TestCreateBesideAnotherRequest(t *testing.T) {
 	t.Parallel()
-	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, rows.Close()) })
+	rows := open(t)
 	graphs := graph.NewRegistry()
 	require.NoError(t, graphs.Add("agent", "", drawn{}))
 	first, err := assistant.NewService(rows.Assistants(), graphs, nil).Create(t.Context(), assistant.New{GraphID: "agent"})
