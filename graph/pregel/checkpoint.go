@@ -31,10 +31,8 @@ type checkpoint struct {
 	// stored inline, keeps its version, so its value must be kept with it.
 	inline map[string]inlineValue
 	// seen holds, per node, the channel versions of its last run, and the versions at the last interrupt.
-	seen map[string]map[string]string
-	// updated lists the channels that the last step wrote, sorted. hasUpdated reports whether they are known.
-	updated    []string
-	hasUpdated bool
+	seen    map[string]map[string]string
+	changed changes // by the step that it ends
 }
 
 // inlineValue is a value as JSON, with the version of its channel.
@@ -147,9 +145,9 @@ func (g *Graph) load(t *checkpointer.Tuple) (*saved, error) {
 		return true
 	})
 	if updated := doc.Get("updated_channels"); updated.IsArray() {
-		c.hasUpdated = true
+		c.changed.known = true
 		for _, u := range updated.Array() {
-			c.updated = append(c.updated, u.String())
+			c.changed.channels = append(c.changed.channels, u.String())
 		}
 	}
 	var bad error
@@ -316,11 +314,11 @@ func (c *checkpoint) appendJSON(b []byte, g *Graph, chans []channel) []byte {
 		b = append(b, '}')
 	}
 	b = append(b, `},"updated_channels":`...)
-	if !c.hasUpdated {
+	if !c.changed.known {
 		return append(b, "null}"...)
 	}
 	b = append(b, '[')
-	for i, u := range c.updated {
+	for i, u := range c.changed.channels {
 		if i > 0 {
 			b = append(b, ',')
 		}

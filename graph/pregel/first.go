@@ -79,33 +79,34 @@ func (l *loop) first(in input) error {
 			return err
 		}
 	}
-	updated, known := l.cp.updated, l.cp.hasUpdated && len(l.cp.updated) > 0
+	changed := l.cp.changed
+	changed.known = len(changed.channels) > 0
 	more, err := l.applyNulls(carried)
 	if err != nil {
 		return err
 	}
-	if known && len(more) > 0 {
-		updated = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(updated), more...))))
+	if changed.known && len(more) > 0 {
+		changed.channels = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(changed.channels), more...))))
 	}
 	bound := "" // of the replay
 	switch s.kind {
 	case startFresh:
-		if err := l.startFresh(in, updated, known); err != nil {
+		if err := l.startFresh(in, changed); err != nil {
 			return err
 		}
 	case startFork:
 		if s.byClient {
-			bound = l.prevParent
+			bound = l.lineage.prevParent
 		}
 		if err := l.startFork(); err != nil {
 			return err
 		}
-		l.updated, l.known = updated, known
+		l.changed = changed
 	case startResume:
 		l.startResume()
-		l.updated, l.known = updated, known
+		l.changed = changed
 	case startPassive:
-		l.updated, l.known = updated, known
+		l.changed = changed
 	case startEmpty:
 		return Errorf(nameEmptyInput, "Received no input for %s", START)
 	}
@@ -114,7 +115,7 @@ func (l *loop) first(in input) error {
 	}
 	if s.replays {
 		if bound == "" && l.byClient() {
-			bound = l.prevParent
+			bound = l.lineage.prevParent
 		}
 		l.x.replay = &replayState{before: cmp.Or(bound, l.cp.id), visited: map[string]bool{}}
 	}
@@ -133,21 +134,21 @@ func (l *loop) applyNulls(carried []write) (updated []string, err error) {
 }
 
 // startFresh applies the input, in place of the tasks that the checkpoint would have next, and saves it.
-func (l *loop) startFresh(in input, updated []string, known bool) error {
+func (l *loop) startFresh(in input, last changes) error {
 	v := in.v
 	if in.command != nil { // no checkpoint to resume: the Command is the input of the thread
 		v = &value{kind: ofGo, goVal: in.command}
 	}
 	var all []*task
 	if l.cp.written() {
-		all = l.prepare(updated, known)
+		all = l.prepare(last)
 	}
 	all = append(all, &task{name: writeInput, writes: []write{{START, v}}})
-	var err error
-	if l.updated, err = l.applyWrites(all, true); err != nil {
+	updated, err := l.applyWrites(all, true)
+	if err != nil {
 		return err
 	}
-	l.known = true
+	l.changed = changes{channels: updated, known: true}
 	_, err = l.put(sourceInput, false)
 	return err
 }

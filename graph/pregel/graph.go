@@ -225,9 +225,9 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (_ *loop, _ in
 	if err != nil {
 		return nil, input{}, err
 	}
-	l := &loop{
+	l := &loop{scope: scope{
 		g: g, x: x, ctx: x.ctx, keeps: x.saver != nil && g.mode != Never, outKeys: g.result, before: before, after: after, limit: limit,
-	}
+	}}
 	if x.modes.events {
 		l.outKeys = g.out // LangGraph Server passes output keys only when it does not stream events
 	}

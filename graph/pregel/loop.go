@@ -10,58 +10,75 @@ import (
 	"understudy/id"
 )
 
-// loop executes one graph of a run, from its start to its end: LangGraph's PregelLoop.
-type loop struct {
-	g     *Graph
-	x     *exec
-	ctx   context.Context //nolint:containedctx // of the task that the graph runs in, or of the run
-	task  *task           // that the graph runs in; nil at the root
-	under uint64          // span that the graph runs in; 0: none
-	// taskStep is the step of that task.
-	taskStep int
+// scope is what a loop runs, where, and within which limits. It is set before the loop enters, and does not change then.
+type scope struct {
+	g   *Graph
+	x   *exec
+	ctx context.Context //nolint:containedctx // of the task that the graph runs in, or of the run
+
+	task     *task       // that the graph runs in; nil at the root
+	taskStep int         // of that task
+	scratch  *scratchpad // of that task
+	under    uint64      // span that the graph runs in; 0: none
 	// inherited is the metadata of the nodes around this graph.
 	inherited []field
-	span      *span // nil: events are not read
-	ns        string
-	nested    bool
+
+	ns     string
+	nested bool
+	above  []field // checkpoint_map: {namespace: checkpoint id} of the graphs above
+	// addressed names the checkpoint to start from; "": the newest.
+	addressed string
 	keeps     bool // checkpoints are kept
 	// outKeys are the keys that values shows; for nested graphs, the keys that they return.
 	outKeys []string
-	above   []field // checkpoint_map: {namespace: checkpoint id} of the graphs above
-	// addressed names the checkpoint to start from; "": the newest.
-	addressed string
-	scratch   *scratchpad // of the task that this graph runs in
-	// resuming reports whether nested graphs resume; nil means not known.
-	resuming *bool
-	before   []string
-	after    []string
-	limit    int
 
-	cp       *checkpoint
-	chans    []channel
-	writers  [][]string // of each channel: the nodes that wrote it last in this run, for errors
-	prevVers []string   // versions that are stored already
-	parent   string     // id under which the next checkpoint is saved
-	meta     savedMetadata
-	loadedID string
-	shape    string // that the storage has
+	before, after []string // nodes with breakpoints
+	limit         int      // steps
+}
 
+// lineage relates a loop to the checkpoints that it has loaded and saved.
+type lineage struct {
+	loaded     string        // id of the checkpoint that it began with
+	parent     string        // id under which the next checkpoint is saved
+	prevParent string        // the one before, for events
+	saved      id.Checkpoint // the checkpoint that was saved last, or loaded
+	versions   []string      // of channels that are stored already
+	shape      string        // that the storage has
+}
+
+// changes are the channels that a step changed.
+type changes struct {
+	channels []string // sorted
+	known    bool
+}
+
+// loop executes one graph of a run, from its start to its end: LangGraph's PregelLoop. It loads a checkpoint, and saves one after each step.
+type loop struct {
+	scope
+	lineage lineage
 	pending pendingWrites
+
+	cp      *checkpoint
+	chans   []channel
+	writers [][]string // of each channel: the nodes that wrote it last in this run, for errors
+	meta    savedMetadata
+	changed changes // by the last step
+
+	// resuming reports whether nested graphs resume; nil means not known.
+	resuming   *bool
+	replaying  bool
+	superseded bool
+	unasked    bool // the run began with an answer, and no question waited
 
 	step, stop int
 	tasks      []*task
 	byID       map[string]*task
 	ticked     bool            // there are tasks, so their writes can be shown
 	stopped    *GraphInterrupt // why the run ended before its end; nil: it did not
-	updated    []string
-	known      bool // updated is
-	replaying  bool
-	superseded bool
-	unasked    bool          // the run began with an answer, and no question waited
-	atID       id.Checkpoint // the checkpoint that was saved last
-	prevParent string        // the one before, for events
-	shownID    string        // the checkpoint whose id was emitted last
-	hadValues  bool          // values was shown, or would have been
+
+	span      *span  // nil: events are not read
+	shownID   string // the checkpoint whose id was emitted last
+	hadValues bool   // values was shown, or would have been
 }
 
 var errRecursion = errors.New("recursion limit")
@@ -70,7 +87,7 @@ var errRecursion = errors.New("recursion limit")
 func (l *loop) enter() error {
 	var t *checkpointer.Tuple
 	var err error
-	l.loadedID = ""
+	l.lineage.loaded = ""
 	if l.keeps {
 		key := checkpointer.Key{Thread: l.x.thread, NS: l.ns, ID: checkpointID(l.addressed)}
 		switch {
@@ -79,7 +96,7 @@ func (l *loop) enter() error {
 				return err
 			}
 			if t == nil {
-				l.parent = l.addressed // as in LangGraph: the parent is recorded even if it was deleted
+				l.lineage.parent = l.addressed // as in LangGraph: the parent is recorded even if it was deleted
 			} else {
 				head, err := l.x.load(checkpointer.Key{Thread: l.x.thread, NS: l.ns})
 				if err != nil {
@@ -109,19 +126,18 @@ func (l *loop) enter() error {
 	if t == nil {
 		l.cp, l.chans = emptyCheckpoint(l.g), l.g.newChannels()
 		l.meta = savedMetadata{step: -2}
-		l.loadedID = l.cp.id
+		l.lineage.loaded = l.cp.id
 		l.pending.reset(nil)
 	} else {
 		s, err := l.g.load(t)
 		if err != nil {
 			return err
 		}
-		l.cp, l.chans, l.meta, l.shape = s.checkpoint, s.chans, s.metadata, s.shape
+		l.cp, l.chans, l.meta = s.checkpoint, s.chans, s.metadata
 		l.pending.reset(s.pending)
-		l.parent, l.loadedID, l.prevParent = s.id, s.id, s.parent
-		l.atID = t.ID
+		l.lineage = lineage{loaded: s.id, parent: s.id, prevParent: s.parent, saved: t.ID, shape: s.shape}
 	}
-	l.prevVers = slices.Clone(l.cp.versions)
+	l.lineage.versions = slices.Clone(l.cp.versions)
 	l.step = l.meta.step + 1
 	l.stop = l.step + l.limit + 1
 	return nil
@@ -157,7 +173,7 @@ func (l *loop) tick() (bool, error) {
 }
 
 func (l *loop) prepareStep() {
-	l.tasks = l.prepare(l.updated, l.known)
+	l.tasks = l.prepare(l.changed)
 	l.byID = make(map[string]*task, len(l.tasks))
 	for _, t := range l.tasks {
 		l.byID[t.id] = t
@@ -207,7 +223,7 @@ func (l *loop) afterTick() error {
 	if err != nil {
 		return err
 	}
-	l.updated, l.known = updated, true
+	l.changed = changes{channels: updated, known: true}
 	l.pending.applied()
 	l.replaying = false
 	var data []byte
@@ -223,7 +239,7 @@ func (l *loop) afterTick() error {
 	if data != nil {
 		at := id.Checkpoint("")
 		if l.keeps && l.x.durability != durabilityExit {
-			at = l.atID
+			at = l.lineage.saved
 		}
 		l.showID(held, at)
 		l.emitValues(data, held, at)

@@ -13,7 +13,7 @@ import (
 // put creates a checkpoint of the current state and saves it. With exiting the checkpoint exists already and is only
 // saved. It returns a channel that is closed after the commit.
 func (l *loop) put(source string, exiting bool) (<-chan struct{}, error) {
-	if exiting && l.cp.id == l.loadedID {
+	if exiting && l.cp.id == l.lineage.loaded {
 		return nil, nil
 	}
 	if !exiting {
@@ -27,17 +27,17 @@ func (l *loop) put(source string, exiting bool) (<-chan struct{}, error) {
 		c.id = newCheckpointID(l.step)
 		c.idBytes = idBytes(c.id)
 	}
-	c.updated, c.hasUpdated = l.updated, l.known
+	c.changed = l.changed
 	var held <-chan struct{}
 	if save {
 		p, size, err := l.putOf()
 		if err != nil {
 			return nil, err
 		}
-		l.prevParent = l.parent
-		l.prevVers = slices.Clone(c.versions)
-		l.parent = c.id
-		l.atID = p.ID
+		l.lineage.prevParent = l.lineage.parent
+		l.lineage.versions = slices.Clone(c.versions)
+		l.lineage.parent = c.id
+		l.lineage.saved = p.ID
 		held = l.x.saves.add(graph.Save{Put: p}, size, l.ns == "" && l.x.modes.values && l.x.durability != durabilityExit)
 	}
 	if !exiting {
@@ -48,19 +48,19 @@ func (l *loop) put(source string, exiting bool) (<-chan struct{}, error) {
 
 // putOf returns the checkpoint in the form that the saver takes, and its size.
 func (l *loop) putOf() (*checkpointer.Put, int, error) {
-	blobs, err := l.cp.blobs(l.g, l.storable(), l.prevVers)
+	blobs, err := l.cp.blobs(l.g, l.storable(), l.lineage.versions)
 	if err != nil {
 		return nil, 0, err
 	}
 	p := &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
-		Key: l.key(), Parent: checkpointID(l.parent), Run: l.x.run,
+		Key: l.key(), Parent: checkpointID(l.lineage.parent), Run: l.x.run,
 		Data: l.cp.appendJSON(make([]byte, 0, 512), l.g, l.chans), Metadata: l.metadata(),
 		Tasks: l.describe(),
 	}, Blobs: blobs}
 	text, sum := l.g.shape()
 	p.Shape = sum
-	if l.shape != sum {
-		p.ShapeJSON, l.shape = text, sum
+	if l.lineage.shape != sum {
+		p.ShapeJSON, l.lineage.shape = text, sum
 	}
 	size := len(p.Data) + len(p.Metadata)
 	for i := range blobs {

@@ -523,12 +523,11 @@ func (l *loop) subgraph(ctx context.Context, tc *taskContext, g *Graph, in *valu
 	if g.mode == Always {
 		ns = withoutIDs(ns)
 	}
-	sub := &loop{
+	sub := &loop{resuming: l.resuming, scope: scope{
 		g: g, x: l.x, ctx: ctx, ns: ns, nested: true, keeps: l.x.saver != nil && g.mode != Never, outKeys: g.result,
-		above: setField(l.above, l.ns, l.cp.id), scratch: t.scratch, resuming: l.resuming, before: g.before, after: g.after, limit: cmp.Or(g.steps, l.limit),
-		task: t, taskStep: l.step, under: spanOf(ctx),
-	}
-	sub.inherited = l.inherited
+		above: setField(l.above, l.ns, l.cp.id), before: g.before, after: g.after, limit: cmp.Or(g.steps, l.limit),
+		task: t, taskStep: l.step, scratch: t.scratch, under: spanOf(ctx), inherited: l.inherited,
+	}}
 	if t.node != nil && len(t.node.metadata) > 0 {
 		inherited := fieldSet{list: slices.Clone(l.inherited)}
 		for _, f := range t.node.metadata {

@@ -272,8 +272,8 @@ func (l *loop) showID(held <-chan struct{}, at id.Checkpoint) {
 	}
 	l.shownID = l.cp.id
 	b := appendQuoted([]byte(`{"id":`), l.cp.id)
-	if l.prevParent != "" {
-		b = appendQuoted(append(b, `,"parent_id":`...), l.prevParent)
+	if l.lineage.prevParent != "" {
+		b = appendQuoted(append(b, `,"parent_id":`...), l.lineage.prevParent)
 	}
 	metadata := l.ownMetadata(nil)
 	for _, key := range []string{"step", "source"} {
@@ -308,7 +308,7 @@ func (l *loop) showCheckpoint() {
 	b := append(make([]byte, 0, 1024), `{"config":`...)
 	b = l.configJSON(b, l.cp.id)
 	b = append(b, `,"parent_config":`...)
-	parent := l.prevParent
+	parent := l.lineage.prevParent
 	if parent == "" {
 		b = append(b, "null"...)
 	} else {

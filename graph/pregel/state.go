@@ -38,11 +38,11 @@ func (g *Graph) at(ns string) *Graph {
 func (g *Graph) open(ctx context.Context, cfg graph.Config, key checkpointer.Key, t *checkpointer.Tuple) (*loop, error) {
 	x := &exec{ctx: ctx, log: slog.Default(), thread: key.Thread, config: cfg.Config, saver: cfg.Saver, durability: durabilitySync}
 	x.configure(g)
-	l := &loop{g: g, x: x, ctx: ctx, ns: key.NS, nested: key.NS != "", keeps: true, outKeys: g.out}
+	l := &loop{scope: scope{g: g, x: x, ctx: ctx, ns: key.NS, nested: key.NS != "", keeps: true, outKeys: g.out}}
 	if t == nil {
 		l.cp, l.chans, l.meta = emptyCheckpoint(g), g.newChannels(), savedMetadata{step: -1}
-		l.parent = string(key.ID)
-		l.prevVers = slices.Clone(l.cp.versions)
+		l.lineage.parent = string(key.ID)
+		l.lineage.versions = slices.Clone(l.cp.versions)
 		l.step, l.stop = 0, 2
 		return l, nil
 	}
@@ -50,10 +50,10 @@ func (g *Graph) open(ctx context.Context, cfg graph.Config, key checkpointer.Key
 	if err != nil {
 		return nil, err
 	}
-	l.cp, l.chans, l.meta, l.shape = s.checkpoint, s.chans, s.metadata, s.shape
+	l.cp, l.chans, l.meta = s.checkpoint, s.chans, s.metadata
 	l.pending.reset(s.pending)
-	l.parent, l.prevParent, l.loadedID = s.id, s.parent, s.id
-	l.prevVers = slices.Clone(l.cp.versions)
+	l.lineage = lineage{loaded: s.id, parent: s.id, prevParent: s.parent, shape: s.shape}
+	l.lineage.versions = slices.Clone(l.cp.versions)
 	l.step = l.meta.step + 1
 	l.stop = l.step + 2
 	return l, nil
@@ -85,7 +85,7 @@ func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.K
 	if err != nil {
 		return e, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
 	}
-	tasks := l.prepare(nil, false)
+	tasks := l.prepare(changes{})
 	if writes := nulls(l.pending.list()); len(writes) > 0 {
 		if _, err := l.applyWrites([]*task{{name: writeInput, writes: writes}}, false); err != nil {
 			return e, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
@@ -231,7 +231,7 @@ func (g *Graph) updateStep(ctx context.Context, cfg graph.Config, key checkpoint
 			return key, fault.New(fault.Invalid, "Cannot apply multiple updates when clearing state")
 		}
 		if t != nil {
-			tasks := l.prepare(nil, false)
+			tasks := l.prepare(changes{})
 			if writes := nulls(l.pending.list()); len(writes) > 0 {
 				if _, err := l.applyWrites([]*task{{name: writeInput, writes: writes}}, true); err != nil {
 					return key, invalid(err)
@@ -287,7 +287,7 @@ func (l *loop) saveUpdate(
 	l.meta = savedMetadata{source: source, step: step, hasStep: true, parents: parents}
 	l.cp.v, l.cp.ts, l.cp.id = checkpointVersion, now(), newCheckpointID(clock)
 	l.cp.idBytes = idBytes(l.cp.id)
-	l.cp.updated, l.cp.hasUpdated = nil, false
+	l.cp.changed = changes{}
 	p, _, err := l.putOf()
 	if err != nil {
 		return checkpointer.Key{}, err
@@ -309,7 +309,7 @@ func (g *Graph) copyStep(
 		return checkpointer.Key{}, fault.New(fault.Invalid, "Cannot copy a non-existent checkpoint")
 	}
 	parents := l.meta.parents
-	l.parent = string(t.Parent)
+	l.lineage.parent = string(t.Parent)
 	l.x.stored = nil
 	key, err := l.saveUpdate(ctx, cfg, sourceFork, step+1, parents, step, nil)
 	if err != nil {
@@ -321,7 +321,7 @@ func (g *Graph) copyStep(
 	}
 	l.step = step + 2
 	ids := map[string][]string{}
-	for _, t := range l.prepare(nil, false) {
+	for _, t := range l.prepare(changes{}) {
 		ids[t.name] = append(ids[t.name], t.id)
 	}
 	var order []string
@@ -357,7 +357,7 @@ func (l *loop) updateAs(
 ) (checkpointer.Key, error) {
 	ids := map[string][]string{}
 	if t != nil {
-		for _, task := range l.prepare(nil, false) {
+		for _, task := range l.prepare(changes{}) {
 			ids[task.name] = append(ids[task.name], task.id)
 		}
 	}

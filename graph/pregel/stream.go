@@ -147,7 +147,7 @@ func (l *loop) emit(name string, data []byte) {
 	e := graph.Event{Name: name, NS: l.ns, Data: data}
 	if l.ns == "" && name == "updates" && l.x.saves != nil && graph.MayCondense(data) {
 		if e.Hold = l.x.saves.last(); l.keeps && l.x.durability != durabilityExit {
-			e.Checkpoint = l.atID
+			e.Checkpoint = l.lineage.saved
 		}
 	}
 	l.x.out.push(l.x.ctx, e)

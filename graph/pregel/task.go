@@ -131,10 +131,10 @@ func (l *loop) triggered(n *node) bool {
 }
 
 // candidates returns the nodes that may have been triggered, in the order of their tasks.
-func (l *loop) candidates(updated []string, known bool) []string {
-	if known && len(updated) > 0 {
+func (l *loop) candidates(last changes) []string {
+	if last.known && len(last.channels) > 0 {
 		var names []string
-		for _, u := range updated {
+		for _, u := range last.channels {
 			if i, ok := l.g.chanIndex[u]; ok {
 				names = append(names, l.g.chans[i].triggers...)
 			}
@@ -152,7 +152,7 @@ func (l *loop) candidates(updated []string, known bool) []string {
 }
 
 // prepare returns the tasks of the next step: first Sends, then nodes that were triggered.
-func (l *loop) prepare(updated []string, known bool) []*task {
+func (l *loop) prepare(last changes) []*task {
 	var tasks []*task
 	waiting := l.pending.answers()
 	if c := l.chans[l.g.tasksChan]; c.available() {
@@ -168,7 +168,7 @@ func (l *loop) prepare(updated []string, known bool) []*task {
 	}
 	step := strconv.Itoa(l.step)
 	var inputs map[*schema]*value
-	for _, name := range l.candidates(updated, known) {
+	for _, name := range l.candidates(last) {
 		n := l.g.nodes[name]
 		if !l.triggered(n) {
 			continue
