@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	"github.com/tidwall/gjson"
@@ -68,8 +69,9 @@ input works too: one line is one message.`,
 type chat struct {
 	palette
 	api       *client
-	assistant string // graph or assistant
-	thread    string // "" before the first message
+	assistant string                 // graph or assistant
+	known     atomic.Pointer[string] // ID of the assistant; nil: the server lists none
+	thread    string                 // "" before the first message
 	schema    json.RawMessage
 	out       io.Writer
 	errs      io.Writer // shows that an answer takes its time
@@ -84,9 +86,11 @@ type chat struct {
 }
 
 func (c *chat) run(ctx context.Context, message string) error {
-	asking := waitSign(c.errs, "asking "+c.api.base)
+	asking := waitSignWhy(ctx, c.errs, "asking "+c.api.base, func(ctx context.Context) string {
+		return c.api.whyWait(ctx, waited{assistant: orEmpty(c.known.Load())})
+	})
 	waiting, err := c.begin(ctx)
-	asking()
+	asking.end()
 	if err != nil {
 		return err
 	}
@@ -176,7 +180,9 @@ func (c *chat) begin(ctx context.Context) ([]interrupt, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.unlisted = id == ""
+	if c.unlisted = id == ""; !c.unlisted {
+		c.known.Store(&id)
+	}
 	if !c.unlisted && c.api.get(ctx, "/assistants/"+id+"/schemas", &schemas) == nil {
 		// The keys of the state say more than nothing. Without either most graphs take messages.
 		for _, schema := range []json.RawMessage{schemas.State, schemas.Input} {
@@ -364,9 +370,11 @@ func (c *chat) execute(ctx context.Context, request map[string]any, stop <-chan 
 		case <-streaming.Done():
 		}
 	}()
-	quiet := waitSign(c.errs, "thinking")
-	defer quiet()
-	err := r.stream(streaming, request, quiet)
+	r.sign = waitSignWhy(ctx, c.errs, "thinking", func(ctx context.Context) string {
+		return c.api.whyWait(ctx, waited{assistant: orEmpty(c.known.Load()), thread: c.thread, run: orEmpty(r.id.Load())})
+	})
+	defer r.sign.end()
+	err := r.stream(streaming, request)
 	cancel()
 	<-watched
 	if r.cancelled {

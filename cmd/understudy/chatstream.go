@@ -31,6 +31,7 @@ const (
 type turn struct {
 	*chat
 	id        atomic.Pointer[string]
+	sign      *sign                       // until something of the run is shown
 	last      string                      // ID of the last event
 	streamed  map[string]*strings.Builder // what was shown of messages that come in pieces, by ID
 	resumed   bool                        // over more than one stream: pieces of messages may be missing
@@ -53,14 +54,10 @@ func (r *turn) cancel(ctx context.Context) {
 }
 
 // stream starts the run and shows its events to its end, also over connections that break and servers that restart.
-func (r *turn) stream(ctx context.Context, request map[string]any, began func()) error {
-	note := func(text string) {
-		began()
-		r.note(text)
-	}
+func (r *turn) stream(ctx context.Context, request map[string]any) error {
 	var res *http.Response
 	open := func(api *client, away func(error) bool, method, path string, body any) error {
-		return r.api.patiently(ctx, note, away, func() (err error) {
+		return r.api.patiently(ctx, r.note, away, func() (err error) {
 			res, err = api.open(ctx, method, path, body) //nolint:bodyclose // by the caller
 			return err
 		})
@@ -72,7 +69,7 @@ func (r *turn) stream(ctx context.Context, request map[string]any, began func())
 	}
 	for futile := 0; ; {
 		last, opened := r.last, time.Now()
-		err := r.follow(res.Body, began)
+		err := r.follow(res.Body)
 		res.Body.Close()
 		id := r.id.Load()
 		if id == nil || r.failed || ctx.Err() != nil || errors.Is(err, sse.ErrTooLong) {
@@ -81,7 +78,7 @@ func (r *turn) stream(ctx context.Context, request map[string]any, began func())
 		var state struct {
 			Status string `json:"status"`
 		}
-		if asked := r.api.patiently(ctx, note, outage, func() error { return r.api.get(ctx, runs+"/"+*id, &state) }); asked != nil {
+		if asked := r.api.patiently(ctx, r.note, outage, func() error { return r.api.get(ctx, runs+"/"+*id, &state) }); asked != nil {
 			return r.broken(err) // a server may not let callers read runs
 		}
 		if err == nil && state.Status != "pending" && state.Status != "running" {
@@ -112,8 +109,8 @@ func (r *turn) broken(err error) error {
 	return fmt.Errorf("the stream broke off; the run may continue, see %s: %w", r.api.command("runs "+r.thread), err)
 }
 
-// follow shows the events of a stream. began is called before the first is shown.
-func (r *turn) follow(body io.Reader, began func()) error {
+// follow shows the events of a stream.
+func (r *turn) follow(body io.Reader) error {
 	events := sse.NewReader(body, maxEvent)
 	for {
 		e, err := events.Next()
@@ -137,16 +134,16 @@ func (r *turn) follow(body io.Reader, began func()) error {
 				r.id.Store(&id)
 			}
 		case "messages":
-			began()
+			r.sign.end()
 			r.token(data.Get("0"))
 		case "updates":
-			began()
+			r.sign.end()
 			r.update(data)
 		case "gap":
-			began()
+			r.sign.end()
 			r.gap()
 		case "error":
-			began()
+			r.sign.end()
 			r.failed = true
 			r.println(r.paint(red, "✗ "+r.clean(data.Get("error").String()+": "+data.Get("message").String())))
 			r.println(r.paint(dim, "the log of the server shows where"))
@@ -350,11 +347,17 @@ func (c *chat) endLine() {
 }
 
 // note writes a line about the connection, which is no part of an answer that a script reads.
-func (c *chat) note(text string) {
+func (c *chat) note(text string) { fmt.Fprintln(c.errs, c.below(text)) }
+
+// note is chat.note while a sign may be shown.
+func (r *turn) note(text string) { r.sign.note(r.below(text)) }
+
+// below begins a line behind which nothing of an answer is.
+func (c *chat) below(text string) string {
 	if c.column > 0 && isTerminal(c.errs) {
-		text = "\n" + text // not behind an answer that has begun
+		return "\n" + text
 	}
-	fmt.Fprintln(c.errs, text)
+	return text
 }
 
 func (c *chat) println(s string) {

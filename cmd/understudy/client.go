@@ -218,8 +218,8 @@ func (c *client) call(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
-// open sends a request and returns its response, which the caller closes. Any status but 2xx is an error.
-func (c *client) open(ctx context.Context, method, path string, body any) (*http.Response, error) {
+// send sends a request and returns its response, of any status, which the caller closes.
+func (c *client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var r io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -248,10 +248,15 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 		return nil, fmt.Errorf("%w; renew the certificate of the server, or name the file of the CA that signed it with SSL_CERT_FILE", err)
 	case err != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%w; name your server with --url", err)
-	case err != nil:
-		return nil, err
-	case res.StatusCode/100 == 2:
-		return res, nil
+	}
+	return res, err
+}
+
+// open is send with an error for any status but 2xx.
+func (c *client) open(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	res, err := c.send(ctx, method, path, body)
+	if err != nil || res.StatusCode/100 == 2 {
+		return res, err
 	}
 	defer res.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))

@@ -2,18 +2,13 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
-
-	"understudy/internal/loop"
 )
 
 // lineReader reads what a person writes.
@@ -92,55 +87,4 @@ func (l *givenLines) line(prompt string) (string, error) {
 	text := l.lines[0]
 	l.lines = l.lines[1:]
 	return text, nil
-}
-
-// How long a command may be silent: on a terminal, where a sign is taken away again, and elsewhere, such as in a log.
-const (
-	patientFor = time.Second
-	quietFor   = 2 * time.Second
-	stillEvery = 10 * time.Second
-)
-
-// waitSign shows that something is still running: on a terminal a sign after patientFor, which the function that it returns takes away; elsewhere a line after
-// quietFor, and then every ten seconds. The function may be called again. out is standard error, where what is printed may be read by a program.
-func waitSign(out io.Writer, what string) (done func()) {
-	if !isTerminal(out) {
-		began, again := time.Now(), false
-		return repeat(quietFor, stillEvery, func() {
-			if again {
-				fmt.Fprintf(out, "still %s, for %s\n", what, time.Since(began).Round(time.Second))
-				return
-			}
-			again = true
-			fmt.Fprintln(out, what+" …")
-		})
-	}
-	var bar *progressbar.ProgressBar
-	stop := repeat(patientFor, 100*time.Millisecond, func() {
-		if bar == nil {
-			bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
-				progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14))
-		}
-		_ = bar.Add(1)
-	})
-	return func() {
-		stop()
-		if bar != nil {
-			_ = bar.Finish()
-			bar = nil
-		}
-	}
-}
-
-// repeat calls say after a time, and then at an interval, until the function that it returns is called. That waits for the last call, and may be called again.
-func repeat(first, every time.Duration, say func()) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		for wait := first; loop.Sleep(ctx, wait); wait = every {
-			say()
-		}
-	}()
-	return func() { cancel(); <-over }
 }

@@ -45,7 +45,9 @@ errors, and crashes after which they were tried again. --follow continues with n
 		c := &chat{palette: colorsOf(out), out: out}
 		empty := true
 		note := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
-		err = eachEvent(cmd.Context(), api, path+"/events", args[0], follow, note, func(e gjson.Result) {
+		asking := waitSignWhy(cmd.Context(), cmd.ErrOrStderr(), "asking "+api.base, func(ctx context.Context) string { return api.whyWait(ctx, waited{}) })
+		defer asking.end()
+		err = eachEvent(cmd.Context(), api, path+"/events", args[0], follow, note, asking.end, func(e gjson.Result) {
 			empty = false
 			if asJSON {
 				fmt.Fprintln(out, e.Raw)
@@ -61,9 +63,10 @@ errors, and crashes after which they were tried again. --follow continues with n
 	return cmd
 }
 
-// eachEvent reads the events of a thread or run, page by page. With follow it waits for new ones, also while the server restarts, which it notes.
-func eachEvent(ctx context.Context, api *client, path, thread string, follow bool, note func(string), show func(gjson.Result)) error {
-	after := int64(0)
+// eachEvent reads the events of a thread or run, page by page. With follow it waits for new ones, also while the server restarts, which it notes, as it does why a run
+// has none. began is called after the first answer.
+func eachEvent(ctx context.Context, api *client, path, thread string, follow bool, note func(string), began func(), show func(gjson.Result)) error {
+	after, shown, ask := int64(0), "", time.Now().Add(reasonAfter)
 	for answered := false; ; answered = true {
 		var page json.RawMessage
 		read := func() error { return api.get(ctx, fmt.Sprintf("%s?limit=1000&after_seq=%d", path, after), &page) }
@@ -78,15 +81,25 @@ func eachEvent(ctx context.Context, api *client, path, thread string, follow boo
 		if err != nil {
 			return api.threadError(err, thread)
 		}
+		began()
 		for _, e := range gjson.GetBytes(page, "data").Array() {
 			after = e.Get("seq").Int()
 			show(e)
+			shown, ask = "", time.Now().Add(reasonAfter)
 		}
 		switch {
 		case gjson.GetBytes(page, "has_more").Bool():
 			continue
 		case !follow:
 			return nil
+		case time.Now().After(ask):
+			ask = time.Now().Add(stillEvery)
+			if w := api.activeOn(ctx, thread); w.run != "" {
+				if text := api.whyWait(ctx, w); text != "" && text != shown && ctx.Err() == nil {
+					shown = text
+					note(text)
+				}
+			}
 		}
 		if !loop.Sleep(ctx, followEvery) {
 			return nil

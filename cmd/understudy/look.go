@@ -28,9 +28,9 @@ func lookCommand(cmd *cobra.Command, ask func(ctx context.Context, api *client, 
 		ctx, cancel := context.WithTimeout(cmd.Context(), commandTimeout)
 		defer cancel()
 		out := cmd.OutOrStdout()
-		done := waitSign(cmd.ErrOrStderr(), "asking "+api.base)
+		asking := waitSignWhy(ctx, cmd.ErrOrStderr(), "asking "+api.base, func(ctx context.Context) string { return api.whyWait(ctx, waited{}) })
 		answer, err := ask(ctx, api, args)
-		done()
+		asking.end()
 		if err != nil {
 			return err
 		}
