@@ -25,6 +25,7 @@ import (
 	"understudy/internal/postgrestest"
 	"understudy/run"
 	"understudy/storage/storagetest"
+	"understudy/store"
 	"understudy/thread"
 )
 
@@ -375,4 +376,27 @@ func TestTripsOfSteps(t *testing.T) {
 		}
 		require.Equal(t, want, fewest[i], step.name)
 	}
+}
+
+// The namespaces of a page come with a number of round trips that does not grow with theirs.
+func TestTripsOfNamespaces(t *testing.T) {
+	t.Parallel()
+	address, trips := tripsTo(t, postgrestest.Database(t))
+	s := open(t, Options{URL: address})
+	var items []*store.Item
+	for n := range 500 {
+		items = append(items, &store.Item{Namespace: []string{"users", fmt.Sprintf("u%03d", n)}, Key: "k", Value: json.RawMessage(`{}`)})
+	}
+	require.NoError(t, s.Items().Apply(t.Context(), items))
+	fewest := map[int]int64{}
+	for _, limit := range []int{10, 500, 10, 500} {
+		before := trips.Load()
+		list, err := s.Items().ListNamespaces(t.Context(), store.Namespaces{Prefix: []string{"users"}, Limit: limit})
+		require.NoError(t, err)
+		require.Len(t, list, limit)
+		if took := trips.Load() - before; fewest[limit] == 0 || took < fewest[limit] {
+			fewest[limit] = took
+		}
+	}
+	require.Equal(t, fewest[10], fewest[500])
 }

@@ -101,7 +101,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	// This sorts, but only one head of each graph, the first of each origin, or two pages.
-	graphwise := map[string]string{"deliveries": relational.DueDeliveries.SQLite, "claim beside graphs": relational.ClaimBeside.SQLite, "next beside graphs": relational.NextBeside.SQLite, "threads with active runs": relational.ActiveThreads.SQLite, "active runs counted": relational.CountActive.SQLite, "threads of active runs": relational.ActiveMetadata.SQLite, "upstream ancestors": relational.BeforeRun.SQLite}
+	graphwise := map[string]string{"deliveries": relational.DueDeliveries.SQLite, "claim beside graphs": relational.ClaimBeside.SQLite, "next beside graphs": relational.NextBeside.SQLite, "upstream ancestors": relational.BeforeRun.SQLite, "namespaces": relational.ListNamespaces.SQLite}
 	// These sort, but only what they looked up before.
 	sorting := map[string]string{
 		"active runs":            relational.ActiveOfThread.SQLite,
@@ -138,7 +138,7 @@ func TestPlans(t *testing.T) {
 		for name, text := range graphwise {
 			for _, step := range plan(t, c, text) {
 				if m := fullScan.FindStringSubmatch(step); m != nil {
-					require.Contains(t, []string{"graphs", "origins", "json_each", "running", "pending", "up", "chain", "c", "CONSTANT"}, m[1], "%s: %s", name, step)
+					require.Contains(t, []string{"graphs", "origins", "json_each", "running", "pending", "up", "chain", "c", "list", "CONSTANT"}, m[1], "%s: %s", name, step)
 				}
 			}
 		}
@@ -149,6 +149,24 @@ func TestPlans(t *testing.T) {
 					require.True(t, strings.Contains(m[2], "runs_running") || strings.Contains(m[2], "runs_pending"), "%s: %s", name, step)
 				}
 			}
+		}
+		return nil
+	}))
+}
+
+// What is asked of the runs that are active reads the index of these few, not the runs of all time.
+func TestPlansOfActiveRuns(t *testing.T) {
+	s := setup(t)
+	require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
+		for name, text := range map[string]string{"threads": relational.ActiveThreads.SQLite, "count": relational.CountActive.SQLite, "metadata": relational.ActiveMetadata.SQLite} {
+			of := 0
+			for _, step := range plan(t, c, text) {
+				if strings.Contains(step, " runs ") {
+					require.Regexp(t, "INDEX runs_(running|pending)", step, name)
+					of++
+				}
+			}
+			require.Equal(t, 2, of, name)
 		}
 		return nil
 	}))

@@ -50,6 +50,11 @@ func searchItems(rest string) Statement {
 	return differing("SELECT "+itemColumns+" FROM store_items WHERE "+living+rest, "SELECT rowid FROM store_items WHERE "+living+rest)
 }
 
+// namespaceAt selects the first namespace at a place and before $3.
+func namespaceAt(place string) string {
+	return "SELECT i.namespace FROM store_items i WHERE " + living + " AND i.namespace " + place + " AND i.namespace < $3 ORDER BY i.namespace LIMIT 1"
+}
+
 var (
 	ItemsOfAll = searchItems(" ORDER BY updated_at DESC, namespace, key")
 	ItemsOfOne = searchItems(" AND namespace = $2 ORDER BY updated_at DESC, key")
@@ -58,8 +63,10 @@ var (
 
 	selectItem    = same("SELECT " + itemColumns + " FROM store_items WHERE " + living + " AND namespace = $2 AND key = $3")
 	itemsAfter    = same("SELECT " + itemColumns + " FROM store_items WHERE " + living + " AND (namespace, key) > ($2, $3) ORDER BY namespace, key LIMIT $4")
-	hasNamespace  = same("SELECT 1 FROM store_items WHERE " + living + " AND namespace = $2 LIMIT 1")
-	NextNamespace = same("SELECT namespace FROM store_items WHERE " + living + " AND namespace > $2 AND namespace < $3 ORDER BY namespace LIMIT 1")
+	NextNamespace = same(namespaceAt("> $2"))
+	// ListNamespaces jumps from namespace to namespace in the index, however many items each has. The last row is NULL.
+	ListNamespaces = same("WITH RECURSIVE list (namespace) AS (SELECT (" + namespaceAt(">= $2") + ") UNION ALL " +
+		"SELECT (" + namespaceAt("> list.namespace") + ") FROM list WHERE list.namespace IS NOT NULL) SELECT namespace FROM list")
 
 	deleteItem = same("DELETE FROM store_items WHERE namespace = $1 AND key = $2")
 	// An expired item is gone, whether or not it was swept: its successor gets a new created_at.
@@ -169,8 +176,7 @@ func itemOf(q Querier, r Row) (*store.Item, error) {
 	return item, err
 }
 
-// ListNamespaces implements store.Backend, in order of labels. It jumps from namespace to
-// namespace in the index, however many items each has.
+// ListNamespaces implements store.Backend, in order of labels.
 func (s itemStore) ListNamespaces(ctx context.Context, of store.Namespaces) (out [][]string, err error) {
 	literal := of.Prefix
 	if i := slices.Index(literal, "*"); i >= 0 {
@@ -207,21 +213,13 @@ func (s itemStore) ListNamespaces(ctx context.Context, of store.Namespaces) (out
 		}
 		return last
 	}
-	now := micros(s.now())
 	err = s.db.Scan(ctx, rows.NarrowItems, func(q Querier) error {
-		if prefix != "" {
-			found, err := has(q, hasNamespace, now, prefix)
-			if err != nil || found && visit(prefix) {
-				return err
+		return q.Walk(expected(of.Limit, of.Offset)+1, ListNamespaces, func(r Row) error {
+			if r.Null(0) || visit(r.Text(0)) {
+				return ErrStop
 			}
-		}
-		for at := prefix; ; {
-			next, found, err := first(q, NextNamespace, text[string], now, at, end)
-			if err != nil || !found || visit(next) {
-				return err
-			}
-			at = next
-		}
+			return nil
+		}, micros(s.now()), prefix, end)
 	})
 	return out, err
 }
