@@ -79,6 +79,11 @@ func ReadMessage(raw json.RawMessage) (message json.RawMessage, name string, err
 	} else if len(raw) > 0 && raw[0] == '"' {
 		m.Set("content", raw)
 	}
+	for _, key := range []string{"type", "role", "id"} {
+		if raw := m.Get(key); raw != nil && raw[0] != '"' && string(raw) != "null" {
+			return nil, "", fault.Newf(fault.Unprocessable, "%s of the message is no text", key)
+		}
+	}
 	role := m.Text("type")
 	if role == "" {
 		role = m.Text("role")

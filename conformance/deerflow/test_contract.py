@@ -252,6 +252,23 @@ def test_ranges_of_nothing(alice, thread):
             assert alice.get(f"/api/threads/{thread}/artifacts/mnt/user-data/uploads/{name}", headers={"Range": given}).status_code == 416, (name, given)
 
 
+def test_versions_of_artifacts(alice, thread):
+    assert alice.post(f"/api/threads/{thread}/uploads", files=[("files", ("a.txt", b"hello"))]).status_code == 200
+    url = f"/api/threads/{thread}/artifacts/mnt/user-data/uploads/a.txt"
+    r = alice.get(url)
+    tag, modified = r.headers["ETag"], r.headers["Last-Modified"]
+    for given in (tag, "*", f"W/{tag}", f'"x", {tag}'):
+        r = alice.get(url, headers={"If-None-Match": given})
+        assert (r.status_code, r.content) == (304, b""), given
+    assert alice.get(url, headers={"If-None-Match": '"x"'}).status_code == 200
+    for given, want in ((tag, b"el"), (modified, b"el"), ('"x"', b"hello"), ("Thu, 01 Jan 1970 00:00:00 GMT", b"hello")):
+        assert alice.get(url, headers={"If-Range": given, "Range": "bytes=1-2"}).content == want, given
+    for given, want in (("bytes=1-99999999999999999999", b"ello"), ("bytes=-99999999999999999999", b"hello"), ("BYTES=1-2", b"el"), ("bytes=0-0,2-3", b"hello")):
+        assert alice.get(url, headers={"Range": given}).content == want, given
+    r = alice.head(url, headers={"Range": "bytes=1-2"})
+    assert (r.status_code, r.headers["Content-Range"], r.content) == (206, "bytes 1-2/5", b"")
+
+
 @pytest.mark.parametrize("given,text", [("bytes=x", "Range header: range must be requested"), ("bytes=", "Range header: range must be requested"), ("items=0-1", "Only support bytes range"), ("bytes", "Malformed range header."),
                                         ("bytes=4-2", "Range header: start must be less than end")])
 def test_ranges_that_cannot_be_read(alice, thread, given, text):

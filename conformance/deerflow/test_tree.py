@@ -98,5 +98,6 @@ def test_send_message(alice, bob, thread):
     assert wait_for(lambda: texts(alice, f) == ["SAY one", "one", "SAY three", "three"])
     assert bob.post("/api/commands/send-message", json={"thread_id": thread, "message": "x"}).json() == {"detail": f"Thread {thread} not found"}
     for body in ({}, {"thread_id": thread}, {"thread_id": thread, "message": ""}, {"thread_id": thread, "message": {}}, {"thread_id": thread, "message": {"type": "ai", "content": "x"}}, {"thread_id": thread, "message": 1},
+                 {"thread_id": thread, "message": {"content": "x", "id": 5}}, {"thread_id": thread, "message": {"content": "x", "type": []}},
                  {"thread_id": thread, "message": "x", "config": 1}):
         assert alice.post("/api/commands/send-message", json=body).status_code == 422, body

@@ -1,7 +1,6 @@
 package files
 
 import (
-	"archive/zip"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,7 +36,7 @@ type Artifact struct {
 const (
 	maxMember   = 16 << 20 // bytes of a member of an archive, unpacked
 	maxArchive  = 64 << 20 // bytes of an archive whose members are shown
-	maxMembers  = 10_000
+	maxMembers  = 5000
 	sniffed     = 8192
 	skillSuffix = ".skill"
 )
@@ -79,7 +78,7 @@ func active(kind string) bool {
 	case "text/html", "application/xhtml+xml", "image/svg+xml", "application/xml", "text/xml", "multipart/related", "message/rfc822", "application/javascript":
 		return true
 	}
-	return strings.HasSuffix(base, "+xml")
+	return strings.HasSuffix(base, "+xml") || strings.HasPrefix(base, "image/svg")
 }
 
 // classify finds the media type, by the name, or else by the beginning of the contents, and returns to the beginning.
@@ -103,89 +102,6 @@ func (a *Artifact) classify(r io.ReadSeeker) error {
 	}
 	a.Active = active(a.Type)
 	return nil
-}
-
-type inMemory struct{ *bytes.Reader }
-
-func (inMemory) Close() error { return nil }
-
-// member opens a member of an archive, also below its only top folder.
-func (t *Thread) member(archive, member, shown string) (*Artifact, error) {
-	f, info, err := t.Open(archive, shown)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	missing := fault.Newf(fault.NotFound, "Artifact not found: %s", shown)
-	if info.Size() > maxArchive {
-		return nil, fault.New(fault.TooLarge, "Skill archive is too large to preview")
-	}
-	z, err := zip.NewReader(f, info.Size())
-	if err != nil || len(z.File) > maxMembers {
-		return nil, missing
-	}
-	found := find(z, member)
-	if found == nil {
-		return nil, missing
-	}
-	content, err := unpack(found)
-	if err != nil {
-		return nil, err
-	}
-	if content == nil {
-		return nil, missing
-	}
-	a := &Artifact{
-		ReadSeekCloser: inMemory{bytes.NewReader(content)}, Name: path.Base(member), Size: int64(len(content)), Modified: info.ModTime(),
-		Tag: fmt.Sprintf("%x-%x-%x", info.ModTime().UnixNano(), info.Size(), found.CRC32), Member: true,
-	}
-	return a, a.classify(a)
-}
-
-// find returns the plain file with a name, or with that name below the only top folder of the archive.
-func find(z *zip.Reader, member string) *zip.File {
-	var below *zip.File
-	top, single := "", true
-	for _, f := range z.File {
-		first, rest, folder := strings.Cut(f.Name, "/")
-		if !folder || top != "" && first != top {
-			single = false
-		}
-		top = first
-		if !f.Mode().IsRegular() {
-			continue
-		}
-		if f.Name == member {
-			return f
-		}
-		if rest == member {
-			below = f
-		}
-	}
-	if single {
-		return below
-	}
-	return nil
-}
-
-// unpack returns the contents of a member; nil for one that cannot be read. Sizes in archives are claims, so what comes out is counted.
-func unpack(f *zip.File) ([]byte, error) {
-	r, err := f.Open()
-	if err != nil {
-		return nil, nil //nolint:nilerr // it cannot be shown
-	}
-	defer r.Close()
-	content, err := io.ReadAll(io.LimitReader(r, maxMember+1))
-	if len(content) > maxMember {
-		return nil, fault.New(fault.TooLarge, "Skill archive member is too large to preview")
-	}
-	if err != nil {
-		return nil, nil //nolint:nilerr // it cannot be shown
-	}
-	if content == nil {
-		content = []byte{}
-	}
-	return content, nil
 }
 
 // maxEdit bounds texts that are edited, in bytes.

@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"understudy/internal/fault"
+	"understudy/internal/filename"
 	"understudy/internal/regular"
 )
 
@@ -107,11 +108,11 @@ type staged struct {
 
 // Clean returns the last part of a name if a file may have it, else "".
 func Clean(name string) string {
-	if strings.ContainsAny(name, "\\\x00") || !utf8.ValidString(name) {
+	if strings.Contains(name, `\`) || !filename.Plain(name) || !utf8.ValidString(name) {
 		return ""
 	}
 	base := path.Base(name)
-	if name == "" || strings.HasSuffix(name, "/") || base == "." || base == ".." || base == "/" || len(base) > maxName || strings.ContainsFunc(base, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if name == "" || strings.HasSuffix(name, "/") || base == "." || base == ".." || base == "/" || len(base) > maxName {
 		return ""
 	}
 	if IsStaging(base) {
@@ -173,12 +174,12 @@ func (u *taking) free(base string) string {
 
 func numbered(base string, n int) string {
 	ext := path.Ext(base)
-	stem := strings.TrimSuffix(base, ext)
-	suffix := "_" + strconv.Itoa(n) + ext
-	for len(stem)+len(suffix) > maxName {
-		_, size := utf8.DecodeLastRuneInString(stem)
-		stem = stem[:len(stem)-size]
+	if len(ext) > maxName/2 {
+		ext = "" // what is behind the last dot of a long name is no type
 	}
+	suffix := "_" + strconv.Itoa(n) + ext
+	stem := strings.TrimSuffix(base, ext)
+	stem = strings.ToValidUTF8(stem[:min(len(stem), maxName-len(suffix))], "") // without the beginning of a character
 	return stem + suffix
 }
 

@@ -115,3 +115,37 @@ func TestDocumentsWithoutMarkdown(t *testing.T) {
 	_, _, err = th.Take(t.Context(), &sent{name: "f.pdf"}, limits, func(context.Context, *os.File, string, io.Writer) error { return errors.New("no process") })
 	require.ErrorContains(t, err, "no process")
 }
+
+// All names of one request get free names that files can have, whatever their types and lengths are; the number stands before the type.
+func TestFreeNames(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a_12.txt", numbered("a.txt", 12))
+	for _, letter := range []string{"a", "é", "語", "👩"} {
+		for _, stem := range []int{0, 1, 100, 249, 250, 254, 255} {
+			for _, ext := range []int{0, 1, 2, 100, 127, 128, 253, 254, 255} {
+				base := strings.Repeat(letter, stem/len(letter)) + "." + strings.Repeat(letter, ext/len(letter))
+				if Clean(base) == "" {
+					continue
+				}
+				u := &taking{used: map[string]bool{}}
+				for n := range 12 {
+					name := u.free(base)
+					require.Equal(t, name, Clean(name), "%q", base)
+					require.True(t, n > 0 || name == base)
+				}
+				require.Len(t, u.used, 12)
+			}
+		}
+	}
+}
+
+// Names that would show as something else, or break the lists of prompts, are passed over.
+func TestNamesOfUploads(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", ".", "..", "a/", "a\\b", "a\x00", "a\nb", "a\u0085b", "a\u2028b", "\u202egpj.exe", "a\xff", ".upload-1.part", strings.Repeat("a", 256)} {
+		require.Empty(t, Clean(name), "%q", name)
+	}
+	for name, want := range map[string]string{"a.txt": "a.txt", "/etc/passwd": "passwd", "../../x": "x", "تقرير.pdf": "تقرير.pdf", "con": "con", "a b": "a b"} {
+		require.Equal(t, want, Clean(name))
+	}
+}

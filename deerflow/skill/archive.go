@@ -10,6 +10,9 @@ import (
 	"path"
 	"strings"
 	"unicode/utf8"
+
+	"understudy/internal/archive"
+	"understudy/internal/filename"
 )
 
 // Bounds of an archive, unpacked.
@@ -17,6 +20,7 @@ const (
 	maxUnpacked = 512 << 20
 	maxFiles    = 5000
 	maxPath     = 512
+	maxPart     = 255 // bytes of a part of a path, as disks have it
 	maxDepth    = 16
 )
 
@@ -32,21 +36,18 @@ type member struct {
 	file *zip.File
 }
 
-// archive is a checked archive.
-type archive struct {
+// content is a checked archive.
+type content struct {
 	front   *Front
 	text    []byte // of SKILL.md
 	members []member
 }
 
 // open checks the table of an archive and its SKILL.md. Nothing is unpacked yet but that. Links are left out.
-func open(r io.ReaderAt, size int64) (*archive, error) {
-	z, err := zip.NewReader(r, size)
+func open(r io.ReaderAt, size int64) (*content, error) {
+	z, err := archive.Open(r, size, maxFiles)
 	if err != nil {
-		return nil, errors.New("the file is not a valid ZIP archive")
-	}
-	if len(z.File) > maxFiles {
-		return nil, fmt.Errorf("skill archive has more than %d files", maxFiles)
+		return nil, err
 	}
 	var claimed uint64
 	var files []*zip.File
@@ -61,15 +62,12 @@ func open(r io.ReaderAt, size int64) (*archive, error) {
 			files = append(files, f)
 		}
 	}
-	a := &archive{}
+	if err := checkNames(files); err != nil {
+		return nil, err
+	}
+	a := &content{}
 	top := topFolder(files)
-	names := map[string]string{} // by what they are on disks that do not tell letters apart by case
 	for _, f := range files {
-		folded := strings.ToLower(f.Name)
-		if other, taken := names[folded]; taken {
-			return nil, fmt.Errorf("skill archive has two files of one name: %s, %s", bounded(other), bounded(f.Name))
-		}
-		names[folded] = f.Name
 		m := member{strings.TrimPrefix(f.Name, top), f}
 		base := path.Base(m.path)
 		if strings.EqualFold(base, File) && m.path != File {
@@ -87,6 +85,27 @@ func open(r io.ReaderAt, size int64) (*archive, error) {
 	}
 	a.front, err = Parse(a.text)
 	return a, err
+}
+
+// checkNames refuses files that would be one on some disk, and files that are folders of others.
+func checkNames(files []*zip.File) error {
+	names, folders := map[string]string{}, map[string]string{} // by what they are on disks that tell fewer names apart
+	for _, f := range files {
+		folded := filename.Folded(f.Name)
+		if other, taken := names[folded]; taken {
+			return fmt.Errorf("skill archive has two files of one name: %s, %s", bounded(other), bounded(f.Name))
+		}
+		names[folded] = f.Name
+		for in := path.Dir(folded); in != "."; in = path.Dir(in) {
+			folders[in] = f.Name
+		}
+	}
+	for folded, name := range names {
+		if in, taken := folders[folded]; taken {
+			return fmt.Errorf("skill archive has a file that is also a folder: %s, %s", bounded(name), bounded(in))
+		}
+	}
+	return nil
 }
 
 // topFolder returns the folder that all files are in, with its slash; "" when there is none or SKILL.md stands next to folders.
@@ -107,7 +126,7 @@ func topFolder(files []*zip.File) string {
 
 func checkPath(name string) error {
 	unsafe := fmt.Errorf("skill archive has an unsafe path: %q", bounded(name))
-	if name == "" || len(name) > maxPath || !utf8.ValidString(name) || strings.ContainsAny(name, "\\\x00:") || path.IsAbs(name) {
+	if name == "" || len(name) > maxPath || !utf8.ValidString(name) || !filename.Plain(name) || strings.ContainsAny(name, `\:`) || path.IsAbs(name) {
 		return unsafe
 	}
 	parts := strings.Split(strings.TrimSuffix(name, "/"), "/")
@@ -115,7 +134,7 @@ func checkPath(name string) error {
 		return unsafe
 	}
 	for _, p := range parts {
-		if p == "" || p == "." || p == ".." {
+		if p == "" || p == "." || p == ".." || len(p) > maxPart {
 			return unsafe
 		}
 	}
@@ -142,7 +161,7 @@ func readMember(f *zip.File, limit int64) ([]byte, error) {
 }
 
 // unpack writes all files by create, counting what comes out. Text must be UTF-8.
-func (a *archive) unpack(ctx context.Context, create func(path string, executable bool) (io.WriteCloser, error)) error {
+func (a *content) unpack(ctx context.Context, create func(path string, executable bool) (io.WriteCloser, error)) error {
 	left := int64(maxUnpacked)
 	for _, m := range a.members {
 		n, err := m.unpack(ctx, left, create)

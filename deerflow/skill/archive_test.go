@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,8 @@ func (s *shelf) files(t *testing.T) (list []string) {
 func TestRefusedArchives(t *testing.T) {
 	t.Parallel()
 	good := file{name: "demo/SKILL.md", text: front}
+	encrypted := zipped(t, good, file{name: "demo/a.txt", text: "x"})
+	encrypted[bytes.LastIndex(encrypted, []byte("PK\x01\x02"))+8] |= 1
 	for name, archive := range map[string][]byte{
 		"no archive":        []byte("PK nothing"),
 		"empty":             {},
@@ -105,6 +108,10 @@ func TestRefusedArchives(t *testing.T) {
 		"dots":              zipped(t, good, file{name: "demo/./a.txt", text: "x"}),
 		"no name":           zipped(t, good, file{name: "demo//a.txt", text: "x"}),
 		"a null character":  zipped(t, good, file{name: "demo/a\x00.txt", text: "x"}),
+		"a control":         zipped(t, good, file{name: "demo/a\x1b[31m.txt", text: "x"}),
+		"a line":            zipped(t, good, file{name: "demo/a\nb.txt", text: "x"}),
+		"turned around":     zipped(t, good, file{name: "demo/\u202etxt.exe", text: "x"}),
+		"a long part":       zipped(t, good, file{name: "demo/" + strings.Repeat("x", 256), text: "x"}),
 		"deep":              zipped(t, good, file{name: "demo/" + strings.Repeat("d/", 20) + "a.txt", text: "x"}),
 		"long":              zipped(t, good, file{name: "demo/" + strings.Repeat("x", 600), text: "x"}),
 		"two skills":        zipped(t, good, file{name: "demo/inner/SKILL.md", text: front}),
@@ -112,6 +119,10 @@ func TestRefusedArchives(t *testing.T) {
 		"the same twice":    zipped(t, good, file{name: "demo/a.txt", text: "x"}, file{name: "demo/a.txt", text: "y"}),
 		"the same by case":  zipped(t, good, file{name: "demo/a.txt", text: "x"}, file{name: "demo/A.txt", text: "y"}),
 		"file and folder":   zipped(t, good, file{name: "demo/a", text: "x"}, file{name: "demo/a/b.txt", text: "y"}),
+		"folder by case":    zipped(t, good, file{name: "demo/a", text: "x"}, file{name: "demo/A/b.txt", text: "y"}),
+		"the same by form":  zipped(t, good, file{name: "demo/\u00e9.txt", text: "x"}, file{name: "demo/e\u0301.txt", text: "y"}),
+		"encrypted":         encrypted,
+		"long script":       zipped(t, good, file{name: "demo/scripts/run.sh", text: strings.Repeat("#", maxJudged) + "EVIL"}),
 		"no UTF-8":          zipped(t, good, file{name: "demo/a.md", text: "\xff\xfe"}),
 		"evil":              zipped(t, file{name: "demo/SKILL.md", text: front + "EVIL"}),
 		"evil script":       zipped(t, good, file{name: "demo/scripts/run.sh", text: "EVIL"}),
@@ -150,7 +161,7 @@ func TestBombs(t *testing.T) {
 	}
 	s := library(t)
 	_, err := s.install(t, zipped(t, many...))
-	require.ErrorContains(t, err, "more than 5000 files")
+	require.ErrorContains(t, err, "more than 5000")
 
 	honest := zipped(t, file{name: "demo/SKILL.md", text: front}, file{name: "demo/zeros.bin", text: strings.Repeat("\x00", 8<<20)})
 	lying := bytes.Clone(honest) // the table claims that the file is small
@@ -169,6 +180,19 @@ func TestBombs(t *testing.T) {
 	require.Empty(t, s.files(t))
 	_, err = s.install(t, zipped(t, file{name: "demo/SKILL.md", text: front + strings.Repeat("x", maxMarkdown)}))
 	require.ErrorAs(t, err, &refused)
+}
+
+// A large file is judged by its beginning, and only that is read.
+func TestLargeReference(t *testing.T) { // measures what all goroutines allocate, so nothing else may run
+	s := library(t)
+	archive := zipped(t, file{name: "demo/SKILL.md", text: front}, file{name: "demo/references/large.txt", text: strings.Repeat("a", 128<<20)},
+		file{name: "demo/scripts/run.sh", text: strings.Repeat("#", maxJudged)})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := s.install(t, archive)
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }
 
 // Whatever bytes of an archive are changed: it is refused, or all that it leaves is in the folder of its skill.

@@ -340,7 +340,7 @@ func (l *Library) absent(user, name string) error {
 }
 
 // fill unpacks an archive into a folder, and has it judged.
-func (l *Library) fill(ctx context.Context, a *archive, dir string) error {
+func (l *Library) fill(ctx context.Context, a *content, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("install skill %s: %w", a.front.Name, err)
@@ -367,26 +367,40 @@ func (l *Library) fill(ctx context.Context, a *archive, dir string) error {
 	return l.judge(ctx, a, root)
 }
 
-// maxJudged bounds the part of a file that a model is shown, in bytes.
+// maxJudged bounds the part of a file that a model is shown, in bytes. A script must not have more: what is not shown would run unjudged.
 const maxJudged = 64 << 10
 
+// beginning returns what a model is shown of a file, and whether that is all of it.
+func beginning(root *os.Root, name string) (text []byte, whole bool, err error) {
+	f, _, err := regular.Open(root, filepath.FromSlash(name))
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	text, err = io.ReadAll(io.LimitReader(f, maxJudged+1))
+	return text[:min(len(text), maxJudged)], len(text) <= maxJudged, err
+}
+
 // judge asks about SKILL.md, and about what an agent would read or run besides: scripts must be allowed, texts must not be blocked.
-func (l *Library) judge(ctx context.Context, a *archive, root *os.Root) error {
+func (l *Library) judge(ctx context.Context, a *content, root *os.Root) error {
 	for _, m := range a.members {
 		first, _, _ := strings.Cut(m.path, "/")
 		executable := first == "scripts"
 		if m.path != File && !executable && first != "references" && first != "templates" {
 			continue
 		}
-		content, err := root.ReadFile(filepath.FromSlash(m.path))
+		where := a.front.Name + "/" + m.path
+		text, whole, err := beginning(root, m.path)
 		if err != nil {
 			return fmt.Errorf("install skill %s: %w", a.front.Name, err)
 		}
-		if !executable && bytes.IndexByte(content, 0) >= 0 {
+		if !executable && bytes.IndexByte(text, 0) >= 0 {
 			continue // no text: an agent reads nothing of it
 		}
-		where := a.front.Name + "/" + m.path
-		v, err := l.Judge(ctx, where, string(content[:min(len(content), maxJudged)]), executable)
+		if executable && !whole {
+			return refusedf("%s is too large to be judged: scripts of a skill have up to %d KiB", where, maxJudged>>10)
+		}
+		v, err := l.Judge(ctx, where, string(text), executable)
 		if err != nil {
 			l.Log.Warn("a skill could not be judged and was refused", "skill", a.front.Name, "file", m.path, "error", err)
 			return refusedf("Security scan of %s failed, so the skill is not installed. Check the model that judges skills.", where)

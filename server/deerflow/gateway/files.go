@@ -12,12 +12,10 @@ import (
 	"net/url"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
 
 	"understudy/deerflow/files"
 	"understudy/internal/fault"
@@ -207,7 +205,8 @@ func sendArtifact(c *fiber.Ctx, a *files.Artifact, download bool) error {
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set(fiber.HeaderContentSecurityPolicy, "sandbox; default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'; media-src 'self'")
 	c.Set(fiber.HeaderAcceptRanges, "bytes")
-	c.Set(fiber.HeaderLastModified, a.Modified.UTC().Format(http.TimeFormat))
+	modified := a.Modified.UTC().Format(http.TimeFormat)
+	c.Set(fiber.HeaderLastModified, modified)
 	if a.Member {
 		c.Set(fiber.HeaderCacheControl, "private, max-age=300")
 	} else {
@@ -215,57 +214,42 @@ func sendArtifact(c *fiber.Ctx, a *files.Artifact, download bool) error {
 	}
 	tag := `"` + a.Tag + `"`
 	c.Set(fiber.HeaderETag, tag)
-	if c.Get(fiber.HeaderIfNoneMatch) == tag {
+	if named(c.Get(fiber.HeaderIfNoneMatch), tag) {
 		c.Status(http.StatusNotModified)
 		return a.Close()
 	}
-	from, length := int64(0), a.Size
-	if r := c.Request().Header.Peek(fiber.HeaderRange); len(r) > 0 && (c.Get(fiber.HeaderIfRange) == "" || c.Get(fiber.HeaderIfRange) == tag) && !bytes.ContainsRune(r, ',') {
-		if err := checkRange(string(r), a.Size); err != nil {
-			return errors.Join(a.Close(), err)
-		}
-		first, last, err := fasthttp.ParseByteRange(r, int(a.Size))
-		if string(r) == "bytes=-0" || a.Size == 0 { // nothing is nowhere
-			err = fiber.ErrRequestedRangeNotSatisfiable
-		}
-		if err != nil {
-			c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes */%d", a.Size))
-			return errors.Join(a.Close(), fiber.ErrRequestedRangeNotSatisfiable)
-		}
-		from, length = int64(first), int64(last-first+1)
-		c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", first, last, a.Size))
-		c.Status(http.StatusPartialContent)
-		if _, err := a.Seek(from, io.SeekStart); err != nil {
-			return errors.Join(a.Close(), fmt.Errorf("read %s: %w", a.Name, err))
-		}
+	part, err := partOf(c, a, tag, modified)
+	if err != nil {
+		return errors.Join(a.Close(), err)
 	}
 	c.Response().SetBodyStream(struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(a, length), a}, int(length)) // which closes it
+	}{io.LimitReader(a, part.length), a}, int(part.length)) // which closes it
 	return nil
 }
 
-var byteRange = regexp.MustCompile(`^\s*(\d*)\s*-\s*(-?\d*)\s*$`)
-
-// checkRange refuses what is no range of bytes. One that is behind the end is another matter.
-func checkRange(text string, size int64) error {
-	unit, spec, found := strings.Cut(text, "=")
-	m := byteRange.FindStringSubmatch(spec)
+// partOf moves a file to the part of it that was requested, and sets the status and headers of that part.
+func partOf(c *fiber.Ctx, a *files.Artifact, tag, modified string) (span, error) {
+	whole := span{0, a.Size}
+	header, version := c.Get(fiber.HeaderRange), c.Get(fiber.HeaderIfRange)
+	if header == "" || version != "" && version != tag && version != modified {
+		return whole, nil
+	}
+	part, all, err := readRange(header, a.Size)
 	switch {
-	case !found:
-		return fault.New(fault.Invalid, "Malformed range header.")
-	case strings.TrimSpace(strings.ToLower(unit)) != "bytes":
-		return fault.New(fault.Invalid, "Only support bytes range")
-	case m == nil || m[1] == "" && m[2] == "":
-		return fault.New(fault.Invalid, "Range header: range must be requested")
+	case errors.Is(err, fiber.ErrRequestedRangeNotSatisfiable):
+		c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes */%d", a.Size))
+		return span{}, err
+	case err != nil || all:
+		return whole, err
 	}
-	first, _ := strconv.ParseUint(m[1], 10, 64)
-	last, err := strconv.ParseUint(m[2], 10, 64)
-	if m[1] != "" && err == nil && first > last && first < uint64(max(size, 0)) {
-		return fault.New(fault.Invalid, "Range header: start must be less than end")
+	if _, err := a.Seek(part.from, io.SeekStart); err != nil {
+		return span{}, fmt.Errorf("read %s: %w", a.Name, err)
 	}
-	return nil
+	c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", part.from, part.from+part.length-1, a.Size))
+	c.Status(http.StatusPartialContent)
+	return part, nil
 }
 
 var sha256Form = regexp.MustCompile("^[0-9a-f]{64}$")
