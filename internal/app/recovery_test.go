@@ -61,6 +61,10 @@ func TestRecoveryChild(t *testing.T) {
 	if database := os.Getenv("UNDERSTUDY_RECOVERY_DATABASE"); database != "" {
 		flags["database-url"], flags["database-connections"], flags["lease"] = database, "4", "2s"
 	}
+	for _, flag := range strings.Fields(os.Getenv("UNDERSTUDY_RECOVERY_FLAGS")) {
+		name, value, _ := strings.Cut(flag, "=")
+		flags[name] = value
+	}
 	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 	require.NoError(t, err)
 	srv, err := New(t.Context(), Config{Settings: settings})
@@ -80,10 +84,10 @@ type child struct {
 	exited   chan struct{} // closed when it has been waited for
 }
 
-func startChild(t *testing.T, dir, database string) *child {
+func startChild(t *testing.T, dir, database string, flags ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestRecoveryChild$", "-test.v")
-	cmd.Env = append(os.Environ(), childFolder+"="+dir, "UNDERSTUDY_RECOVERY_DATABASE="+database)
+	cmd.Env = append(os.Environ(), childFolder+"="+dir, "UNDERSTUDY_RECOVERY_DATABASE="+database, "UNDERSTUDY_RECOVERY_FLAGS="+strings.Join(flags, " "))
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -1,11 +1,11 @@
-// Package room marks work that makes room on a disk, so that it may continue where others have to wait.
+// Package room marks work that a full disk must not stop, because it makes room or is how a server ends.
 package room
 
 import "context"
 
 type key struct{}
 
-// Making says that what is done with the context deletes.
+// Making says that what is done with the context deletes, or is the little that a server must write when it starts and ends: it may use the space that is kept for deletes.
 func Making(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }
 
 // IsMade reports whether the context is one of Making.

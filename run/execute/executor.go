@@ -25,6 +25,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/logctx"
 	"understudy/internal/loop"
+	"understudy/internal/room"
 	"understudy/run"
 	"understudy/run/crash"
 	"understudy/run/settle"
@@ -77,16 +78,24 @@ type Options struct {
 // Executor executes claimed runs from their first record to their last, and writes how they ended.
 type Executor struct {
 	Options
-	metrics *metrics
-	outage  outage
+	metrics  *metrics
+	outage   outage
+	patience time.Duration // after which clients learn that the end of their run is not written
 }
+
+// alonePatience is the patience when the database is of this server alone: a full disk does not become empty within a lease, as a database that is away comes back.
+const alonePatience = 2 * time.Second
 
 // New makes an executor.
 func New(o Options) *Executor {
 	if o.Gone == nil {
 		o.Gone = func(*run.Run) {}
 	}
-	return &Executor{Options: o, metrics: newMetrics(o.Registry), outage: outage{log: o.Log, after: outageAfter}}
+	x := &Executor{Options: o, metrics: newMetrics(o.Registry), outage: outage{log: o.Log, after: outageAfter}, patience: o.Lease}
+	if !o.Shared {
+		x.patience = min(o.Lease, alonePatience)
+	}
+	return x
 }
 
 // outcome is how an execution ended.
@@ -141,7 +150,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	ends := time.Now()
 	unsaved := func(err error) { x.unsaved(after, ex, out, ends, err) }
 	if r.Kwargs.Resumable {
-		x.Publisher.FlushRecords(after, x.Lease, unsaved) // its end comes behind them in the database
+		x.Publisher.FlushRecords(after, x.patience, unsaved) // its end comes behind them in the database
 		if out.kind != dropped {
 			x.Publisher.FlushStream(after, r)
 		}
@@ -152,9 +161,14 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 			break
 		}
 		unsaved(err)
+		pause := wait.Next()
+		if left := x.patience - time.Since(ends); left > 0 {
+			pause = min(pause, left) // so that clients do not wait for a pause in addition
+		}
 		select {
-		case <-time.After(wait.Next()):
+		case <-time.After(pause):
 		case <-x.Quit:
+			x.leave(after, ex, out, finish)
 			return
 		}
 	}
@@ -171,12 +185,29 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 }
 
 // unsaved reports that the end of an execution, which was reached at a time, cannot be written: a full disk or a lost database. The outcome is kept until it
-// can be, for the thread must not be stuck. When the server ends before that, the next server that starts takes the run over.
+// can be, for the thread must not be stuck. When the server ends before that, the next attempt continues the run (leave).
 func (x *Executor) unsaved(ctx context.Context, ex *Execution, out outcome, ended time.Time, err error) {
 	x.Log.ErrorContext(ctx, stream.UnsavedLog, "error", err)
-	if out.kind != handedBack && time.Since(ended) >= x.Lease {
+	if out.kind != handedBack && time.Since(ended) >= x.patience {
 		x.Publisher.PublishUnsaved(ctx, ex.Attempt, err)
 	}
+}
+
+// leave hands a run back whose end could not be written before the server stopped, with the space that the storage keeps for deletes: that takes less than
+// its end would. A run that stays as running counts as one that may have killed its server. On a shared store the lease ends, and a server that lives takes over.
+func (x *Executor) leave(ctx context.Context, ex *Execution, out outcome, finish func(context.Context, *Execution, outcome) error) {
+	if x.Shared {
+		return
+	}
+	if out.kind != died && out.kind != dropped { // these are as small, and a death counts
+		out = outcome{kind: handedBack}
+	}
+	if err := finish(room.Making(ctx), ex, out); err != nil {
+		x.Log.ErrorContext(ctx, "a run could not be handed back; the next start counts it as one that may have killed this server", "error", err,
+			"fix", "make room on the disk, or see that it can be written, before the next start")
+		return
+	}
+	x.Log.InfoContext(ctx, "the end of a run could not be written; the next start continues it from its last checkpoint")
 }
 
 func (k outcomeKind) String() string {

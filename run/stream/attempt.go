@@ -29,7 +29,7 @@ type Attempt struct {
 	asked   []string // interrupts that its records have shown
 
 	unsavedOnce sync.Once
-	unsavedDone chan struct{} // closed when the end could not be written for a lease
+	unsavedDone chan struct{} // closed when the end could not be written in time
 	unsavedErr  error         // set before unsavedDone is closed
 }
 
@@ -39,7 +39,7 @@ func NewAttempt(r *run.Run) *Attempt {
 }
 
 // The end of a run that cannot be written, because the disk is full or the database is away, is retried until it can. Who waits for the result is not
-// kept waiting: after a lease it learns why there is none.
+// kept waiting: after a lease, or 2 s where no other server works on the database, it learns why there is none.
 
 // UnsavedLog is the line of the log for each attempt to write the end of a run that failed.
 const UnsavedLog = "writing the end of a run failed; retrying"
@@ -98,10 +98,10 @@ func (p *Publisher) PublishUnsaved(ctx context.Context, a *Attempt, cause error)
 	p.Publish(ctx, a, &bridge.Record{Run: a.Run.ID, Event: unsavedEnd, Data: []byte(text), Ephemeral: true})
 }
 
-// Unsaved is closed when the end could not be written for a lease.
+// Unsaved is closed when the end could not be written in time.
 func (a *Attempt) Unsaved() <-chan struct{} { return a.unsavedDone }
 
-// UnsavedErr returns why the end could not be written for a lease; nil when it could, or is not to be written.
+// UnsavedErr returns why the end could not be written in time; nil when it could, or is not to be written.
 func (a *Attempt) UnsavedErr() error {
 	if a == nil {
 		return nil
