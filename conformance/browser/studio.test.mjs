@@ -645,10 +645,35 @@ describe("the studio", { concurrency: 2, skip }, () => {
     studio.page = other;
   });
 
+  /** A headless browser shows all tabs at once, so the test says which of them is seen. */
+  const sight = async (context) => {
+    await context.addInitScript(() => Object.defineProperty(document, "hidden", { get: () => window.away === true }));
+    return (tab, on) => tab.evaluate((on) => ((window.away = !on), document.dispatchEvent(new Event("visibilitychange"))), on);
+  };
+
+  journey("the logs in a tab that is not seen hold no connection, and have what was logged when it is seen again", async (studio, page) => {
+    if (!recorded) return;
+    const show = await sight(page.context());
+    const streams = new Set();
+    page.on("request", (request) => request.url().includes("/understudy/logs/stream") && streams.add(request));
+    for (const end of ["requestfinished", "requestfailed"]) page.on(end, (request) => streams.delete(request));
+    await page.goto(`${BASE_URL}/studio/logs?level=debug`);
+    await page.locator(".log-lines li").first().waitFor();
+    assert.equal(streams.size, 1);
+    await show(page, false);
+    await eventually(() => assert.equal(streams.size, 0));
+    const { thread_id } = await studio.rest("/threads", {});
+    const { run_id } = await studio.rest(`/threads/${thread_id}/runs`, { assistant_id: "failing", input: {} });
+    await eventually(async () => assert.notEqual((await studio.rest(`/understudy/logs?level=debug&text=${run_id}`)).lines.length, 0));
+    assert.equal(await page.locator(".log-lines", { hasText: run_id }).count(), 0);
+    await show(page, true);
+    await page.locator(".log-lines", { hasText: run_id }).waitFor();
+    assert.equal(streams.size, 1);
+    assert.equal(await page.locator(".problem").count(), 0);
+  });
+
   journey("ten tabs with threads: those that are not seen hold no connection, and know what happened when they are seen again", async (studio, page) => {
-    // A headless browser shows all tabs at once, so the test says which of them is seen.
-    await page.context().addInitScript(() => Object.defineProperty(document, "hidden", { get: () => window.away === true }));
-    const show = (tab, on) => tab.evaluate((on) => ((window.away = !on), document.dispatchEvent(new Event("visibilitychange"))), on);
+    const show = await sight(page.context());
     const threads = await Promise.all(Array.from({ length: 10 }, () => studio.rest("/threads", { metadata: { graph_id: "agent" } })));
     await Promise.all(threads.map((t) => studio.rest(`/threads/${t.thread_id}/runs/wait`, { assistant_id: "agent", input: { messages: [{ role: "user", content: "say 1" }] } })));
     const tabs = [];

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { whenSeen, whileSeen } from "./seen";
+import { inSight, whenSeen, whileSeen } from "./seen";
 
 /** A document that the test hides and shows. */
 class Tab extends EventTarget {
@@ -49,5 +49,29 @@ it("ends what a tab follows once it was hidden for a while, and not for a moment
   stop.abort();
   expect(two.signal.aborted).toBe(true);
   two.done();
+  expect(vi.getTimerCount()).toBe(0);
+});
+
+it("does work while a tab is seen, and says whether it was hidden", async () => {
+  const tab = new Tab();
+  const stop = new AbortController();
+  const begun: AbortSignal[] = [];
+  const until = (signal: AbortSignal) => (begun.push(signal), new Promise<void>((_, fail) => signal.addEventListener("abort", () => fail(new Error("aborted")))));
+  const hidden = inSight(stop.signal, until, tab);
+  await vi.advanceTimersByTimeAsync(1);
+  tab.set(true);
+  await vi.advanceTimersByTimeAsync(6_000);
+  expect(await hidden).toBe(true);
+  const again = inSight(stop.signal, until, tab);
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(begun.length).toBe(1); // nothing begins in a tab that is hidden
+  tab.set(false);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(begun.length).toBe(2);
+  stop.abort();
+  expect(await again).toBe(false);
+  await expect(inSight(new AbortController().signal, () => Promise.reject(new Error("refused")), tab)).rejects.toThrow("refused");
+  expect(await inSight(stop.signal, until, tab)).toBe(false); // what has ended does not begin
+  expect(begun.length).toBe(2);
   expect(vi.getTimerCount()).toBe(0);
 });

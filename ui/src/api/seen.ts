@@ -41,3 +41,20 @@ export function whileSeen(signal: AbortSignal, doc: Sight = document): { signal:
     },
   };
 }
+
+/**
+ * Does work when the tab is seen, with a signal that also ends once it has been hidden for a while. Resolves to whether that was the end: then the work is to be done
+ * again. What follows a stream for a page does it in this way.
+ */
+export async function inSight(signal: AbortSignal, work: (signal: AbortSignal) => Promise<void>, doc: Sight = document): Promise<boolean> {
+  await whenSeen(signal, doc);
+  const seen = whileSeen(signal, doc);
+  try {
+    if (!signal.aborted) await work(seen.signal);
+  } catch (error) {
+    if (!seen.signal.aborted) throw error;
+  } finally {
+    seen.done();
+  }
+  return seen.signal.aborted && !signal.aborted;
+}

@@ -3,7 +3,7 @@ import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "r
 import { APIError, get, open, post } from "../api/client";
 import { readAgain } from "../api/read-again";
 import { beginRun } from "../api/runs";
-import { whenSeen, whileSeen } from "../api/seen";
+import { inSight } from "../api/seen";
 import type { Json, JsonObject, Message, Row, Run, Thread } from "../api/types";
 import { empty, entriesOf, reduce } from "./reducer";
 
@@ -64,50 +64,45 @@ export function useConversation(threadID: string) {
       let loaded = false;
       let away = false; // the tab was hidden, and does not know what happened meanwhile
       for (let failures = 0; !signal.aborted; ) {
-        await whenSeen(signal);
-        if (signal.aborted) return;
-        const seen = whileSeen(signal);
         try {
-          if (away) lastEvent ||= undefined; // without an event to continue from, a run that began meanwhile is read from its beginning
-          if (lastEvent === undefined) {
-            const { status } = await get<Thread>(path, signal);
-            lastEvent = status === "busy" ? "0-0" : "";
-          }
-          const opening = open(`${path}/stream`, { signal: seen.signal, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
-          let missed = failures > 0 || away;
-          away = false;
-          if (!loaded) {
-            // The record is read while the stream is open, or the end of a run in between would be missed. A stream that does not open soon does not keep it from view.
-            missed = !(await Promise.race([opening.then(() => true, () => false), sleep(patience, signal).then(() => false)]));
-            await refresh();
-            loaded = true;
-          }
-          const events = await opening;
-          setConnection("open");
-          setProblem(null);
-          opened.current.resolve();
-          if (missed) await refresh();
-          failures = 0;
-          for await (const event of events) {
-            if (event.id) lastEvent = event.id;
-            const over = event.name === "metadata" && event.data.includes('"run_done"');
-            try {
-              // Before a run is over for the page, the page has what it left; or else a question that was answered shows up once more.
-              if (over) await refresh();
-            } finally {
-              dispatch({ type: "event", event, now: performance.now() });
+          away = await inSight(signal, async (seen) => {
+            if (away) lastEvent ||= undefined; // without an event to continue from, a run that began meanwhile is read from its beginning
+            if (lastEvent === undefined) {
+              const { status } = await get<Thread>(path, signal);
+              lastEvent = status === "busy" ? "0-0" : "";
             }
-          }
-        } catch (error) {
-          if (signal.aborted) return;
-          away = seen.signal.aborted;
+            const opening = open(`${path}/stream`, { signal: seen, headers: lastEvent ? { "last-event-id": lastEvent } : {} });
+            let missed = failures > 0 || away;
+            away = false;
+            if (!loaded) {
+              // The record is read while the stream is open, or the end of a run in between would be missed. A stream that does not open soon does not keep it from view.
+              missed = !(await Promise.race([opening.then(() => true, () => false), sleep(patience, signal).then(() => false)]));
+              await refresh();
+              loaded = true;
+            }
+            const events = await opening;
+            setConnection("open");
+            setProblem(null);
+            opened.current.resolve();
+            if (missed) await refresh();
+            failures = 0;
+            for await (const event of events) {
+              if (event.id) lastEvent = event.id;
+              const over = event.name === "metadata" && event.data.includes('"run_done"');
+              try {
+                // Before a run is over for the page, the page has what it left; or else a question that was answered shows up once more.
+                if (over) await refresh();
+              } finally {
+                dispatch({ type: "event", event, now: performance.now() });
+              }
+            }
+          });
           if (away) continue;
+        } catch (error) {
           if (error instanceof APIError && error.status >= 400 && error.status < 500 && error.status !== 429) {
             setProblem(error);
             return;
           }
-        } finally {
-          seen.done();
         }
         if (signal.aborted) return;
         setConnection("lost");

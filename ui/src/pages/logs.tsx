@@ -2,6 +2,7 @@ import { useEffect, useRef, useState } from "react";
 import { Pause, Play } from "lucide-react";
 import { useSearchParams } from "wouter";
 import { open } from "../api/client";
+import { inSight } from "../api/seen";
 import { joined, key, type Line } from "../api/log-lines";
 import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
@@ -93,7 +94,7 @@ export default function Logs() {
   );
 }
 
-/** The lines of a query; null until some have come. After an error it connects again. */
+/** The lines of a query; null until some have come. After an error it connects again, and a tab that is hidden does not stay connected. */
 function useLines(query: string, paused: boolean): { lines: Line[] | null; error: unknown } {
   const [lines, setLines] = useState<Line[] | null>(null);
   const [error, setError] = useState<unknown>(null);
@@ -103,18 +104,16 @@ function useLines(query: string, paused: boolean): { lines: Line[] | null; error
     const ends = new AbortController();
     let timer = 0;
     const follow = async () => {
-      try {
-        const stream = await open(`/understudy/logs/stream?limit=500&${query}`, { signal: ends.signal });
+      const hidden = await inSight(ends.signal, async (signal) => {
+        const stream = await open(`/understudy/logs/stream?limit=500&${query}`, { signal });
         for await (const { name, data } of stream) {
           if (name !== "logs") continue;
           const { lines: more } = JSON.parse(data) as { lines: Line[] };
           setError(null);
           setLines((old) => joined(old ?? [], more));
         }
-      } catch (e) {
-        if (!ends.signal.aborted) setError(e);
-      }
-      if (!ends.signal.aborted) timer = window.setTimeout(follow, 2_000);
+      }).catch(setError);
+      if (!ends.signal.aborted) timer = window.setTimeout(follow, hidden ? 0 : 2_000);
     };
     timer = window.setTimeout(follow, 200); // what is typed is not asked for letter by letter
     return () => (ends.abort(), window.clearTimeout(timer));
