@@ -112,23 +112,10 @@ const smallBody, smallAnswer = 1 << 20, 64 << 10
 
 // frontHTTP answers a request by the application.
 func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) error { //nolint:revive // as above
-	req := web.Of(c)
-	size := c.Request().Header.ContentLength()
-	var up *upload
-	if req.Unwanted > 0 || size != -1 && size <= smallBody { // -1: chunked; -2: there is none
-		body, release, err := s.Body(c)
-		defer release()
-		if err != nil {
-			return err
-		}
-		r.Body = bytes.NewReader(body)
-	} else {
-		conn := c.Context().Conn()
-		up = &upload{tooLarge: s.TooLarge, in: c.Context().RequestBodyStream(), conn: conn, timeout: s.BodyTimeout, left: s.MaxBody}
-		if up.in == nil {
-			up.in = bytes.NewReader(slices.Clone(c.Request().Body()))
-		}
-		r.Body, r.Unblock = up, up.unblock
+	up, release, err := s.frontBody(c, r)
+	defer release()
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() {}
@@ -149,30 +136,63 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 	}
 	addHeader(c, response.Header)
 	c.Status(response.StatusCode)
-	none := response.StatusCode < 200 || response.StatusCode == http.StatusNoContent || response.StatusCode == http.StatusNotModified
-	if c.Method() == http.MethodHead || none {
+	if wholeAnswer(c, response) {
+		response.Body.Close()
 		stop()
-		defer cancel(nil)
-		defer response.Body.Close()
-		if n := response.ContentLength; n >= 0 && !none {
+		cancel(nil)
+		return nil
+	}
+	s.streamAnswer(c, ctx, r, up, response, cancel, stop)
+	return nil
+}
+
+// frontBody gives the application the body of a request: a small one as a whole, which release frees, a large one as it arrives, as the returned upload.
+func (s *Server) frontBody(c *fiber.Ctx, r *gate.Request) (up *upload, release func(), err error) {
+	size := c.Request().Header.ContentLength()
+	if web.Of(c).Unwanted > 0 || size != -1 && size <= smallBody { // -1: chunked; -2: there is none
+		body, release, err := s.Body(c)
+		r.Body = bytes.NewReader(body)
+		return nil, release, err
+	}
+	conn := c.Context().Conn()
+	up = &upload{tooLarge: s.TooLarge, in: c.Context().RequestBodyStream(), conn: conn, timeout: s.BodyTimeout, left: s.MaxBody}
+	if up.in == nil {
+		up.in = bytes.NewReader(slices.Clone(c.Request().Body()))
+	}
+	r.Body, r.Unblock = up, up.unblock
+	return up, func() {}, nil
+}
+
+// wholeAnswer sends an answer that has no body, or a small one, and reports whether it did. It has read the body then.
+func wholeAnswer(c *fiber.Ctx, response *http.Response) bool {
+	n := response.ContentLength
+	none := response.StatusCode < 200 || response.StatusCode == http.StatusNoContent || response.StatusCode == http.StatusNotModified
+	switch {
+	case c.Method() == http.MethodHead || none:
+		if n >= 0 && !none {
 			c.Response().SetBodyStream(bytes.NewReader(nil), int(n))
 		}
 		c.Response().SkipBody = true
-		return nil
-	}
-	if n := response.ContentLength; n >= 0 && n <= smallAnswer {
-		defer cancel(nil)
-		defer response.Body.Close()
+	case 0 <= n && n <= smallAnswer:
 		body, err := io.ReadAll(io.LimitReader(response.Body, n+1))
-		stop()
 		if err != nil || int64(len(body)) != n {
 			// fasthttp breaks the connection when the body does: the reader must not take a part for the whole.
 			c.Response().SetBodyStream(io.MultiReader(bytes.NewReader(body), broken{}), int(n))
-			return nil
+		} else {
+			c.Response().SetBodyRaw(body)
 		}
-		c.Response().SetBodyRaw(body)
-		return nil
+	default:
+		return false
 	}
+	return true
+}
+
+// streamAnswer sends an answer as it comes from the application, until that ends it, the client leaves, the server stops (event streams), or the credentials
+// of the client are withdrawn. up is its upload, if it has not been read; cancel ends the request, stop what watches the client.
+func (s *Server) streamAnswer(
+	c *fiber.Ctx, ctx context.Context, r *gate.Request, up *upload, response *http.Response, cancel context.CancelCauseFunc, stop func(), //nolint:revive // as above
+) {
+	req := web.Of(c)
 	req.Streamed = true
 	if up != nil { // the upload ends with the answer
 		req.BodyRead = true
@@ -192,7 +212,6 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		c.Response().ImmediateHeaderFlush = true
 	}
 	c.Response().SetBodyStream(a, int(response.ContentLength))
-	return nil
 }
 
 // followOuter is follow for an answer of the application, whose credentials a guarded route may have had checked.

@@ -271,7 +271,7 @@ func (g *Graph) index() {
 }
 
 // unknown reports a name that is none of a node, with the nodes that there are. A node that was refused has an error of its own.
-func (b *builder) unknown(bad func(string, ...any), name, format string, args ...any) {
+func (b *builder) unknown(bad report, name, format string, args ...any) {
 	if slices.Contains(b.refused, name) {
 		return
 	}
@@ -288,23 +288,51 @@ func (b *builder) unknown(bad func(string, ...any), name, format string, args ..
 	bad(format+"%s", append(args, hint)...)
 }
 
+// report adds an error in the definition of a graph.
+type report = func(format string, args ...any)
+
 // validate returns all errors in the graph's definition.
 func (b *builder) validate(g *Graph) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	b.validateEdges(bad)
+	if len(b.channels) == 0 && len(b.errs) == 0 {
+		bad("the state has no key: give its struct fields, or declare keys with WithChannel")
+	}
+	if !b.hasStart() {
+		bad("graph must have an entrypoint: add at least one edge from START to another node")
+	}
+	b.validateNodes(g, bad)
+	if err := g.limits.check(); err != nil {
+		errs = append(errs, err)
+	}
+	for _, name := range slices.Concat(g.before, g.after) {
+		if name != "*" && b.node(name) == nil {
+			bad("interrupt node `%s` not found", name)
+		}
+	}
+	for name := range b.managed {
+		if slices.ContainsFunc(b.channels, func(c namedChannel) bool { return c.name == name }) {
+			bad("managed value '%s' is a channel as well", name)
+		}
+	}
+	return errs
+}
+
+func (b *builder) hasStart() bool {
+	return slices.ContainsFunc(b.edges, func(e [2]string) bool { return e[0] == START }) ||
+		slices.ContainsFunc(b.branches, func(br *branch) bool { return br.from == START })
+}
+
+// validateEdges checks that edges, joins and conditional edges connect nodes that exist.
+func (b *builder) validateEdges(bad report) {
 	exists := func(name string) bool { return b.node(name) != nil }
-	starts := map[string]bool{}
-	hasStart := false
-	reached := map[string]bool{}
 	for _, e := range b.edges {
-		starts[e[0]] = true
 		if e[0] != START && !exists(e[0]) {
 			b.unknown(bad, e[0], "found edge starting at unknown node '%s'", e[0])
 		}
 		if e[1] != END && !exists(e[1]) {
 			b.unknown(bad, e[1], "found edge from '%s' to unknown node `%s`", e[0], e[1])
 		}
-		reached[e[1]] = true
-		hasStart = hasStart || e[0] == START
 	}
 	for _, j := range b.joins {
 		for _, f := range j.from {
@@ -319,7 +347,6 @@ func (b *builder) validate(g *Graph) (errs []error) {
 		}
 	}
 	for _, br := range b.branches {
-		hasStart = hasStart || br.from == START
 		if br.from == END || br.from != START && !exists(br.from) {
 			b.unknown(bad, br.from, "found conditional edges starting at unknown node '%s'", br.from)
 		}
@@ -329,15 +356,13 @@ func (b *builder) validate(g *Graph) (errs []error) {
 			}
 		}
 	}
-	if len(b.channels) == 0 && len(b.errs) == 0 {
-		bad("the state has no key: give its struct fields, or declare keys with WithChannel")
-	}
-	if !hasStart {
-		bad("graph must have an entrypoint: add at least one edge from START to another node")
-	}
+}
+
+// validateNodes checks the settings of each node.
+func (b *builder) validateNodes(g *Graph, bad report) {
 	for _, n := range b.nodes {
 		for _, e := range n.ends {
-			if e.node != END && !exists(e.node) {
+			if e.node != END && b.node(e.node) == nil {
 				b.unknown(bad, e.node, "node `%s` names an unknown destination '%s'", n.name, e.node)
 			}
 		}
@@ -356,22 +381,4 @@ func (b *builder) validate(g *Graph) (errs []error) {
 			}
 		}
 	}
-	if err := g.limits.check(); err != nil {
-		errs = append(errs, err)
-	}
-	for _, list := range [][]string{g.before, g.after} {
-		for _, name := range list {
-			if name != "*" && !exists(name) {
-				bad("interrupt node `%s` not found", name)
-			}
-		}
-	}
-	for name := range b.managed {
-		for _, c := range b.channels {
-			if c.name == name {
-				bad("managed value '%s' is a channel as well", name)
-			}
-		}
-	}
-	return errs
 }

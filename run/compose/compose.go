@@ -79,16 +79,7 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 		return fault.New(fault.Invalid, "Cannot specify both configurable and context. Prefer setting context alone. Context was introduced in LangGraph 0.6.0 and is the long term planned replacement for configurable.")
 	}
 
-	metadata := jsonobj.Of(as.Metadata)
-	metadata.Merge(jsonobj.Of(t.Metadata))
-	metadata.Merge(jsonobj.Of(given.Get("metadata")))
-	metadata.Merge(jsonobj.Of(req.Metadata))
-	metadata.Merge(jsonobj.Of(req.OwnMetadata))
-	if !stateless { // a temporary thread has no metadata from which it would come
-		metadata.SetText("graph_id", as.GraphID)
-	}
-	metadata.SetText("assistant_id", string(as.ID))
-	r.Metadata = metadata.JSON()
+	r.Metadata = metadataOf(as, t, req, stateless)
 
 	runContext := jsonobj.Of(as.Context)
 	if ownContext.Len() > 0 {
@@ -102,21 +93,51 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 	configurable.Merge(jsonobj.Of(jsonobj.Of(t.Config).Get("configurable")))
 	configurable.Merge(ownConfigurable)
 	configurable.Merge(ownContext)
-	config.Delete("configurable")
+	server := serverKeys(r, as, req, configurable.Get("user_id"), now)
+	configurable.Merge(server)
+	encryption.Write(configurable, req.Encryption)
+	config.Merge(given)
+	config.Delete("configurable") // for its place, which is last
 	config.Delete("metadata")
-	given.Each(func(k string, v json.RawMessage) {
-		if k != "configurable" && k != "metadata" {
-			config.Set(k, v)
-		}
-	})
-	server := jsonobj.Of(nil) // keys that the server writes, no client
+	config.Set("configurable", configurable.JSON())
+	config.Set("metadata", r.Metadata)
+
+	r.Kwargs = req.Arguments
+	r.Kwargs.Config, r.Kwargs.Context = config.JSON(), runContext.JSON()
+	if ownContext.Len() > 0 { // the assistant's context too: its configurable repeats it
+		runContext.Each(func(k string, _ json.RawMessage) {
+			if server.Get(k) == nil {
+				r.Kwargs.ContextKeys = append(r.Kwargs.ContextKeys, k)
+			}
+		})
+	}
+	return nil
+}
+
+// metadataOf returns the metadata of a run: the assistant's, the thread's and the request's, and what the server adds.
+func metadataOf(as *assistant.Assistant, t *thread.Thread, req *run.Request, stateless bool) json.RawMessage {
+	metadata := jsonobj.Of(as.Metadata)
+	metadata.Merge(jsonobj.Of(t.Metadata))
+	metadata.Merge(jsonobj.Of(jsonobj.Of(req.Config).Get("metadata")))
+	metadata.Merge(jsonobj.Of(req.Metadata))
+	metadata.Merge(jsonobj.Of(req.OwnMetadata))
+	if !stateless { // a temporary thread has no metadata from which it would come
+		metadata.SetText("graph_id", as.GraphID)
+	}
+	metadata.SetText("assistant_id", string(as.ID))
+	return metadata.JSON()
+}
+
+// serverKeys returns the keys of configurable that the server writes, no client. user is the user_id of the request.
+func serverKeys(r *run.Run, as *assistant.Assistant, req *run.Request, user json.RawMessage, now time.Time) *jsonobj.Object {
+	server := jsonobj.Of(nil)
 	for name, value := range req.Headers {
 		server.SetText(name, value)
 	}
 	if req.Cron != "" {
 		server.SetText("cron_id", string(req.Cron))
 	}
-	identify(server, req.Actor, configurable.Get("user_id"))
+	identify(server, req.Actor, user)
 	server.SetText("langgraph_request_id", req.RequestID)
 	if req.Tracer != nil {
 		server.Set("__langsmith_project__", orNull(req.Tracer.Project))
@@ -132,21 +153,7 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 	server.SetText("thread_id", string(r.Thread))
 	server.SetText("graph_id", as.GraphID)
 	server.SetText("assistant_id", string(as.ID))
-	configurable.Merge(server)
-	encryption.Write(configurable, req.Encryption)
-	config.Set("configurable", configurable.JSON())
-	config.Set("metadata", r.Metadata)
-
-	r.Kwargs = req.Arguments
-	r.Kwargs.Config, r.Kwargs.Context = config.JSON(), runContext.JSON()
-	if ownContext.Len() > 0 { // the assistant's context too: its configurable repeats it
-		runContext.Each(func(k string, _ json.RawMessage) {
-			if server.Get(k) == nil {
-				r.Kwargs.ContextKeys = append(r.Kwargs.ContextKeys, k)
-			}
-		})
-	}
-	return nil
+	return server
 }
 
 // identify writes who the run acts as; nil when requests are not authenticated. Only then the user_id of the client stays (user; nil if it sent
