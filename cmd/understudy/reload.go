@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -20,6 +21,7 @@ import (
 	"understudy/internal/app"
 	"understudy/internal/config"
 	"understudy/internal/logctx"
+	"understudy/internal/names"
 )
 
 // settle is how long files have to be at rest before they are read: editors and checkouts change several in a row.
@@ -30,8 +32,6 @@ const settle = 300 * time.Millisecond
 type reloader struct {
 	log    *slog.Logger
 	cfg    *config.Config // as it was at the start
-	files  []string       // that langgraph.json names, as it is now
-	failed bool           // the last time, so that what is created may be what was missing
 	load   func() (*config.Config, []config.Warning, error)
 	reload func(context.Context, *config.Config) error
 	// bundle makes the components of graphs anew.
@@ -40,6 +40,67 @@ type reloader struct {
 	// problems returns the import errors by graph.
 	problems func() map[string]error
 	rested   time.Duration
+
+	mu     sync.Mutex // guards what follows
+	files  []string   // that langgraph.json names, as it is now
+	failed bool       // the last time, so that what is created may be what was missing
+}
+
+// paths are files, each once.
+type paths []string
+
+func (p *paths) add(more ...string) {
+	for _, path := range more {
+		if !slices.Contains(*p, path) {
+			*p = append(*p, path)
+		}
+	}
+}
+
+// changes are files that changed since the last reload.
+type changes struct {
+	graphs, components paths
+	// other was created during a reload. It may be what is missing if that fails; it may also be of the graphs themselves, which write it when they are imported.
+	other string
+}
+
+// running is a reload that has not ended.
+type running struct {
+	changes
+	cancel context.CancelCauseFunc
+	ended  chan struct{} // closed at the end
+}
+
+// errNewer ends a reload when files change again: its result would be of no use, and a graph that hangs in its import holds up the one that is corrected.
+var errNewer = errors.New("files changed again")
+
+// begin loads what changed in a goroutine, whose end closes ended.
+func (r *reloader) begin(ctx context.Context, w *fsnotify.Watcher, c changes) *running {
+	ctx, cancel := context.WithCancelCause(ctx)
+	now := &running{changes: c, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(now.ended)
+		defer cancel(nil)
+		if len(c.components) > 0 {
+			r.bundleAgain(ctx)
+		}
+		if len(c.graphs) > 0 {
+			r.again(ctx, w, c.graphs)
+		}
+	}()
+	return now
+}
+
+// stop ends a reload, and returns what it was to load; nothing when it has ended.
+func (now *running) stop() changes {
+	select {
+	case <-now.ended:
+		return changes{}
+	default:
+	}
+	now.cancel(errNewer)
+	<-now.ended
+	return now.changes
 }
 
 // Run watches until ctx ends. Where files cannot be watched it says so, and returns nil: the server works without.
@@ -57,54 +118,75 @@ func (r *reloader) Run(ctx context.Context) error {
 	r.bundles = len(r.cfg.Components) > 0
 	rest := time.NewTimer(time.Hour)
 	rest.Stop()
-	var changed, component string // files since the last reload
+	var changed changes
+	now := &running{ended: make(chan struct{})}
+	close(now.ended) // none runs
+	ended := now.ended
+	defer func() { <-now.ended }()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-ended:
+			ended = nil
+			if changed.other != "" && r.hasFailed() {
+				changed.graphs.add(changed.other)
+				rest.Reset(r.rested)
+			}
+			changed.other = ""
 		case err := <-w.Errors:
 			if err != nil {
 				r.log.Warn("watching the files of graphs", "error", err)
 			}
 		case e := <-w.Events:
-			leads := e.Has(fsnotify.Create) && r.leads(e.Name)
-			if leads {
-				r.watchFolders(w)
-			}
-			if e.Has(fsnotify.Create) && r.inside(e.Name) {
-				r.watch(w, e.Name) // a folder may have come with files in it
-				if info, err := os.Stat(e.Name); err == nil && info.IsDir() && !r.ignored(e.Name) {
-					if holds(e.Name, func(name string) bool { return strings.HasSuffix(name, ".py") }) {
-						changed = e.Name
-						rest.Reset(r.rested)
-					}
-					if holds(e.Name, isComponent) {
-						component = e.Name
-						rest.Reset(r.rested)
-					}
-				}
-			}
-			if e.Op == fsnotify.Chmod {
-				continue
-			}
-			if leads || r.matters(e.Name) || r.failed && e.Has(fsnotify.Create) && r.inside(e.Name) && !strings.HasPrefix(filepath.Base(e.Name), ".") {
-				changed = e.Name
-				rest.Reset(r.rested)
-			}
-			if e.Name == r.cfg.File || r.inside(e.Name) && isComponent(e.Name) {
-				component = e.Name
+			if r.note(w, e, &changed, ended != nil) {
 				rest.Reset(r.rested)
 			}
 		case <-rest.C:
-			if component != "" {
-				r.bundleAgain(ctx)
-			}
-			if changed != "" {
-				r.again(ctx, w, changed)
-			}
-			changed, component = "", ""
+			all := now.stop()
+			all.graphs.add(changed.graphs...)
+			all.components.add(changed.components...)
+			now, changed = r.begin(ctx, w, all), changes{}
+			ended = now.ended
 		}
 	}
+}
+
+// note adds to what changed, and reports whether anything was added that is to be loaded. running: a reload runs.
+func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, running bool) (counts bool) {
+	graph := func() { c.graphs.add(e.Name); counts = true }
+	component := func() { c.components.add(e.Name); counts = true }
+	leads := e.Has(fsnotify.Create) && r.leads(e.Name)
+	if leads {
+		r.watchFolders(w)
+	}
+	if e.Has(fsnotify.Create) && r.inside(e.Name) {
+		r.watch(w, e.Name) // a folder may have come with files in it
+		if info, err := os.Stat(e.Name); err == nil && info.IsDir() && !r.ignored(e.Name) {
+			if holds(e.Name, func(name string) bool { return strings.HasSuffix(name, ".py") }) {
+				graph()
+			}
+			if holds(e.Name, isComponent) {
+				component()
+			}
+		}
+	}
+	if e.Op == fsnotify.Chmod {
+		return counts
+	}
+	other := e.Has(fsnotify.Create) && r.inside(e.Name) && !strings.HasPrefix(filepath.Base(e.Name), ".")
+	switch {
+	case leads || r.matters(e.Name):
+		graph()
+	case other && running:
+		c.other = e.Name
+	case other && r.hasFailed():
+		graph()
+	}
+	if e.Name == r.cfg.File || r.inside(e.Name) && isComponent(e.Name) {
+		component()
+	}
+	return counts
 }
 
 // watch adds a folder and those below it. What is no folder, or cannot be watched, is passed over.
@@ -125,7 +207,9 @@ func (r *reloader) watch(w *fsnotify.Watcher, dir string) {
 
 // watchFiles watches the files that langgraph.json names, wherever they are, and reports whether they may have changed before they were watched.
 func (r *reloader) watchFiles(w *fsnotify.Watcher, cfg *config.Config) (unseen bool) {
+	r.mu.Lock()
 	r.files = cfg.Files
+	r.mu.Unlock()
 	return r.watchFolders(w)
 }
 
@@ -133,7 +217,7 @@ func (r *reloader) watchFiles(w *fsnotify.Watcher, cfg *config.Config) (unseen b
 func (r *reloader) watchFolders(w *fsnotify.Watcher) (added bool) {
 	before := w.WatchList()
 	var dirs []string
-	for _, file := range r.files {
+	for _, file := range r.named() {
 		dir := filepath.Dir(file)
 		for info, err := os.Stat(dir); (err != nil || !info.IsDir()) && dir != filepath.Dir(dir); info, err = os.Stat(dir) {
 			dir = filepath.Dir(dir)
@@ -150,9 +234,28 @@ func (r *reloader) watchFolders(w *fsnotify.Watcher) (added bool) {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return !slices.Contains(before, dir) && slices.Contains(after, dir) })
 }
 
+// named returns the files that langgraph.json names.
+func (r *reloader) named() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.files
+}
+
+func (r *reloader) hasFailed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *reloader) setFailed(failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = failed
+}
+
 // leads reports whether a file that langgraph.json names is below a path.
 func (r *reloader) leads(path string) bool {
-	return slices.ContainsFunc(r.files, func(file string) bool { return below(file, path) })
+	return slices.ContainsFunc(r.named(), func(file string) bool { return below(file, path) })
 }
 
 // inside reports whether a path is in a folder of which everything is watched. Of others, the named files count.
@@ -185,7 +288,7 @@ func (r *reloader) ignored(path string) bool {
 func (r *reloader) matters(path string) bool {
 	name := filepath.Base(path)
 	beside := filepath.Dir(path) == r.cfg.Dir
-	return path == r.cfg.File || slices.Contains(r.files, path) || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
+	return path == r.cfg.File || slices.Contains(r.named(), path) || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
 		r.inside(path) && strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, ".")
 }
 
@@ -208,10 +311,17 @@ func (r *reloader) bundleAgain(ctx context.Context) {
 	r.bundle(ctx, cfg)
 }
 
+// mostChanged is how many files a line of the log names.
+const mostChanged = 4
+
 // again reads the configuration and loads the graphs.
-func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed string) {
-	r.failed = true
-	log := r.log.With("changed", r.short(changed))
+func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []string) {
+	r.setFailed(true)
+	short := make([]string, len(changed))
+	for i, path := range changed {
+		short[i] = r.short(path)
+	}
+	log := r.log.With("changed", names.Some(short, mostChanged))
 	log.Info("reloading…")
 	began := time.Now()
 	took := func() slog.Attr { return logctx.Took(time.Since(began)) }
@@ -242,9 +352,11 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed strin
 	var refused *python.ReloadError
 	switch {
 	case err == nil:
-		r.failed = false
+		r.setFailed(false)
 		log.Info("reloaded", took())
 		r.logFailures(log, r.problems())
+	case errors.Is(context.Cause(ctx), errNewer):
+		log.Info("reload ended: files changed again", took())
 	case ctx.Err() != nil:
 	case errors.As(err, &refused) && refused.Err == nil:
 		log.Error("not reloaded; the graphs stay as they were", took())

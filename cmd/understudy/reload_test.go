@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,4 +118,52 @@ func TestReloadSaysTheFix(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), `graph="a, b" at=a.py:6`), log.String())
 	require.Equal(t, 1, strings.Count(log.String(), `fix="pip install x"`), log.String())
 	require.Equal(t, 2, strings.Count(log.String(), "a graph does not import"))
+}
+
+// A reload that hangs ends as soon as files change again, and what it was to load is loaded with the next one: each file is named, also those of components.
+func TestNewerChangeEndsAReload(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name string) { require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600)) }
+	var log logtest.Buffer
+	cfg := &config.Config{Dir: dir, File: filepath.Join(dir, "langgraph.json"), Components: []config.Components{{}}}
+	begun := make(chan struct{}, 100)
+	var ended, bundled atomic.Int32 // reloads that hung, and bundles that were made
+	r := &reloader{
+		log: slog.New(slog.NewTextHandler(&log, nil)), cfg: cfg, rested: time.Millisecond,
+		load: func() (*config.Config, []config.Warning, error) { return cfg, nil, nil },
+		reload: func(ctx context.Context, _ *config.Config) error {
+			begun <- struct{}{}
+			if _, err := os.Stat(filepath.Join(dir, "corrected.py")); err == nil {
+				return nil
+			}
+			<-ctx.Done()
+			ended.Add(1)
+			return context.Cause(ctx)
+		},
+		bundle:   func(context.Context, *config.Config) { bundled.Add(1) },
+		problems: func() map[string]error { return nil },
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+	has := func(text string) func() bool { return func() bool { return strings.Contains(log.String(), text) } }
+	require.Eventually(t, func() bool { write("hangs.py"); return len(begun) > 0 }, time.Minute, 100*time.Millisecond) // watched from some time on
+	write("other.py")
+	require.Eventually(t, has(`reloading… changed="hangs.py, other.py"`), time.Minute, time.Millisecond, &log)
+	before := bundled.Load()
+	write("part.tsx") // alone it loads no graph, but ends what loads them
+	require.Eventually(t, func() bool {
+		return bundled.Load() > before && strings.Count(log.String(), `reloading… changed="hangs.py, other.py"`) > 1
+	}, time.Minute, time.Millisecond, &log)
+	before = ended.Load()
+	write("written.txt") // as by the import of a graph
+	write("corrected.py")
+	require.Eventually(t, has("msg=reloaded"), time.Minute, time.Millisecond, &log)
+	require.Contains(t, log.String(), `msg=reloaded changed="hangs.py, other.py, corrected.py"`, "the files of reloads that did not end count")
+	require.Equal(t, before+1, ended.Load(), "what graphs write does not end their reload")
+	require.EqualValues(t, ended.Load(), strings.Count(log.String(), "reload ended: files changed again"))
+	write("later.py")
+	require.Eventually(t, has(`msg=reloaded changed=later.py`), time.Minute, time.Millisecond, &log)
 }

@@ -245,7 +245,7 @@ func (p *Pool) loaded(w *worker, name string, why *graph.Failure, took time.Dura
 }
 
 // slowImport is how long an import may take before it is logged.
-const slowImport = 3 * time.Second
+const slowImport = 1500 * time.Millisecond
 
 // slow logs that the import of a graph takes long, because later graphs wait for it, and what it does; again after twice the time.
 func (p *Pool) slow(w *worker, name, at, code string, took time.Duration) {
