@@ -21,6 +21,7 @@ import (
 	"understudy/assistant"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/serverurl"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -59,13 +60,13 @@ const (
 // firstAnswer is how long a server may take for a page with one thread. Later answers may be large.
 const firstAnswer = 30 * time.Second
 
-// OpenServer checks that there is a server at the address. header is sent with every request.
+// OpenServer checks that there is a server at the address, in a form that package serverurl reads. header is sent with every request.
 func OpenServer(ctx context.Context, address string, header http.Header) (*Server, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("%q is not the URL of a server", address)
+	u, err := serverurl.Parse(address)
+	if err != nil {
+		return nil, err
 	}
-	s := &Server{base: strings.TrimRight(u.String(), "/"), header: header.Clone(), http: retryablehttp.NewClient(), lost: map[string]int{}}
+	s := &Server{base: u.String(), header: header.Clone(), http: retryablehttp.NewClient(), lost: map[string]int{}}
 	if s.header == nil {
 		s.header = http.Header{}
 	}

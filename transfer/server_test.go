@@ -80,7 +80,7 @@ func TestOpenServerSaysWhy(t *testing.T) {
 		})
 	}
 	_, err := OpenServer(t.Context(), "http://", nil)
-	assert.ErrorContains(t, err, "is not the URL of a server")
+	assert.ErrorContains(t, err, "is no URL of a server: it has no host")
 }
 
 // A server that was never reached is not waited for; one that was is, because it may be restarted.

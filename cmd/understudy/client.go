@@ -20,6 +20,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/internal/loop"
+	"understudy/internal/serverurl"
 	"understudy/internal/sockerr"
 )
 
@@ -75,9 +76,9 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 	cmd.Flags().StringVarP(&address, "url", "u", address, "`URL` of the server [$UNDERSTUDY_URL]")
 	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "`'NAME: VALUE'` to send with each request, such as credentials; repeatable")
 	return func() (*client, error) {
-		u, err := url.Parse(address)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, usageError{fmt.Errorf("%q is no URL of a server; write one such as http://127.0.0.1:2024", address)}
+		u, err := serverurl.Parse(address)
+		if err != nil {
+			return nil, usageError{err}
 		}
 		h, err := parseHeaders(headers)
 		if err != nil {
@@ -88,11 +89,9 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 		if key := os.Getenv("UNDERSTUDY_API_KEY"); key != "" && h.Get("X-Api-Key") == "" {
 			h.Set("X-Api-Key", key)
 		}
-		base := strings.TrimRight(address, "/")
-		base = strings.TrimSuffix(base, "/studio") // the address of the page, which people copy
-		c := &client{base: base, header: h}
+		c := &client{base: u.String(), header: h}
 		if cmd.Flags().Changed("url") {
-			c.flags = " --url " + base
+			c.flags = " --url " + c.base
 		}
 		for _, name := range given { // not the variable, which the next command reads as well
 			c.flags += " --header '" + name + ": …'"

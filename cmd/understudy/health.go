@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"understudy/internal/serverurl"
 	"understudy/internal/sockerr"
 )
 
@@ -106,20 +107,21 @@ func askHealth(ctx context.Context, client *http.Client, addresses []string, liv
 
 // healthRoute is what to ask of a server.
 func healthRoute(address string, live bool) (*url.URL, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("%q is no URL of a server; write one such as http://127.0.0.1:2024", address)
+	route, query, _ := strings.Cut(address, "?")
+	if u, err := serverurl.Parse(route); err == nil {
+		switch last := path.Base(u.Path); {
+		case last == "readyz" && live:
+			return nil, fmt.Errorf("%s asks for readiness, and --live does not; leave out one of them", u.Redacted())
+		case last == "readyz", last == "livez", last == "ok":
+			u.RawQuery = query
+			return u, nil
+		}
 	}
-	if u.Port() == "0" {
-		return nil, fmt.Errorf("%s: port 0 is any free one; name the one that the server took, with --url", u.Redacted())
+	u, err := serverurl.Parse(address)
+	if err != nil {
+		return nil, err
 	}
-	switch last := path.Base(strings.TrimRight(u.Path, "/")); {
-	case last == "readyz" && live:
-		return nil, fmt.Errorf("%s asks for readiness, and --live does not; leave out one of them", u.Redacted())
-	case last == "readyz", last == "livez", last == "ok":
-		u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
-		return u, nil
-	case live:
+	if live {
 		return u.JoinPath("livez"), nil
 	}
 	return u.JoinPath("readyz"), nil

@@ -49,9 +49,8 @@ func TestHealthMistakes(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--url http://%zz":                     "is no URL of a server",
-		"--url nonsense":                       `"nonsense" is no URL of a server; write one such as http://127.0.0.1:2024`,
-		"--url localhost:2024":                 "is no URL of a server",
-		"--url 127.0.0.1:2024":                 "is no URL of a server",
+		"--url nonsense":                       `"nonsense" is no URL of a server: it has neither http:// nor a port; write one such as http://127.0.0.1:2024`,
+		"--url localhost":                      "it has neither http:// nor a port",
 		"--url http://127.0.0.1:0":             "port 0 is any free one",
 		"--url http://127.0.0.1/readyz --live": "leave out one of them",
 		"--timeout 3":                          "write a time with its unit, such as 3s",

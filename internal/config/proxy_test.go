@@ -51,12 +51,12 @@ func TestProxyMistakes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ flag, value, text string }{
 		{"upstream", "", "--upstream: missing: name your LangGraph Server"},
-		{"upstream", "localhost:2024", "write an address such as http://127.0.0.1:2024"},
-		{"upstream", "ftp://h", "write an address"},
-		{"upstream", "http://", "write an address"},
-		{"upstream", "http://h:x", "write an address"},
+		{"upstream", "localhost", `--upstream: "localhost" is no URL of a server: it has neither http:// nor a port; write one such as http://127.0.0.1:2024`},
+		{"upstream", "ftp://h", "ftp:// is not http:// or https://"},
+		{"upstream", "http://", "it has no host"},
+		{"upstream", "http://h:x", "its port is not a number"},
 		{"upstream", "http://u:p@h", "remove the credentials"},
-		{"upstream", "http://h/?a", "remove the query"},
+		{"upstream", "http://h/?a", "it has a query"},
 		{"upstream-host", "both", "write client or upstream"},
 		{"max-rewrite", "0", "no response would be rewritten"},
 	} {

@@ -1,9 +1,10 @@
 package config
 
 import (
-	"net/url"
 	"regexp"
 	"strings"
+
+	"understudy/internal/serverurl"
 )
 
 // Remote is where a graph of another server is.
@@ -37,13 +38,12 @@ func (f *file) serverURL(v value, key string) string {
 	if _, isText := v.data.(string); !isText {
 		return ""
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		// The text is not repeated: it may hold a password.
-		f.wrong(v, key, "is not the URL of a server; write one such as %q, without query or fragment", serverExample)
+	u, err := serverurl.Parse(text)
+	if err != nil {
+		f.wrong(v, key, "%v", err)
 		return ""
 	}
-	return strings.TrimRight(text, "/")
+	return u.String()
 }
 
 // variable is ${NAME}.

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"understudy/internal/serverurl"
 	"understudy/run/spans"
 )
 
@@ -331,8 +331,8 @@ func setDeerFlow(c *Config, s string) error {
 // apply sets s on c, and says which name had the mistake.
 func (s Setting) apply(c *Config, name, text string, set func(*Config, string) error) *Mistake {
 	if err := set(c, strings.TrimSpace(text)); err != nil {
-		if s.Flag == "upstream" && strings.Contains(text, "@") {
-			return &Mistake{Text: fmt.Sprintf("%s: %v", name, err)} // it may be a password
+		if s.Flag == "upstream" { // the error repeats the address, unless it may hold a password
+			return &Mistake{Text: fmt.Sprintf("%s: %v", name, err)}
 		}
 		return &Mistake{Text: fmt.Sprintf("%s: %q: %v", name, text, err)}
 	}
@@ -456,17 +456,13 @@ func setMountPrefix(c *Config, s string) error {
 }
 
 func setUpstream(c *Config, s string) error {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return errors.New("write an address such as http://127.0.0.1:2024")
-	case u.User != nil:
-		return errors.New("remove the credentials; every client sends its own")
-	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return errors.New("remove the query; write an address such as http://127.0.0.1:2024")
+	u, err := serverurl.Parse(s)
+	if err != nil {
+		return err
 	}
-	u.Host = strings.ToLower(u.Host)
-	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	if u.User != nil {
+		return errors.New("remove the credentials; every client sends its own")
+	}
 	c.Upstream.URL = u
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/internal/encryption"
+	"understudy/internal/serverurl"
 	"understudy/storage/deerflow"
 	"understudy/storage/langgraph"
 	"understudy/storage/postgres"
@@ -54,7 +54,11 @@ func (o Import) Place() string {
 	if isPostgres(o.From) {
 		return cmp.Or((&config.Config{Storage: config.Storage{DatabaseURL: o.From}}).DatabasePlace(), "a database")
 	}
-	if u, err := url.Parse(o.From); err == nil && isURL(o.From) {
+	if isServer(o.From) {
+		u, err := serverurl.Parse(o.From)
+		if err != nil {
+			return "a server"
+		}
 		return u.Redacted()
 	}
 	return o.From
@@ -109,7 +113,7 @@ func (o Export) Run(ctx context.Context, cfg *config.Config) (result *transfer.R
 	if isPostgres(o.To) {
 		to, err = langgraph.OpenPostgresSink(ctx, o.To)
 		err = unreachable("--to", o.To, err)
-	} else if isURL(o.To) {
+	} else if isServer(o.To) {
 		return nil, errors.New("export writes to postgres://… or a file; to move threads to another server, run import there with this one as --from")
 	} else {
 		to, err = langgraph.OpenSQLiteSink(ctx, o.To)
@@ -207,7 +211,18 @@ func isPostgres(s string) bool {
 	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://") || strings.Contains(s, "dbname=") || strings.HasPrefix(s, "host=")
 }
 
-func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") }
+// isServer reports whether s names a server, rightly or not. Without http:// it is one only if there is no file with that name.
+func isServer(s string) bool {
+	if lower := strings.ToLower(strings.TrimSpace(s)); strings.HasPrefix(lower, "http:") || strings.HasPrefix(lower, "https:") {
+		return true
+	}
+	_, err := serverurl.Parse(s)
+	if err == nil {
+		_, err = os.Lstat(s)
+		return errors.Is(err, os.ErrNotExist)
+	}
+	return false
+}
 
 // openSource recognizes the kind of a source by its form.
 func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Source, error) {
@@ -215,11 +230,11 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 	case isPostgres(o.From):
 		src, err := openPostgres(ctx, o.From, cfg)
 		return src, unreachable("--from", o.From, err)
-	case isURL(o.From):
+	case isServer(o.From):
 		return transfer.OpenServer(ctx, o.From, o.Header)
 	}
 	if strings.Contains(o.From, "://") {
-		return nil, fmt.Errorf("%q is none of postgres://…, http://…, a file or a folder", o.From)
+		return nil, fmt.Errorf("%q is none of postgres://…, http://…, a file or a folder; write one such as postgres://me:secret@localhost/agents, http://127.0.0.1:2024 or checkpoints.sqlite", o.From)
 	}
 	folder, err := sqlite.OpenFolder(ctx, o.From, cfg.Storage.Keys...)
 	if err == nil {

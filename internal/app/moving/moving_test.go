@@ -128,3 +128,24 @@ func TestPlaceHasNoPassword(t *testing.T) {
 		require.Equal(t, want, Import{From: from}.Place())
 	}
 }
+
+// Servers are named as elsewhere, and a file before a server.
+func TestSourcesThatAreServers(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("file:1", nil, 0o600))
+	for text, want := range map[string]string{
+		"localhost:2024": "http://localhost:2024", "http://u:p@h:1/docs": "http://u:xxxxx@h:1", "https://x/studio/?baseUrl=http://h:1": "http://h:1",
+		"http://u:p@h:x": "a server", "file:1": "file:1", "checkpoints.sqlite": "checkpoints.sqlite", `C:\data`: `C:\data`, "data/a:1": "data/a:1",
+	} {
+		require.Equal(t, want, Import{From: text}.Place(), text)
+		require.Equal(t, want != text, isServer(text), text)
+	}
+	for text, why := range map[string]string{
+		"http://h:x": "its port is not a number; write one such as http://127.0.0.1:2024",
+		"http:h":     "two slashes are missing",
+		"ftp://h":    "write one such as postgres://me:secret@localhost/agents, http://127.0.0.1:2024 or checkpoints.sqlite",
+	} {
+		_, err := openSource(t.Context(), Import{From: text}, config.Default(config.Dev))
+		require.ErrorContains(t, err, why)
+	}
+}
