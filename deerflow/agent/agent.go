@@ -2,6 +2,8 @@
 //
 //	{home}/users/{user}/agents/{name}/config.yaml
 //	{home}/users/{user}/agents/{name}/SOUL.md
+//
+// Agents of before there were users are in {home}/agents. All users have them, unless they have one of their own with that name, and none can change them.
 package agent
 
 import (
@@ -60,14 +62,46 @@ func Name(given string) (string, error) {
 type Folder struct {
 	// Dir returns the folder of a user's agents.
 	Dir func(user string) string
-	mu  sync.Mutex
+	// Shared is the folder of agents that all users have; "" there is none.
+	Shared string
+
+	mu sync.Mutex
 }
 
 func unknown(name string) error { return fault.Newf(fault.NotFound, "Agent '%s' not found", name) }
 
+// find returns the folder of an agent, and whether it is one that all users have. A folder of a user without config.yaml, such as one in which only the memory of an agent
+// is, has no agent.
+func (f *Folder) find(user, name string) (dir string, shared bool, err error) {
+	for _, in := range []string{f.Dir(user), f.Shared} {
+		if in == "" {
+			continue
+		}
+		dir = filepath.Join(in, name)
+		if _, err := os.Stat(filepath.Join(dir, config)); err == nil {
+			return dir, in == f.Shared, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", false, fmt.Errorf("look for agent %s: %w", name, err)
+		}
+	}
+	return "", false, unknown(name)
+}
+
+// own returns the folder of an agent that its user may change. Errors: fault.NotFound, fault.Conflict for one that all users have.
+func (f *Folder) own(user, name string) (string, error) {
+	dir, shared, err := f.find(user, name)
+	if err == nil && shared {
+		err = fault.Newf(fault.Conflict, "Agent '%s' is in the folder agents, which all users share, and cannot be changed. Move it to users/USER/agents of its user.", name)
+	}
+	return dir, err
+}
+
 // Get returns an agent; name in stored form.
 func (f *Folder) Get(user, name string) (*Agent, error) {
-	dir := filepath.Join(f.Dir(user), name)
+	dir, _, err := f.find(user, name)
+	if err != nil {
+		return nil, err
+	}
 	text, err := os.ReadFile(filepath.Join(dir, config))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, unknown(name)
@@ -89,8 +123,8 @@ func (f *Folder) Get(user, name string) (*Agent, error) {
 
 // Has reports whether a user has an agent.
 func (f *Folder) Has(user, name string) (bool, error) {
-	_, err := os.Stat(filepath.Join(f.Dir(user), name))
-	if errors.Is(err, fs.ErrNotExist) {
+	_, _, err := f.find(user, name)
+	if fault.Is(err, fault.NotFound) {
 		return false, nil
 	}
 	return err == nil, err
@@ -98,22 +132,25 @@ func (f *Folder) Has(user, name string) (bool, error) {
 
 // List returns the agents of a user, by name.
 func (f *Folder) List(user string) ([]*Agent, error) {
-	entries, err := os.ReadDir(f.Dir(user))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list agents: %w", err)
-	}
-	list := []*Agent{}
-	for _, e := range entries {
-		if name, err := Name(e.Name()); err != nil || name != e.Name() || !e.IsDir() {
-			continue
+	list, seen := []*Agent{}, map[string]bool{}
+	for _, in := range []string{f.Dir(user), f.Shared} {
+		entries, err := os.ReadDir(in)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("list agents: %w", err)
 		}
-		a, err := f.Get(user, e.Name())
-		if fault.Is(err, fault.NotFound) {
-			continue // being made, or deleted meanwhile
-		} else if err != nil {
-			return nil, err
+		for _, e := range entries {
+			if name, err := Name(e.Name()); err != nil || name != e.Name() || !e.IsDir() || seen[name] {
+				continue
+			}
+			a, err := f.Get(user, e.Name())
+			if fault.Is(err, fault.NotFound) {
+				continue // being made, or deleted meanwhile
+			} else if err != nil {
+				return nil, err
+			}
+			seen[a.Name] = true
+			list = append(list, a)
 		}
-		list = append(list, a)
 	}
 	slices.SortFunc(list, func(a, b *Agent) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil
@@ -131,8 +168,20 @@ func (f *Folder) Create(user string, a *Agent) error {
 	} else if len(list) >= maxAgents {
 		return fault.Newf(fault.Unprocessable, "There are %d agents already", maxAgents)
 	}
+	if has, err := f.Has(user, a.Name); err != nil {
+		return err
+	} else if has {
+		return taken(a.Name)
+	}
 	if err := os.MkdirAll(f.Dir(user), 0o755); err != nil {
 		return fmt.Errorf("create agent %s: %w", a.Name, err)
+	}
+	dir := filepath.Join(f.Dir(user), a.Name)
+	if _, err := os.Lstat(dir); err == nil { // with a memory of an agent that was here
+		if err := a.write(dir); err != nil {
+			return fmt.Errorf("create agent %s: %w", a.Name, err)
+		}
+		return nil
 	}
 	stage, err := os.MkdirTemp(f.Dir(user), ".new-")
 	if err != nil {
@@ -141,10 +190,6 @@ func (f *Folder) Create(user string, a *Agent) error {
 	defer os.RemoveAll(stage)
 	if err := errors.Join(a.write(stage), os.Chmod(stage, 0o755)); err != nil {
 		return fmt.Errorf("create agent %s: %w", a.Name, err)
-	}
-	dir := filepath.Join(f.Dir(user), a.Name)
-	if _, err := os.Lstat(dir); err == nil {
-		return taken(a.Name)
 	}
 	if err := os.Rename(stage, dir); err != nil {
 		if has, _ := f.Has(user, a.Name); has { // another process was first
@@ -161,6 +206,10 @@ func taken(name string) error { return fault.Newf(fault.Conflict, "Agent '%s' al
 func (f *Folder) Change(user, name string, change func(*Agent)) (*Agent, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	dir, err := f.own(user, name)
+	if err != nil {
+		return nil, err
+	}
 	a, err := f.Get(user, name)
 	if err != nil {
 		return nil, err
@@ -170,7 +219,7 @@ func (f *Folder) Change(user, name string, change func(*Agent)) (*Agent, error) 
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	if err := a.write(filepath.Join(f.Dir(user), name)); err != nil {
+	if err := a.write(dir); err != nil {
 		return nil, fmt.Errorf("change agent %s: %w", name, err)
 	}
 	return a, nil
@@ -180,12 +229,11 @@ func (f *Folder) Change(user, name string, change func(*Agent)) (*Agent, error) 
 func (f *Folder) Delete(user, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if has, err := f.Has(user, name); err != nil {
-		return fmt.Errorf("delete agent %s: %w", name, err)
-	} else if !has {
-		return unknown(name)
+	dir, err := f.own(user, name)
+	if err != nil {
+		return err
 	}
-	if err := os.RemoveAll(filepath.Join(f.Dir(user), name)); err != nil {
+	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("delete agent %s: %w", name, err)
 	}
 	return nil

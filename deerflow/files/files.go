@@ -138,6 +138,25 @@ func copyFile(from, to *os.Root, name string) error {
 	return errors.Join(err, w.Close())
 }
 
+// Move gives the folder of a thread to another user; none is fine. What that user has of a thread with this ID already stays, and then the folder stays as well.
+func (h Home) Move(from, to, thread string) error {
+	if !IsThread(thread) || from == "" {
+		return nil
+	}
+	target := h.ThreadDir(to, thread)
+	if _, err := os.Lstat(target); err == nil {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Dir(target), 0o755)
+	if err == nil {
+		err = os.Rename(h.ThreadDir(from, thread), target)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("move the files of thread %s: %w", thread, err)
+	}
+	return nil
+}
+
 // Has reports whether a thread has a folder.
 func (h Home) Has(user, thread string) bool {
 	if !IsThread(thread) {

@@ -132,6 +132,8 @@ type caller struct {
 	internal bool
 	// id is whose threads and files are meant: the user's, or the one that a channel names.
 	id string
+	// named: a channel names the user.
+	named bool
 }
 
 // Who may use a route.
@@ -233,7 +235,7 @@ func (d *Installation) caller(ctx context.Context, session, internal, owner stri
 	if d.isInternal(internal) {
 		caller := &caller{User: &account.User{ID: internalUser, Role: account.Plain}, internal: true, id: internalUser}
 		if owner != "" {
-			caller.id = files.User(owner)
+			caller.id, caller.named = files.User(owner), true
 		}
 		return caller, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/tidwall/gjson"
 
+	"understudy/access"
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -65,12 +66,38 @@ func (s *threadHandlers) createThread(c *fiber.Ctx, who *caller) error {
 			key = id.Thread(*t)
 		}
 		v, err := s.ensure(c, who, key, metadata)
+		if none := (*deerflow.Failure)(nil); who.named && errors.As(err, &none) {
+			v, err = s.takeOver(c, who, key)
+		}
 		if err != nil {
 			return err
 		}
 		web.Of(c).Thread = string(v.ID)
 		return web.SendJSON(c, deerflow.Thread(v, false))
 	})
+}
+
+// takeOver gives another user's thread, with its files, to the user whom a channel names. A channel creates a thread before it knows whose chat it is, and names the user
+// from then on.
+func (s *threadHandlers) takeOver(c *fiber.Ctx, who *caller, t id.Thread) (*thread.View, error) {
+	v, err := s.bare(c.UserContext(), t)
+	if err != nil {
+		return nil, err
+	}
+	if v.Status == thread.Busy {
+		return nil, fault.New(fault.Conflict, "Thread has a run in flight. Take it over after the run finishes.")
+	}
+	before := gjson.GetBytes(v.Metadata, deerflow.OwnerKey).String()
+	home := s.DeerFlow.Home
+	if err := home.Move(before, who.id, string(t)); err != nil {
+		return nil, err
+	}
+	v, err = s.Threads.Patch(access.With(c.UserContext(), access.System), t, thread.Patch{Metadata: stamped(nil, who.id), Quiet: true})
+	if err != nil {
+		return nil, errors.Join(err, home.Move(who.id, before, string(t)))
+	}
+	s.Log.InfoContext(c.UserContext(), "a channel gave a thread to another user", "thread_id", t, "user", who.id, "before", before)
+	return v, nil
 }
 
 func (s *threadHandlers) searchThreads(c *fiber.Ctx, who *caller) error {

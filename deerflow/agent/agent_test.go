@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/fault"
+)
+
+// Agents of the shared folder are those of all users, under what a user has of their own, and nothing changes them.
+func TestSharedAgents(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	f := &Folder{Dir: func(user string) string { return filepath.Join(home, "users", user, "agents") }, Shared: filepath.Join(home, "agents")}
+	names := func(user string) (list []string) {
+		all, err := f.List(user)
+		require.NoError(t, err)
+		for _, a := range all {
+			list = append(list, a.Name+": "+a.Description)
+		}
+		return list
+	}
+	require.Empty(t, names("ann"))
+	put := func(dir, name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, config), []byte(text), 0o600))
+	}
+	put(f.Shared, "cook", "name: cook\ndescription: shared")
+	put(f.Shared, "old", "name: old\ndescription: shared")
+	put(f.Shared, "No Agent", "name: x")
+	require.NoError(t, os.MkdirAll(filepath.Join(f.Shared, "empty"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(f.Shared, "cook", soul), []byte("You cook."), 0o600))
+	// A run of a shared agent leaves its memory in the user's folder. That is no agent of the user's.
+	require.NoError(t, os.MkdirAll(filepath.Join(f.Dir("ann"), "cook"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(f.Dir("ann"), "cook", "memory.json"), []byte("{}"), 0o600))
+
+	require.Equal(t, []string{"cook: shared", "old: shared"}, names("ann"))
+	a, err := f.Get("ann", "cook")
+	require.NoError(t, err)
+	require.Equal(t, "You cook.", a.Soul)
+	has, err := f.Has("ann", "empty")
+	require.NoError(t, err)
+	require.False(t, has)
+
+	_, err = f.Change("ann", "cook", func(a *Agent) { a.Description = "changed" })
+	require.True(t, fault.Is(err, fault.Conflict))
+	require.True(t, fault.Is(f.Delete("ann", "cook"), fault.Conflict))
+	require.True(t, fault.Is(f.Create("ann", &Agent{Name: "cook"}), fault.Conflict))
+	require.True(t, fault.Is(f.Delete("ann", "none"), fault.NotFound))
+	require.Equal(t, []string{"cook: shared", "old: shared"}, names("ben"))
+
+	put(f.Dir("ann"), "old", "name: old\ndescription: own")
+	require.Equal(t, []string{"cook: shared", "old: own"}, names("ann"))
+	_, err = f.Change("ann", "old", func(a *Agent) { a.Description = "changed" })
+	require.NoError(t, err)
+	require.Equal(t, []string{"cook: shared", "old: changed"}, names("ann"))
+	require.NoError(t, f.Delete("ann", "old"))
+	require.Equal(t, []string{"cook: shared", "old: shared"}, names("ann"))
+
+	// Without the shared one the name is free, and the memory stays.
+	require.NoError(t, os.RemoveAll(f.Shared))
+	require.NoError(t, f.Create("ann", &Agent{Name: "cook", Description: "new"}))
+	require.FileExists(t, filepath.Join(f.Dir("ann"), "cook", "memory.json"))
+	require.Equal(t, []string{"cook: new"}, names("ann"))
+	require.True(t, fault.Is(f.Create("ann", &Agent{Name: "cook"}), fault.Conflict))
+}
