@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gofiber/fiber/v2"
+
 	"understudy/compat"
 	"understudy/internal/idempotency"
 	"understudy/internal/jsonobj"
@@ -173,13 +175,23 @@ var answers = map[string]*compat.Schema{
 // repeatable are the operations that read the header Idempotency-Key.
 var repeatable = []string{"/threads", "/threads/{thread_id}/runs", "/threads/{thread_id}/runs/stream", "/threads/{thread_id}/runs/wait", "/threads/{thread_id}/commands", "/runs", "/runs/stream", "/runs/wait", "/runs/batch"}
 
+// described is an operation whose body may be a form.
+type described struct {
+	operation
+	bodyType string // media type of the body
+	who      string // who may use it, where that is not the same for all operations
+}
+
 // served returns the operations whose routes exist.
-func (s *Server) served() []operation {
-	var list []operation
+func (s *Server) served() []described {
+	var list []described
 	for _, o := range operations {
 		if s.known(s.opts.MountPrefix + o.path) {
-			list = append(list, o)
+			list = append(list, described{o, fiber.MIMEApplicationJSON, ""})
 		}
+	}
+	if s.opts.DeerFlow != nil {
+		list = append(list, gatewayOperations()...)
 	}
 	return list
 }
@@ -192,7 +204,7 @@ func (s *Server) describe() []byte {
 	}
 	b = append(b, `,"paths":{`...)
 	var order []string
-	byPath := map[string][]operation{}
+	byPath := map[string][]described{}
 	for _, o := range s.served() {
 		if byPath[o.path] == nil {
 			order = append(order, o.path)
@@ -229,10 +241,14 @@ func (o operation) showsMessages() bool {
 	return false
 }
 
-func (o operation) append(b []byte) []byte {
+func (o described) append(b []byte) []byte {
 	b = append(append(append(b, '"'), o.method...), `":{"tags":[`...)
 	b = append(jsonobj.AppendText(b, o.tag), `],"summary":`...)
-	b = append(jsonobj.AppendText(b, o.summary), `,"parameters":[`...)
+	b = jsonobj.AppendText(b, o.summary)
+	if o.who != "" {
+		b = jsonobj.AppendText(append(b, `,"description":`...), "Who may use it: "+o.who+".")
+	}
+	b = append(b, `,"parameters":[`...)
 	first := true
 	parameter := func(name, in, schema string) {
 		if !first {
@@ -269,7 +285,7 @@ func (o operation) append(b []byte) []byte {
 	}
 	b = append(b, ']')
 	if o.body != nil {
-		b = append(b, `,"requestBody":{"required":true,"content":{"application/json":{"schema":`...)
+		b = append(b, `,"requestBody":{"required":true,"content":{"`+o.bodyType+`":{"schema":`...)
 		b = appendExample(o.body.AppendJSON(b, false), examples()[o.method+" "+o.path].Request)
 		b = append(b, `}}}`...)
 	}

@@ -252,6 +252,40 @@ def test_ranges_of_nothing(alice, thread):
             assert alice.get(f"/api/threads/{thread}/artifacts/mnt/user-data/uploads/{name}", headers={"Range": given}).status_code == 416, (name, given)
 
 
+def test_the_description_has_the_routes():
+    paths = bare().get("/openapi.json").json()["paths"]
+    for path, methods in (("/api/threads", {"post"}), ("/api/threads/{thread_id}/messages/page", {"get"}), ("/api/skills/{name}", {"get", "put"}), ("/api/v1/auth/login/local", {"post"}),
+                          ("/api/threads/{thread_id}/artifacts/{path}", {"get", "put"})):
+        assert methods <= set(paths[path]), path
+    assert "requestBody" in paths["/api/threads"]["post"]
+    assert any("multipart" in kind for kind in paths["/api/threads/{thread_id}/uploads"]["post"]["requestBody"]["content"])
+    assert any("urlencoded" in kind for kind in paths["/api/v1/auth/login/local"]["post"]["requestBody"]["content"])
+
+
+@pytest.mark.harness
+def test_a_channel_that_names_an_owner_takes_a_thread_over(internal, alice, bob, admin):
+    key = f"chat-{uuid.uuid4().hex}"
+    assert internal.post("/api/threads", json={"thread_id": key, "metadata": {"channel_source": {"type": "im_channel"}}}).status_code == 200
+    assert internal.post(f"/api/threads/{key}/uploads", files=[("files", ("a.txt", b"hello"))]).status_code == 200
+    say(internal, key, "SAY before")
+    assert alice.post("/api/threads", json={"thread_id": key}).status_code in (404, 409)
+    for c in (alice, bob):  # twice: of the channel's own, and of another user's
+        h = {"X-DeerFlow-Owner-User-Id": c.me["id"]}
+        assert internal.get(f"/api/threads/{key}", headers=h).status_code == 404
+        r = internal.post("/api/threads", json={"thread_id": key, "metadata": {"ignored": True}}, headers=h)
+        assert (r.status_code, r.json()["thread_id"]) == (200, key)
+        assert r.json()["metadata"]["channel_source"] == {"type": "im_channel"} and "ignored" not in r.json()["metadata"]
+        assert "before" in c.get(f"/api/threads/{key}/messages").text
+        assert c.get(f"/api/threads/{key}/artifacts/mnt/user-data/uploads/a.txt").text == "hello"
+        assert key in [t["thread_id"] for t in c.post("/api/threads/search", json={}).json()]
+        assert internal.get(f"/api/threads/{key}").status_code == 404
+    assert alice.get(f"/api/threads/{key}").status_code == 404
+    assert alice.get(f"/api/threads/{key}/messages").status_code == 404
+    assert alice.get(f"/api/threads/{key}/artifacts/mnt/user-data/uploads/a.txt").status_code == 404
+    assert alice.post("/api/threads", json={"thread_id": key}, headers={"X-DeerFlow-Owner-User-Id": alice.me["id"]}).status_code in (404, 409)
+    say(bob, key, "SAY after")
+
+
 def test_versions_of_artifacts(alice, thread):
     assert alice.post(f"/api/threads/{thread}/uploads", files=[("files", ("a.txt", b"hello"))]).status_code == 200
     url = f"/api/threads/{thread}/artifacts/mnt/user-data/uploads/a.txt"
