@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"understudy/graph"
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/spans"
@@ -17,6 +18,7 @@ const (
 // SpanQuery is the query of the route that lists the spans of a run.
 type SpanQuery struct {
 	after, id string
+	node      string // as drawings name it
 	limit     int
 	content   bool
 }
@@ -29,6 +31,7 @@ func NewSpanQuery(get func(name string) []string) (q SpanQuery, err error) {
 	}
 	q.after, _ = p.last("after")
 	q.id, _ = p.last("id")
+	q.node, _ = p.last("node")
 	if v, ok := p.last("content"); ok {
 		if q.content, err = strconv.ParseBool(v); err != nil {
 			return q, fault.New(fault.Unprocessable, "Invalid content: write true or false")
@@ -41,6 +44,9 @@ func NewSpanQuery(get func(name string) []string) (q SpanQuery, err error) {
 func (q SpanQuery) Append(dst []byte, of *run.Run, list []spans.Span) []byte {
 	if q.id != "" {
 		list = slices.DeleteFunc(list, func(s spans.Span) bool { return s.ID != q.id })
+	}
+	if q.node != "" {
+		list = slices.DeleteFunc(list, func(s spans.Span) bool { return s.Kind != graph.NodeSpan || s.Drawn() != q.node })
 	}
 	if q.after != "" {
 		list = list[slices.IndexFunc(list, func(s spans.Span) bool { return s.ID == q.after })+1:]

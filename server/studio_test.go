@@ -221,6 +221,7 @@ func TestSpansOfARun(t *testing.T) {
 		"?content=true&after=1":  "[" + model + content + "]",
 		"?content=true&id=1.1":   "[" + model + content + "]",
 		"?id=2":                  "[]",
+		"?node=n":                "[]", // what runs in a node is not the node
 		"?after=1.1":             "[]",
 		"?limit=1&content=false": "[" + attempt + "]",
 	} {

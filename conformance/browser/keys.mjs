@@ -52,6 +52,12 @@ export class Keys {
     await this.arrives(main);
   }
 
+  /** From the first page to another, by the letter after g. */
+  async go(letter) {
+    await this.arrives(this.page.getByRole("textbox", { name: "Message" }));
+    await this.press("Escape", "g", letter);
+  }
+
   button(name, within = this.page) {
     return within.getByRole("button", { name, exact: typeof name === "string" });
   }

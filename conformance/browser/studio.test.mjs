@@ -696,6 +696,39 @@ describe("the studio", { concurrency: 2, skip }, () => {
     assert.equal(await tabs[0].getByText("reconnecting").count(), 0);
   });
 
+  journey("a node of a graph: its last runs, and the state that went in and what came out, of all threads and of one", async (studio, page) => {
+    if (!recorded) return;
+    const { thread_id } = await studio.rest("/threads", {});
+    await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "pipeline", input: { items: ["seed"] } });
+    const [{ run_id }] = await studio.rest(`/threads/${thread_id}/runs`);
+    const { spans } = await studio.rest(`/understudy/runs/${run_id}/spans`);
+    const nodes = spans.filter((s) => s.kind === "node");
+    assert.ok(nodes.length > 1);
+    const { name } = nodes[0];
+    assert.deepEqual((await studio.rest(`/understudy/runs/${run_id}/spans?node=${name}`)).spans, nodes.filter((s) => s.name === name));
+    const detail = page.getByRole("region", { name: `Node ${name}` });
+    const line = detail.locator(`[data-execution="${run_id}"]`);
+    for (const path of ["graphs/pipeline", `t/${thread_id}?panel=graph`]) {
+      await page.goto(`${BASE_URL}/studio/${path}`);
+      await page.locator(`.graph [data-node="${name}"]`).press("Enter");
+      await line.getByText("success").waitFor();
+      await line.getByRole("button", { name: "State" }).press("Enter");
+      const [into, out] = [line.getByRole("region", { name: "State in" }), line.getByRole("region", { name: "State out" })];
+      await into.getByText("items").waitFor();
+      await out.getByText("items").first().waitFor();
+      await studio.accessible(path);
+    }
+    assert.equal(await detail.locator("[data-execution]").count(), 1, "only the runs of this thread");
+    await line.getByRole("button", { name: "State" }).press("Enter");
+    await line.getByRole("region", { name: "State in" }).waitFor({ state: "detached" });
+    await line.getByRole("link", { name: "timeline" }).press("Enter");
+    await page.getByRole("complementary", { name: "Span" }).getByRole("heading", { name, exact: true }).waitFor();
+    // A node of a subgraph.
+    await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "nested", input: { trail: [] } });
+    await page.goto(`${BASE_URL}/studio/graphs/nested?node=leaf:leaf_prepare`);
+    await page.getByRole("region", { name: "Node leaf:leaf_prepare" }).locator("[data-execution]", { hasText: "success" }).first().waitFor();
+  });
+
   journey("a failed run: from its timeline to the failure, to the checkpoint before it, and to a run that works", async (studio, page) => {
     if (!recorded) return;
     const { thread_id } = await studio.rest("/threads", {});

@@ -233,6 +233,130 @@ describe("the studio by keyboard", { concurrency: 2, skip }, () => {
     await page.locator(".message.at", { hasText: "a needle of hay" }).waitFor();
   });
 
+  walk("a run stops at a breakpoint, and goes one step", async (keys, studio, page) => {
+    const call = 'call search {"q": "cats"}';
+    await keys.begin("agent", call);
+    const whole = [["human", call], ["ai", ""], ["ai", "tool said: Found 10 results for cats"]];
+    await studio.expect(whole);
+    await keys.back(keys.button("State", page.locator("header.bar")), 40);
+    await keys.press("Enter");
+    const state = page.getByRole("region", { name: "State" });
+    const steps = page.getByRole("list", { name: "Checkpoints" });
+    await eventually(async () => assert.equal(await steps.getByRole("button").count(), 5));
+    await keys.to(steps, "Tab", 40);
+    await keys.press("j", "j", "j"); // before the model answers
+    await state.getByText("Next: model").waitFor();
+    await keys.to(state.locator("summary", { hasText: "Breakpoints, input" }), "Tab", 40);
+    await keys.press("Enter");
+    const stop = state.getByRole("checkbox", { name: "Stop before tools" });
+    await keys.to(stop, "Tab", 10);
+    await keys.press("Space");
+    assert.ok(await stop.isChecked());
+    await keys.back(keys.button("Run from here", state), 10);
+    await keys.press("Enter");
+    await state.getByText("Next: tools").waitFor();
+    await studio.expect(whole.slice(0, 2));
+    await keys.to(keys.button("One step", state), "Tab", 80);
+    await keys.press("Enter");
+    await state.getByText("Next: model").waitFor();
+    await keys.to(keys.button("Run from here", state), "Tab", 80);
+    await keys.press("Enter");
+    await studio.expect(whole);
+  });
+
+  walk("a node of a graph, its state in and out, and the timeline of a run that came there", async (keys, studio, page) => {
+    if (!recorded) return;
+    const { thread_id } = await studio.rest("/threads", {});
+    await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "agent", input: { messages: [{ role: "user", content: "say 2" }] } });
+    const [{ run_id }] = await studio.rest(`/threads/${thread_id}/runs`);
+    await page.goto(`${BASE_URL}/studio/t/${thread_id}?panel=graph`);
+    await studio.expect([["human", "say 2"], ["ai", words(2)]]);
+    await keys.skipToPage();
+    await keys.to(page.locator('.graph [data-node="model"]'), "Tab", 60);
+    await keys.press("Enter");
+    const line = page.locator(`[data-execution="${run_id}"]`);
+    await keys.to(keys.button("State", line), "Tab", 20);
+    await keys.press("Enter");
+    await line.getByRole("region", { name: "State out" }).getByText("w0 w1").first().waitFor();
+    await keys.to(line.getByRole("link", { name: "timeline" }), "Tab", 20);
+    await keys.press("Enter");
+    await page.getByRole("complementary", { name: "Span" }).getByRole("heading", { name: "model", exact: true }).waitFor();
+    await page.goBack();
+    await page.getByRole("region", { name: "Node model" }).waitFor();
+    await keys.skipToPage();
+    await keys.to(page.getByRole("region", { name: "Node model" }).getByRole("button", { name: "Close" }), "Tab", 80);
+    await keys.press("Enter");
+    await page.getByRole("region", { name: "Node model" }).waitFor({ state: "detached" });
+    await keys.arrives(page.locator('.graph [data-node="model"]'));
+  });
+
+  walk("the next times of a schedule", async (keys, studio, page) => {
+    if (!recorded) return;
+    const [{ assistant_id }] = await studio.rest("/assistants/search", { graph_id: "agent", metadata: { created_by: "system" } });
+    const schedule = `${Math.floor(Math.random() * 60)} 6 * * 4`;
+    const { cron_id } = await studio.rest("/runs/crons", { assistant_id, schedule, timezone: "Asia/Kolkata", input: { messages: [{ role: "user", content: "say 2" }] } });
+    try {
+      await keys.go("c");
+      await page.waitForURL(/\/crons$/);
+      const card = page.locator("article.card", { hasText: schedule }).first();
+      await card.waitFor();
+      await keys.skipToPage();
+      await keys.to(card.locator("summary", { hasText: "Next times" }), "Tab", 400);
+      await keys.press("Enter");
+      await eventually(async () => assert.equal(await card.getByRole("list", { name: "Next times" }).getByRole("time").count(), 5));
+    } finally {
+      await fetch(`${BASE_URL}/runs/crons/${cron_id}`, { method: "DELETE" });
+    }
+  });
+
+  walk("the checks of Health, and what they ask is copied as curl", async (keys, studio, page) => {
+    if (!recorded) return;
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+    await keys.go("h");
+    await page.waitForURL(/\/health$/);
+    await page.locator('[data-check="config"].is-ok').first().waitFor();
+    await keys.skipToPage();
+    const copy = page.getByRole("button", { name: "Copy as curl, Python or JavaScript" });
+    await keys.to(copy, "Tab", 10);
+    await keys.press("Enter");
+    const item = (name) => page.getByRole("menuitem", { name });
+    await keys.arrives(item("curl"));
+    await keys.press("Escape");
+    await keys.arrives(copy);
+    await keys.press("Enter");
+    await keys.arrives(item("curl"));
+    await keys.to(item("JavaScript"), "ArrowDown", 2);
+    await keys.to(item("curl"), "ArrowUp", 2);
+    await keys.press("Enter");
+    await page.getByRole("status").filter({ hasText: "Copied" }).first().waitFor();
+    assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^curl .*doctor/s);
+    await keys.arrives(copy);
+    await keys.to(keys.button("Check again"), "Tab", 3);
+    await keys.press("Enter");
+    await keys.button("Checking…").waitFor();
+    await page.locator('[data-check="config"].is-ok').first().waitFor();
+    await keys.arrives(keys.button("Check again"));
+  });
+
+  walk("how programs connect to an assistant", async (keys, studio, page) => {
+    await keys.go("o");
+    await page.waitForURL(/\/connect/);
+    const shown = page.getByRole("region", { name: "From a program" }).locator("pre");
+    await shown.waitFor();
+    await keys.skipToPage();
+    const assistants = page.getByRole("combobox", { name: "Assistant" });
+    await keys.to(assistants, "Tab", 5);
+    await page.keyboard.type("pipeline");
+    await shown.filter({ hasText: "pipeline" }).waitFor();
+    await keys.to(page.getByRole("tab", { selected: true }), "Tab", 5);
+    const before = await page.getByRole("tab", { selected: true }).textContent();
+    await keys.press("ArrowRight");
+    await eventually(async () => assert.notEqual(await page.getByRole("tab", { selected: true }).textContent(), before));
+    await keys.arrives(page.getByRole("tab", { selected: true }));
+    await keys.to(shown, "Tab", 2); // long lines are scrolled with arrows
+    await keys.to(page.getByRole("region", { name: "From a program" }).getByRole("button", { name: /^Copy/ }), "Tab", 2);
+  });
+
   walk("keys are listed, and the focus returns", async (keys, studio, page) => {
     await page.getByRole("textbox", { name: "Message" }).waitFor();
     await keys.skipToPage();

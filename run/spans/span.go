@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"understudy/graph"
@@ -43,6 +44,20 @@ type Span struct {
 	Dropped     int // of an attempt: spans beyond the limit
 	Input       *graph.SpanContent
 	Output      *graph.SpanContent
+}
+
+// Drawn returns the ID that drawings of the graph have for the node of a node span: inner of the subgraph outer is outer:inner.
+func (s Span) Drawn() string {
+	if s.NS == "" {
+		return s.Name
+	}
+	var path []string
+	for part := range strings.SplitSeq(s.NS, "|") {
+		if node, _, isNode := strings.Cut(part, ":"); isNode { // others number the calls of a subgraph
+			path = append(path, node)
+		}
+	}
+	return strings.Join(path, ":")
 }
 
 // stored is a span in a batch. Times are microseconds; those of First and End count from Start.

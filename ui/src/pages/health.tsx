@@ -35,12 +35,12 @@ export default function Health() {
   const sorted = [...findings].sort((a, b) => order[a.verdict] - order[b.verdict]); // of equal ones, in the order of the checks
   return (
     <main className="page">
-      <div className="bar">
+      <div className="bar wrap">
         <h1>Health</h1>
-        <button type="button" className="plain" disabled={examine.isFetching} onClick={() => void examine.refetch()}>
+        <CopyCall of={{ method: "POST", path, body: {} }} />
+        <button type="button" className="plain" aria-disabled={examine.isFetching} onClick={() => !examine.isFetching && void examine.refetch()}>
           <Stethoscope size={14} aria-hidden /> {examine.isFetching ? "Checking…" : "Check again"}
         </button>
-        <CopyCall of={{ method: "POST", path, body: {} }} />
       </div>
       <p role="status" className="quiet">
         {examine.isFetching

@@ -14,6 +14,7 @@ import type { MessageActions, MessageEntry } from "../conversation/message-view"
 import { entriesOf, empty } from "../conversation/reducer";
 import { Transcript } from "../conversation/transcript";
 import { useConversation, type Turn } from "../conversation/use-conversation";
+import { NodeDetail } from "../graph/node-detail";
 import { Interrupts } from "../interrupts/interrupts";
 import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
@@ -40,6 +41,7 @@ export function ThreadPage({ id }: { id: string }) {
   const panel = params.get("panel");
   const checkpoint = params.get("checkpoint"); // whose state is inspected
   const branch = params.get("branch"); // the checkpoint whose path is shown instead of the newest
+  const node = params.get("node"); // of the graph, whose runs are shown
   const at = params.get("at"); // the message that a search has found
   const [failure, setFailure] = useState<unknown>(null);
   const searched = useOwn() !== false; // a proxy has no search
@@ -208,7 +210,8 @@ export function ThreadPage({ id }: { id: string }) {
           )}
           {panel === "graph" && assistant && (
             <Suspense fallback={<p className="quiet">Drawing…</p>}>
-              <Drawing assistant={assistant} tasks={conversation.tasks} waiting={busy ? [] : (head.data?.next ?? [])} />
+              <Drawing assistant={assistant} tasks={conversation.tasks} waiting={busy ? [] : (head.data?.next ?? [])} selected={node ?? undefined} onSelect={(n) => set({ node: n === node ? null : n })} />
+              {node && <NodeDetail assistant={assistant} graph={assistants.data?.find((a) => a.assistant_id === assistant)?.graph_id ?? assistant} node={node} thread={id} onClose={() => set({ node: null })} />}
             </Suspense>
           )}
           {panel === "runs" && <RunList thread={id} />}

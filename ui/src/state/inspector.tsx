@@ -1,11 +1,9 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { Save } from "lucide-react";
-import { useEffect, useMemo, useRef, useState } from "react";
-import { get, post } from "../api/client";
+import { useEffect, useRef, useState } from "react";
+import { post } from "../api/client";
 import type { Json, State } from "../api/types";
-import { ChangeList } from "../compare/change-list";
 import { CompareButton } from "../compare/chosen";
-import { diff } from "../compare/diff";
 import { checkpointRef } from "../compare/refs";
 import type { Checkpoint } from "../conversation/branches";
 import { onArrows, reached } from "../parts/arrows";
@@ -15,6 +13,7 @@ import { age } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
 import { JsonField } from "../parts/schema-form";
+import { Changes, useStateAt } from "./changes";
 import { RunFrom, type Beginning } from "./run-from";
 
 interface Props {
@@ -91,27 +90,6 @@ function step(e: React.KeyboardEvent, checkpoints: readonly Checkpoint[], index:
   if (!c) return;
   e.preventDefault();
   onSelect(c.checkpoint_id);
-}
-
-/** What the graph has at a checkpoint: without the overlay, because this is about the graph. */
-function useStateAt(thread: string, checkpoint: string | null) {
-  return useQuery({
-    queryKey: ["state", thread, checkpoint],
-    enabled: checkpoint !== null,
-    staleTime: Infinity,
-    queryFn: ({ signal }) => get<State>(`/threads/${thread}/state/${checkpoint}?overlay=false`, signal),
-  });
-}
-
-function Changes({ thread, parent, values }: { thread: string; parent: string | null; values: Json }) {
-  const before = useStateAt(thread, parent);
-  const changes = useMemo(() => {
-    const from = parent ? before.data?.values : {};
-    return from === undefined ? null : diff(from, values);
-  }, [before.data, parent, values]);
-  if (before.error) return <Problem error={before.error} />;
-  if (!changes) return <p className="quiet">Comparing…</p>;
-  return <ChangeList diff={changes} nothing="Nothing changed in this step." />;
 }
 
 /** Writes to the state as if a node had, which makes a new checkpoint behind this one. */
