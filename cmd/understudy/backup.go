@@ -13,6 +13,7 @@ import (
 
 	"understudy/internal/app/moving"
 	"understudy/internal/config"
+	"understudy/internal/shell"
 )
 
 func newBackup() *cobra.Command {
@@ -59,7 +60,7 @@ A Postgres database is backed up with pg_dump or your provider's snapshots. Conf
 		}
 		out := cmd.OutOrStdout()
 		describeBackup(out, m)
-		fmt.Fprintf(out, "backed up to %s in %s; put it back with: understudy restore %s --data DIR\n", to, humanTime(time.Since(began)), to)
+		fmt.Fprintf(out, "backed up to %s in %s; put it back with: understudy restore %s --data DIR\n", to, humanTime(time.Since(began)), shell.Quote(to))
 		return nil
 	}
 	return cmd

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/tidwall/gjson"
+
+	"understudy/internal/shell"
 )
 
 func newChat() *cobra.Command {
@@ -298,7 +300,7 @@ func (c *chat) input(text string) (json.RawMessage, error) {
 func (c *chat) takes() string {
 	sample := c.clean(string(sampleInput(c.schema)))
 	return "this graph takes JSON, such as " + sample + `; in a request:
-  curl -N ` + c.api.base + `/runs/stream -H 'content-type: application/json' -d '{"assistant_id": "` + c.assistant + `", "input": ` + shellQuoted(sample) + `}'`
+  curl -N ` + c.api.base + `/runs/stream -H 'content-type: application/json' -d '{"assistant_id": "` + c.assistant + `", "input": ` + shell.Inside(sample) + `}'`
 }
 
 // turn executes one run and shows it. It returns the interrupts at which it ended. Ctrl-C cancels the run.
@@ -439,7 +441,7 @@ func onlyAssistant(ctx context.Context, api *client) (string, error) {
 	case len(graphs) == 0:
 		return "", errors.New("the server lists no graph: see its log, or, where handlers of auth hide assistants, name the graph: " + api.command("chat GRAPH"))
 	case len(graphs) > 1:
-		return "", usageError{fmt.Errorf("the server has several graphs (%s); name one: %s", strings.Join(graphs, ", "), api.command("chat "+graphs[0]))}
+		return "", usageError{fmt.Errorf("the server has several graphs (%s); name one: %s", strings.Join(graphs, ", "), api.command("chat "+shell.Quote(graphs[0])))}
 	}
 	return graphs[0], nil
 }

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"understudy/internal/shell"
 )
 
 //go:embed templates
@@ -177,9 +179,9 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 	}
 	if filepath.Clean(dir) != "." {
 		if len(steps) == 1 {
-			steps[0] = "cd " + dir + " && " + steps[0]
+			steps[0] = "cd " + shell.Quote(dir) + " && " + steps[0]
 		} else {
-			steps = append([]string{"cd " + dir}, steps...)
+			steps = append([]string{"cd " + shell.Quote(dir)}, steps...)
 		}
 	}
 	fmt.Fprintf(out, "wrote %s into %s; serve it:\n\n    %s\n\nand talk to it from another terminal: understudy chat%s\n", what, dir, strings.Join(steps, "\n    "), talk)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -70,4 +71,22 @@ func TestFoldersOfInit(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	require.Equal(t, "theirs", left[0].Name())
+}
+
+// The steps that init prints work in a shell for any name of a folder.
+func TestStepsOfInitAreQuoted(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"my project", "it's", "a$b"} {
+		for _, template := range []string{"agent", "frontend"} { // one step, and several
+			dir := filepath.Join(t.TempDir(), name)
+			out, err := execute(t, "init", dir, "--template", template)
+			require.NoError(t, err)
+			_, steps, _ := strings.Cut(out, "serve it:\n\n    ")
+			step, _, _ := strings.Cut(steps, "\n")
+			step, _, _ = strings.Cut(step, " && ")
+			at, err := exec.CommandContext(t.Context(), "sh", "-c", step+" && pwd").Output()
+			require.NoError(t, err, step)
+			require.Equal(t, dir+"\n", string(at))
+		}
+	}
 }

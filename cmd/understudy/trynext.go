@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"understudy/internal/config"
+	"understudy/internal/shell"
 )
 
 // loadingGraphs names the graphs that are about to be listed.
@@ -42,14 +43,14 @@ func tryNext(ctx context.Context, out io.Writer, url string, with credentials, g
 		if err != nil {
 			schema = nil
 		}
-		inputs = append(inputs, shellQuoted(string(sampleInput(schema))))
+		inputs = append(inputs, shell.Inside(string(sampleInput(schema))))
 		if takesMessages(schema) {
 			talks = i
 			break
 		}
 	}
 	fmt.Fprint(out, "\n"+with.note)
-	fmt.Fprintf(out, "Talk to it:        understudy chat %s --url %s%s\n", graphs[talks], url, with.chat)
+	fmt.Fprintf(out, "Talk to it:        understudy chat %s --url %s%s\n", shell.Quote(graphs[talks]), url, with.chat)
 	streams := []int{0}
 	if talks > 0 {
 		streams = append(streams, talks)
@@ -91,13 +92,10 @@ func credentialsFor(cfg *config.Config) credentials {
 	case cfg.Storage.DatabaseURL != "":
 		where = " --database-url URL"
 	case cfg.Storage.Data != "" && filepath.Base(cfg.Storage.Data) != ".understudy":
-		where = " --data '" + shellQuoted(cfg.Storage.Data) + "'"
+		where = " --data " + shell.Quote(cfg.Storage.Data)
 	}
 	return credentials{
 		note: "Requests need an API key:  export UNDERSTUDY_API_KEY=$(understudy keys create --name me" + where + ")\n",
 		curl: ` -H "x-api-key: $UNDERSTUDY_API_KEY"`, python: `, api_key="…"`, js: `, apiKey: "…"`,
 	}
 }
-
-// shellQuoted returns text for the inside of single quotes of a shell.
-func shellQuoted(s string) string { return strings.ReplaceAll(s, "'", `'\''`) }

@@ -125,6 +125,9 @@ func TestMisbehaving(t *testing.T) {
 			case "huge state", "huge event":
 				require.Regexp(t, `^a value of \d+ bytes is larger than the \d+ that can be saved or streamed at once: keep it in a file`, failure.Message)
 				require.Contains(t, failure.Fix, "keep data of this size out of the state", c.how)
+				require.Regexp(t, map[string]string{
+					"huge state": `(?m)^too large: node 'act' returned \d+ bytes in key 'out'$`, "huge event": `(?m)^too large: \d+ bytes that are streamed in mode 'custom'$`,
+				}[c.how], failure.Detail)
 			default:
 				require.Empty(t, failure.Fix, c.how)
 			}

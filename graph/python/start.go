@@ -14,6 +14,7 @@ import (
 
 	"understudy/internal/filelimit"
 	"understudy/internal/logctx"
+	"understudy/internal/shell"
 )
 
 // MinLanggraph is the oldest langgraph tested with workers. The worker refuses older ones (MINIMUM in __main__.py).
@@ -77,7 +78,7 @@ func (p *Pool) slowToStart(w *worker, took time.Duration) {
 	p.mu.Unlock()
 	if !again {
 		p.opts.Logger.Warn("the interpreter has started, but does not run the worker's code yet; runs wait", "interpreter", w.gen.opts.Python, "pid", w.pid, logctx.Took(took),
-			"killed_after", p.startWithin.String(), "fix", "if this persists, try the interpreter ("+w.gen.opts.Python+" -c 'print(1)'), or name another one with --python")
+			"killed_after", p.startWithin.String(), "fix", "if this persists, try the interpreter ("+shell.Quote(w.gen.opts.Python)+" -c 'print(1)'), or name another one with --python")
 	}
 }
 
@@ -108,7 +109,7 @@ func Fix(python, why string, dirs ...string) string {
 		return fix
 	}
 	if pip, _ := filepath.Glob(filepath.Join(venv, "lib*", "python*", "site-packages", "pip")); len(pip) == 0 {
-		fix = quoted(python) + " -m ensurepip && " + fix // a virtual environment may lack pip
+		fix = shell.Quote(python) + " -m ensurepip && " + fix // a virtual environment may lack pip
 	}
 	return fix
 }
@@ -118,7 +119,7 @@ func requirements(dirs []string) string {
 	for _, dir := range dirs {
 		name := filepath.Join(dir, "requirements.txt")
 		if text, err := os.ReadFile(name); err == nil && strings.Contains(string(text), "langgraph") {
-			return "-r " + quoted(name)
+			return "-r " + shell.Quote(name)
 		}
 	}
 	return "langgraph"
@@ -131,9 +132,9 @@ func importAlone(o *Options, name string) string {
 	if !strings.HasSuffix(module, ".py") {
 		module = "-c 'import " + module + "'"
 	} else {
-		module = quoted(module)
+		module = shell.Quote(module)
 	}
-	return "look for os._exit, and import it alone to see where it ends: " + quoted(o.Python) + " -X faulthandler " + module
+	return "look for os._exit, and import it alone to see where it ends: " + shell.Quote(o.Python) + " -X faulthandler " + module
 }
 
 // pip returns the command of pip for an interpreter, as a shell reads it. For an interpreter of the operating system, whose packages pip refuses to change, it
@@ -142,20 +143,12 @@ func pip(python string) string {
 	if managed, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib", "python3*", "EXTERNALLY-MANAGED")); len(managed) > 0 {
 		return inVenv(python)
 	}
-	return quoted(python) + " -m pip"
+	return shell.Quote(python) + " -m pip"
 }
 
 // inVenv returns the command that creates a virtual environment, and the one of pip in it.
 func inVenv(python string) string {
-	return "next to langgraph.json: " + quoted(python) + " -m venv .venv && .venv/bin/python -m pip"
-}
-
-// quoted is a path as a shell reads it.
-func quoted(path string) string {
-	if strings.ContainsAny(path, " \t'\"$&;()<>|*?[]!`") {
-		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-	}
-	return path
+	return "next to langgraph.json: " + shell.Quote(python) + " -m venv .venv && .venv/bin/python -m pip"
 }
 
 // shortage returns what a worker lacked to start, and what to do about it; "" for other errors. A process that has started says it in the last line that it

@@ -20,6 +20,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"understudy/internal/owner"
+	"understudy/internal/shell"
 )
 
 // file reads langgraph.json into a Config. The zero value of src means that the file was empty.
@@ -121,9 +122,9 @@ func unread(path string, err error) string {
 	info, statErr := os.Stat(path)
 	switch {
 	case statErr == nil && info.IsDir():
-		return path + " is a folder; name the file: --config " + filepath.Join(path, "langgraph.json")
+		return path + " is a folder; name the file: --config " + shell.Quote(filepath.Join(path, "langgraph.json"))
 	case statErr == nil && errors.Is(err, fs.ErrPermission):
-		return fmt.Sprintf("%s cannot be read by user %d (mode %04o); run chmod a+r %s, or start as its owner", path, os.Geteuid(), info.Mode().Perm(), path)
+		return fmt.Sprintf("%s cannot be read by user %d (mode %04o); run chmod a+r %s, or start as its owner", path, os.Geteuid(), info.Mode().Perm(), shell.Quote(path))
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Sprintf("%s cannot be read by user %d: %v; let this user enter the folders above it, or name another file with --config", path, os.Geteuid(), err)
 	}
@@ -383,7 +384,7 @@ func (f *file) unreadable(v value, key, path string) {
 	}
 	uid, known := owner.Of(info)
 	if !known || uid == os.Geteuid() {
-		f.wrong(v, key, "%s cannot be read (mode %04o); run chmod 600 %s", path, info.Mode().Perm(), path)
+		f.wrong(v, key, "%s cannot be read (mode %04o); run chmod 600 %s", path, info.Mode().Perm(), shell.Quote(path))
 		return
 	}
 	f.warn(key, "%s cannot be read and is left out: it belongs to user %d (mode %04o), and this process runs as user %d. Pass its variables by the environment "+

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+
+	"understudy/internal/shell"
 )
 
 // FindPython chooses the interpreter of the workers: the configured one, else .venv next to
@@ -29,7 +31,7 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 	venv := filepath.Join(dir, ".venv")
 	python, err := interpreter(venv)
 	if err != nil {
-		return "", fmt.Errorf("%w; delete %s and create it again (python3 -m venv %[2]s) with the packages of your graphs, or name another interpreter with --python", err, venv)
+		return "", fmt.Errorf("%w; delete %s and create it again (python3 -m venv %s) with the packages of your graphs, or name another interpreter with --python", err, venv, shell.Quote(venv))
 	}
 	if active, ok := lookup("VIRTUAL_ENV"); python == "" && ok && active != "" {
 		if python, err = interpreter(active); err == nil && python == "" {
@@ -48,8 +50,8 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 		}
 	}
 	return "", fmt.Errorf("no interpreter found; create one for your graphs:\n"+
-		"  python3 -m venv %[1]s && %[1]s/bin/pip install langgraph\n"+
-		"or name one with --python", filepath.Join(dir, ".venv"))
+		"  python3 -m venv %[1]s && %[2]s install langgraph\n"+
+		"or name one with --python", shell.Quote(venv), shell.Quote(filepath.Join(venv, "bin", "pip")))
 }
 
 // interpreter returns the interpreter of a virtual environment; "" when there is no such folder.

@@ -13,6 +13,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"understudy/internal/owner"
+	"understudy/internal/shell"
 	storage "understudy/storage/sqlite"
 )
 
@@ -40,12 +41,12 @@ func Folder(setting, dir string, err error) *Problem {
 		return problem("delete files of that user, or "+another, "the disk quota of user %d on %s is used up", os.Getuid(), at)
 	case errors.Is(err, fs.ErrPermission):
 		user := strconv.Itoa(os.Getuid())
-		fix := fmt.Sprintf("make that user its owner (chown -R %s %s)", user, at)
+		fix := fmt.Sprintf("make that user its owner (chown -R %s %s)", user, shell.Quote(at))
 		if uid := uidOf(os.Stat(filepath.Join(at, "understudy.db"))); uid > 0 && uid != os.Getuid() { // most likely that of the service
 			fix = fmt.Sprintf("run this as user %d (sudo -u '#%[1]d' understudy …), whose data it is", uid)
 		}
 		if at != filepath.Clean(dir) { // a folder of others
-			fix = fmt.Sprintf("make the folder for that user (install -d -m 700 -o %s %s)", user, dir)
+			fix = fmt.Sprintf("make the folder for that user (install -d -m 700 -o %s %s)", user, shell.Quote(dir))
 		}
 		return problem(fix+", or "+another, "user %s may not write to %s (%s)", user, at, line(reason(err)))
 	case errors.Is(err, fs.ErrNotExist):

@@ -27,6 +27,7 @@ import (
 	"understudy/internal/finding"
 	"understudy/internal/flock"
 	"understudy/internal/owner"
+	"understudy/internal/shell"
 	"understudy/storage/sqlite"
 )
 
@@ -516,7 +517,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 		d.say("data", Fine, "no database yet; the first start creates it", "")
 	case len(in.Damage) > 0:
 		d.say("data", Problem, "the database is damaged", "restore a backup, or one of what can be read: "+
-			"understudy backup TARGET --damaged --data "+cfg.Storage.Data+" && understudy restore TARGET --replace --data "+cfg.Storage.Data, in.Damage...)
+			"understudy backup TARGET --damaged --data "+shell.Quote(cfg.Storage.Data)+" && understudy restore TARGET --replace --data "+shell.Quote(cfg.Storage.Data), in.Damage...)
 	case in.Schema > in.Known:
 		d.say("data", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
 			"use that version, or a backup from before")

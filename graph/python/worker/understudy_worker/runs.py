@@ -13,7 +13,7 @@ from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateUpdate
 from langgraph.version import __version__ as langgraph_version
 
-from . import clock, drawing, errors, fatal, inputs, inside, jsonenc, logs, transformers, users
+from . import clock, drawing, errors, fatal, inputs, inside, jsonenc, logs, transformers, unsaved, users
 from .calls import Calls
 from .context import Current, current
 from .describe import Describer, tasks_json
@@ -276,6 +276,7 @@ class Runner:
                 try:
                     send([EVENT, number, name, ns, data, checkpoint if hold and name in ("values", IDS) and not ns else None])
                 except FrameTooLarge as exc:
+                    unsaved.note(exc, f"too large: {len(data)} bytes that are streamed in mode {name!r}")
                     lost.append(exc)  # here nobody would hear of it
 
             streaming = transformers.CHANNELS in wanted

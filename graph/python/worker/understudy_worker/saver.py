@@ -28,6 +28,7 @@ except ImportError:  # langgraph before delta channels
 
 from . import clock, deltas, jsonenc, unsaved
 from .describe import Describer
+from .wire import FrameTooLarge
 
 # Of `configurable`, what does not go into the metadata of checkpoints. The ids come from the configuration's metadata.
 _HIDDEN = {
@@ -163,10 +164,14 @@ class Saver(BaseCheckpointSaver[str]):
                 put.append([
                     [channel, str(new_versions[channel]), *self._dumps(channel, value)] for channel, value in whole.items() if channel in new_versions
                 ])
-            if self._waits or shape_json is not None:
-                saved = self._ask.later(*put)
-            else:
-                saved = self._ask.tell(*put)
+            try:
+                if self._waits or shape_json is not None:
+                    saved = self._ask.later(*put)
+                else:
+                    saved = self._ask.tell(*put)
+            except FrameTooLarge as exc:
+                unsaved.too_large(exc, ((blob[0], len(blob[3])) for blob in blobs))
+                raise
         finally:
             self._coming.pop(checkpoint["id"], None)
             sent.set_result(None)
@@ -198,10 +203,14 @@ class Saver(BaseCheckpointSaver[str]):
     async def _aput_rows(self, thread: str, ns: str, checkpoint_id: str, rows: list) -> None:
         if coming := self._coming.get(checkpoint_id):
             await asyncio.shield(coming)
-        if self._waits:
-            await self._ask("writes", thread, ns, checkpoint_id, rows)
-        else:
-            self._ask.tell("writes", thread, ns, checkpoint_id, rows)
+        try:
+            if self._waits:
+                await self._ask("writes", thread, ns, checkpoint_id, rows)
+            else:
+                self._ask.tell("writes", thread, ns, checkpoint_id, rows)
+        except FrameTooLarge as exc:
+            unsaved.too_large(exc, ((row[2], len(row[4])) for row in rows), rows[0][5])
+            raise
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self._ask("delete", str(thread_id))

@@ -1,7 +1,7 @@
-"""Says which node returned what the checkpointer cannot save. The exception of the serializer names only a type."""
+"""Says which node returned what the checkpointer cannot save. The exception of the serializer names only a type, that of the socket only a size."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 # Channels of LangGraph's own, in the words of its documentation.
@@ -14,13 +14,28 @@ def explain(exc: BaseException, dumps: Callable[[Any], Any], channel: str, value
     """Adds a note to the exception of dumps(value). The log derives its advice from the first words."""
     try:
         at, part = _part(dumps, value)
-        named = repr(task_path[len(_PULL):]) if task_path.startswith(_PULL) else ""
-        who = f"node {named} returned" if named else "the run has"
-        where = _CHANNELS.get(channel) or f"key {channel!r}"
-        note = f"cannot be saved: {who} a {type(part).__qualname__!r} object in {where}{at and f', at {at}'}"
-        exc.__notes__ = [*getattr(exc, "__notes__", ()), note]  # type: ignore[attr-defined]  # add_note is of Python 3.11
+        note(exc, f"cannot be saved: {_who(task_path)} a {type(part).__qualname__!r} object in {_where(channel)}{at and f', at {at}'}")
     except Exception:
         pass  # values of the graph may do anything; the exception itself says less
+
+
+def too_large(exc: BaseException, sizes: Iterable[tuple[str, int]], task_path: str = "") -> None:
+    """Adds a note to the exception of a message that does not fit: the largest part, by channel."""
+    channel, size = max(sizes, key=lambda part: part[1], default=("", 0))
+    if size:
+        note(exc, f"too large: {_who(task_path)} {size} bytes in {_where(channel)}")
+
+
+def note(exc: BaseException, text: str) -> None:
+    exc.__notes__ = [*getattr(exc, "__notes__", ()), text]  # type: ignore[attr-defined]  # add_note is of Python 3.11
+
+
+def _who(task_path: str) -> str:
+    return f"node {task_path[len(_PULL):]!r} returned" if task_path.startswith(_PULL) else "the run has"
+
+
+def _where(channel: str) -> str:
+    return _CHANNELS.get(channel) or f"key {channel!r}"
 
 
 def _part(dumps: Callable[[Any], Any], value: Any) -> tuple[str, Any]:
