@@ -134,6 +134,9 @@ func (s logStore) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) erro
 				return fmt.Errorf("transcript of checkpoint %s: %w", r.Checkpoint, err)
 			}
 		}
+		if !begun {
+			return nil // without events it is no relative of others
+		}
 		return tx.putLineages(t, l.Lineages)
 	})
 }
