@@ -1,12 +1,10 @@
 package transfer
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -33,6 +31,7 @@ type Server struct {
 	header  http.Header
 	reached bool // it has answered. Requests are sent one after the other
 	http    *retryablehttp.Client
+	wait    func(what string) (end func())
 
 	lost  map[string]int // number of threads by missing data
 	busy  int
@@ -57,16 +56,17 @@ const (
 	searchRows = 100
 )
 
-// firstAnswer is how long a server may take for a page with one thread. Later answers may be large.
-const firstAnswer = 30 * time.Second
-
-// OpenServer checks that there is a server at the address, in a form that package serverurl reads. header is sent with every request.
-func OpenServer(ctx context.Context, address string, header http.Header) (*Server, error) {
+// OpenServer checks that there is a server at the address, in a form that package serverurl reads. header is sent with every request. wait is called with
+// what is waited for, and what it returns when that has come; nil: nothing is called.
+func OpenServer(ctx context.Context, address string, header http.Header, wait func(what string) (end func())) (*Server, error) {
 	u, err := serverurl.Parse(address)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{base: u.String(), header: header.Clone(), http: retryablehttp.NewClient(), lost: map[string]int{}}
+	s := &Server{base: u.String(), header: header.Clone(), http: retryablehttp.NewClient(), wait: wait, lost: map[string]int{}}
+	if wait == nil {
+		s.wait = func(string) func() { return func() {} }
+	}
 	if s.header == nil {
 		s.header = http.Header{}
 	}
@@ -153,59 +153,6 @@ func sortedKeys(m map[string]int) []string {
 func (s *Server) Close() error {
 	s.http.HTTPClient.CloseIdleConnections()
 	return nil
-}
-
-// ask sends a request and returns the body of its answer.
-func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte, error) {
-	var raw []byte
-	if body != nil {
-		var err error
-		if raw, err = json.Marshal(body); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	r, err := retryablehttp.NewRequestWithContext(ctx, method, s.base+path, raw)
-	if err != nil {
-		return nil, err
-	}
-	for k, v := range s.header {
-		r.Header[k] = v
-	}
-	r.Header.Set("Content-Type", "application/json")
-	resp, err := s.http.Do(r)
-	if err != nil {
-		var at *url.Error // which repeats the address
-		if errors.As(err, &at) && ctx.Err() == nil {
-			err = at.Err
-		} else if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return nil, fault.Newf(fault.Unavailable, "%s cannot be reached: %v; see that it runs, and that the address is right", s.Name(), err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err == nil && len(answer) > maxAnswer {
-		err = fmt.Errorf("its response to %s is larger than %d bytes", path, maxAnswer)
-	}
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, s.Name()+" broke off; run this again, it continues where it stopped", err)
-	}
-	switch {
-	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		return nil, fmt.Errorf("%s refuses access (%s): pass credentials with --header 'Authorization: …' or --header 'X-Api-Key: …'", s.Name(), resp.Status)
-	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed:
-		return nil, fault.Newf(fault.NotFound, "%s has no %s (%s): is it the address of a LangGraph Server?", s.Name(), path, resp.Status)
-	case bytes.HasPrefix(bytes.TrimSpace(answer), []byte("<")):
-		return nil, fmt.Errorf("%s responds to %s with a page (%s): is it the address of a LangGraph Server, and does it run behind its proxy?", s.Name(), path, resp.Status)
-	case resp.StatusCode >= 400:
-		return nil, fmt.Errorf("%s returns %s for %s: %s", s.Name(), resp.Status, path, answer[:min(len(answer), 300)])
-	}
-	if !json.Valid(answer) {
-		return nil, fmt.Errorf("%s responds to %s with invalid JSON: is it the address of a LangGraph Server?", s.Name(), path)
-	}
-	return answer, nil
 }
 
 // pages calls fn with the rows of a search, page by page, until it returns false.

@@ -42,7 +42,7 @@ func upstream(t *testing.T, answers map[string]func(body string) (int, string)) 
 		_, _ = fmt.Fprint(w, text)
 	}))
 	t.Cleanup(s.Close)
-	c, err := OpenServer(t.Context(), s.URL, http.Header{"Authorization": {"secret"}})
+	c, err := OpenServer(t.Context(), s.URL, http.Header{"Authorization": {"secret"}}, nil)
 	if c != nil {
 		t.Cleanup(func() { _ = c.Close() })
 		c.http.RetryWaitMin, c.http.RetryWaitMax = time.Millisecond, time.Millisecond
@@ -79,7 +79,7 @@ func TestOpenServerSaysWhy(t *testing.T) {
 			assert.ErrorContains(t, err, c.want)
 		})
 	}
-	_, err := OpenServer(t.Context(), "http://", nil)
+	_, err := OpenServer(t.Context(), "http://", nil, nil)
 	assert.ErrorContains(t, err, "is no URL of a server: it has no host")
 }
 
@@ -99,7 +99,7 @@ func TestOnlyServersThatAnsweredAreAskedAgain(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	_, err = OpenServer(t.Context(), "http://"+l.Addr().String(), nil)
+	_, err = OpenServer(t.Context(), "http://"+l.Addr().String(), nil, nil)
 	require.ErrorContains(t, err, "cannot be reached")
 	require.EqualValues(t, 1, asked.Load())
 	require.NoError(t, l.Close())
@@ -114,6 +114,49 @@ func TestOnlyServersThatAnsweredAreAskedAgain(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.ask(t.Context(), http.MethodPost, "/assistants/search", map[string]any{})
 	require.NoError(t, err)
+}
+
+// A server that goes away while it is read: what was moved stays, and the error says that the import continues. Each wait is announced, with what is waited for.
+func TestServersThatGoAway(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func() (int, string){
+		"dead":              func() (int, string) { panic(http.ErrAbortHandler) },
+		"behind a proxy":    func() (int, string) { return 502, "<html>" },
+		"stopping":          func() (int, string) { return 503, `{"detail":"stopping"}` },
+		"a gateway's limit": func() (int, string) { return 504, "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answers := map[string]func(string) (int, string){}
+			for _, path := range []string{"/assistants/search", "/threads/count", "/threads/t/history", "/store/namespaces"} {
+				answers[path] = func(string) (int, string) { return away() }
+			}
+			c, err := upstream(t, answers)
+			require.NoError(t, err)
+			var waited []string
+			ended := 0
+			c.wait = func(what string) func() { waited = append(waited, what); return func() { ended++ } }
+			_, count := c.CountThreads(t.Context())
+			_, history := c.History(t.Context(), &Thread{Key: "t"})
+			_, newest := c.Newest(t.Context(), &Thread{Key: "t"})
+			errs := []error{count, history, newest}
+			for _, err := range c.Assistants(t.Context()) {
+				errs = append(errs, err)
+			}
+			for _, err := range c.Items(t.Context()) {
+				errs = append(errs, err)
+			}
+			for _, err := range errs {
+				require.True(t, fatal(err), "%v", err)
+				require.ErrorContains(t, err, c.Name())
+				require.ErrorContains(t, err, "run this again when it answers, it continues where it stopped")
+			}
+			require.Len(t, errs, 5)
+			require.Len(t, waited, 5)
+			require.Equal(t, 5, ended)
+			require.Equal(t, "waiting for "+c.Name()+" to answer POST /threads/count", waited[0])
+		})
+	}
 }
 
 func state(ident, parent string, step int) string {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -58,8 +59,8 @@ Stop the server on the data folder first; servers on a database may run. docs/mo
 		if o.Header, err = parseHeaders(headers); err != nil {
 			return err
 		}
-		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
-			o.Progress = p
+		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p *begun) (*transfer.Result, error) {
+			o.Progress, o.Wait = p, p.wait
 			if o.Graph != "" {
 				for _, w := range cfg.UnknownGraph("--graph", o.Graph) { // later imports would not change it
 					return nil, usageError{errors.New(w.String())}
@@ -110,7 +111,7 @@ be ended at any time and run again: it continues where it ended, and writes noth
 		if o.To == "-" {
 			return misused(cmd, "writes a database, which standard output cannot be: name a file, such as --to checkpoints.sqlite")
 		}
-		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
+		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p *begun) (*transfer.Result, error) {
 			o.Progress = p
 			fmt.Fprintln(cmd.ErrOrStderr(), "writing to", o.Place()) // it may take its time to answer
 			return o.Run(ctx, cfg)
@@ -152,7 +153,7 @@ func dataFlags(cmd *cobra.Command) (load func() (*config.Config, []config.Warnin
 
 // move runs an import or export and says what came of it.
 func move(cmd *cobra.Command, load func() (*config.Config, []config.Warning, error),
-	run func(context.Context, *config.Config, transfer.Progress) (*transfer.Result, error),
+	run func(context.Context, *config.Config, *begun) (*transfer.Result, error),
 ) error {
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	cfg, _, err := load()
@@ -162,7 +163,9 @@ func move(cmd *cobra.Command, load func() (*config.Config, []config.Warning, err
 	ctx, stop := untilSignal(cmd.Context(), newLog(cfg, errs))
 	defer stop()
 	waiting := waitSign(errs, "waiting for an answer")
-	r, err := run(ctx, cfg, &begun{newProgress(errs), waiting})
+	progress := &begun{newProgress(errs), errs, waiting}
+	defer progress.End()
+	r, err := run(ctx, cfg, progress)
 	waiting()
 	if err != nil {
 		if ctx.Err() != nil {
@@ -177,10 +180,17 @@ func move(cmd *cobra.Command, load func() (*config.Config, []config.Warning, err
 	return nil
 }
 
-// begun takes the sign of waiting away when there is progress to show.
+// begun takes the sign of waiting away when there is progress to show, or it is known what is waited for.
 type begun struct {
 	transfer.Progress
+	errs    io.Writer
 	waiting func()
+}
+
+// wait shows what is waited for, until end is called.
+func (b *begun) wait(what string) (end func()) {
+	b.waiting()
+	return waitSign(b.errs, what)
 }
 
 func (b *begun) Begin(what string, total int) {
@@ -259,35 +269,59 @@ func (b *bar) Begin(what string, total int) {
 
 // A terminal that cannot be written to does not stop the work.
 func (b *bar) Step(string) { _ = b.bar.Add(1) }
-func (b *bar) End()        { _ = b.bar.Finish() }
+func (b *bar) End() {
+	if b.bar != nil { // something has begun
+		_ = b.bar.Finish()
+	}
+}
 
-// lines says how far it is every few seconds.
+// lines says how far it is every few seconds, also while nothing is done.
 type lines struct {
-	w           io.Writer
+	w    io.Writer
+	stop func() // nil: nothing has begun
+
+	mu          sync.Mutex // guards all below
 	what        string
 	done, total int
-	said        time.Time
+	said        int // what was done when a line was written last
 }
 
 const sayEvery = 2 * time.Second
 
 func (l *lines) Begin(what string, total int) {
-	l.what, l.total, l.done, l.said = what, total, 0, time.Now()
+	l.End()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.what, l.total, l.done, l.said = what, total, 0, 0
 	if total > 0 {
 		fmt.Fprintf(l.w, "%s: %d\n", what, total)
 	}
+	idle := 0
+	l.stop = repeat(sayEvery, sayEvery, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if idle++; l.done != l.said {
+			l.said, idle = l.done, 0
+		} else if idle%5 != 1 { // a line for ten seconds is enough
+			return
+		}
+		if l.total > 0 {
+			fmt.Fprintf(l.w, "%s: %d of %d\n", l.what, l.done, l.total)
+		} else {
+			fmt.Fprintf(l.w, "%s: %d\n", l.what, l.done)
+		}
+	})
 }
 
 func (l *lines) Step(string) {
-	if l.done++; time.Since(l.said) < sayEvery {
-		return
-	}
-	l.said = time.Now()
-	if l.total > 0 {
-		fmt.Fprintf(l.w, "%s: %d of %d\n", l.what, l.done, l.total)
-	} else {
-		fmt.Fprintf(l.w, "%s: %d\n", l.what, l.done)
-	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done++
 }
 
-func (l *lines) End() {}
+func (l *lines) End() {
+	if l.stop != nil {
+		l.stop()
+		l.stop = nil
+	}
+}

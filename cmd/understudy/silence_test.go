@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -54,6 +58,46 @@ func TestNoCommandIsSilent(t *testing.T) {
 			require.NotContains(t, out.String(), "secret")
 		})
 	}
+}
+
+// An import whose source stops answering in the middle names what it waits for, and how far it is; when the source dies, it says how to continue.
+func TestAnImportFromAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	hangs, dies := make(chan struct{}, 1), make(chan struct{})
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/threads/search":
+			_, _ = io.WriteString(w, `[{"thread_id":"01a206fb-8dce-76de-9933-4f6ae92099a6","status":"idle"}]`)
+		case "/threads/count":
+			_, _ = io.WriteString(w, "1")
+		case "/threads/01a206fb-8dce-76de-9933-4f6ae92099a6/history":
+			select {
+			case hangs <- struct{}{}:
+			default: // tried again
+			}
+			<-dies
+			panic(http.ErrAbortHandler)
+		default:
+			_, _ = io.WriteString(w, "[]")
+		}
+	}))
+	defer source.Close()
+	out, said := newListener("waiting for " + source.URL + " to answer POST /threads/01a206fb-8dce-76de-9933-4f6ae92099a6/history …\n")
+	root := newRoot(out, out)
+	root.SetArgs([]string{"import", "--from", source.URL, "--data", filepath.Join(t.TempDir(), "d")})
+	failed := make(chan error, 1)
+	go func() { failed <- root.ExecuteContext(t.Context()) }()
+	<-hangs
+	began := time.Now()
+	select {
+	case <-said:
+	case err := <-failed:
+		require.FailNow(t, "it ended", "%v: %s", err, out)
+	}
+	require.Less(t, time.Since(began), 3*time.Second)
+	close(dies)
+	require.ErrorContains(t, <-failed, "does not answer any more (/threads/01a206fb-8dce-76de-9933-4f6ae92099a6/history: EOF); run this again when it answers, it continues where it stopped")
+	require.Contains(t, out.String(), "threads: 0 of 1\n")
 }
 
 // acceptsOnly returns an address where connections are accepted and nothing is answered.

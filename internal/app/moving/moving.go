@@ -40,6 +40,8 @@ type Import struct {
 	Graph string
 	// Progress receives the progress; may be nil.
 	Progress transfer.Progress
+	// Wait is called with what a server is waited for, and what it returns when that has come; may be nil.
+	Wait func(what string) (end func())
 }
 
 // Export says where to move everything to.
@@ -231,7 +233,7 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 		src, err := openPostgres(ctx, o.From, cfg)
 		return src, unreachable("--from", o.From, err)
 	case isServer(o.From):
-		return transfer.OpenServer(ctx, o.From, o.Header)
+		return transfer.OpenServer(ctx, o.From, o.Header, o.Wait)
 	}
 	if strings.Contains(o.From, "://") {
 		return nil, fmt.Errorf("%q is none of postgres://…, http://…, a file or a folder; write one such as postgres://me:secret@localhost/agents, http://127.0.0.1:2024 or checkpoints.sqlite", o.From)
