@@ -51,6 +51,7 @@ first. Equal refusals within a second are one entry with a count. Entries hold n
 		return showAudit(ctx, cmd.OutOrStdout(), log, q, follow, asJSON)
 	})
 	cmd.Flags().StringVar(&q.Event, "event", "", "`EVENT`: "+strings.Join(audit.Events, ", "))
+	complete(cmd, "event", audit.Events)
 	cmd.Flags().StringVar(&q.Identity, "identity", "", "`IDENTITY` that acted")
 	cmd.Flags().StringVar(&q.Source, "source", "", "`ADDRESS` of the peer, or \"command line\"")
 	cmd.Flags().StringVar(&since, "since", "", "`DURATION` before now, such as 12h or 90d (default any time)")

@@ -43,7 +43,12 @@ input works too: one line is one message.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return cobra.NoFileCompletions(cmd, args, begin)
+			}
+			return completeGraphs(cmd, args, begin)
+		},
 	}
 	cmd.Flags().SortFlags = false
 	server := serverFlags(cmd)

@@ -72,32 +72,42 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 			address = all[1] // the first is a worker's
 		}
 	}
-	var headers []string
-	cmd.Flags().StringVarP(&address, "url", "u", address, "`URL` of the server [$UNDERSTUDY_URL]")
-	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "`'NAME: VALUE'` to send with each request, such as credentials; repeatable")
-	return func() (*client, error) {
-		u, err := serverurl.Parse(address)
-		if err != nil {
-			return nil, usageError{err}
-		}
-		h, err := parseHeaders(headers)
-		if err != nil {
-			return nil, err
-		}
-		given := slices.Sorted(maps.Keys(h))
-		addCSRF(h)
-		if key := os.Getenv("UNDERSTUDY_API_KEY"); key != "" && h.Get("X-Api-Key") == "" {
-			h.Set("X-Api-Key", key)
-		}
-		c := &client{base: u.String(), header: h}
-		if cmd.Flags().Changed("url") {
-			c.flags = " --url " + c.base
-		}
-		for _, name := range given { // not the variable, which the next command reads as well
-			c.flags += " --header '" + name + ": …'"
-		}
-		return c, nil
+	cmd.Flags().StringP("url", "u", address, "`URL` of the server [$UNDERSTUDY_URL]")
+	cmd.Flags().StringArrayP("header", "H", nil, "`'NAME: VALUE'` to send with each request, such as credentials; repeatable")
+	return func() (*client, error) { return clientOf(cmd) }
+}
+
+// clientOf makes the client of a command with serverFlags.
+func clientOf(cmd *cobra.Command) (*client, error) {
+	address, err := cmd.Flags().GetString("url")
+	if err != nil {
+		return nil, err
 	}
+	headers, err := cmd.Flags().GetStringArray("header")
+	if err != nil {
+		return nil, err
+	}
+	u, err := serverurl.Parse(address)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	h, err := parseHeaders(headers)
+	if err != nil {
+		return nil, err
+	}
+	given := slices.Sorted(maps.Keys(h))
+	addCSRF(h)
+	if key := os.Getenv("UNDERSTUDY_API_KEY"); key != "" && h.Get("X-Api-Key") == "" {
+		h.Set("X-Api-Key", key)
+	}
+	c := &client{base: u.String(), header: h}
+	if cmd.Flags().Changed("url") {
+		c.flags = " --url " + c.base
+	}
+	for _, name := range given { // not the variable, which the next command reads as well
+		c.flags += " --header '" + name + ": …'"
+	}
+	return c, nil
 }
 
 // addCSRF adds to the session cookie, or the internal token, of DeerFlow's accounts what a server compares to know pages of others: a command is no page.

@@ -45,7 +45,7 @@ it, changes nothing, and may be run while a server runs. Exit code 0: all is wel
 	cmd.Flags().BoolVar(&models, "models", false, "call each model of the declared agents once, with a tool and an image where declared")
 	for _, s := range config.Settings() {
 		if s.Of(config.Serve) {
-			addFlag(cmd.Flags(), s, config.Serve)
+			addFlag(cmd, s, config.Serve)
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

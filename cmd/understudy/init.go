@@ -88,7 +88,7 @@ Templates:
 		},
 	}
 	cmd.Flags().StringVarP(&template, "template", "t", template, "`NAME` of the template: "+strings.Join(names, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("template", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	complete(cmd, "template", names)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir := "."
 		if len(args) == 1 {

@@ -85,8 +85,11 @@ func operator() *access.Actor {
 	return &access.Actor{Identity: name}
 }
 
-// scopes are the names of scopes at the command line.
-var scopes = map[string]string{"read": auth.Read, "write": auth.Write, "admin": auth.Admin}
+// scopes are the names of scopes at the command line, and scopeNames those in order.
+var (
+	scopes     = map[string]string{"read": auth.Read, "write": auth.Write, "admin": auth.Admin}
+	scopeNames = []string{"read", "write", "admin"}
+)
 
 // maxName is the longest name or identity of a key, in bytes.
 const maxName = 200
@@ -134,6 +137,7 @@ Clients send it as x-api-key, which is what api_key of LangGraph's SDKs does, or
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of what the key is for (required)")
 	cmd.Flags().StringVar(&identity, "identity", "", "`IDENTITY` as which it acts (default its name)")
 	cmd.Flags().StringVar(&scope, "scope", "write", "`SCOPE`: read, write or admin")
+	complete(cmd, "scope", scopeNames)
 	cmd.Flags().StringVar(&expires, "expires", "", "`DURATION` after which it ends, such as 12h or 90d (default never)")
 	return cmd
 }

@@ -130,7 +130,7 @@ func dataFlags(cmd *cobra.Command) (load func() (*config.Config, []config.Warnin
 	places := []string{"data", "database-url"}
 	for _, s := range config.Settings() {
 		if slices.Contains(places, s.Flag) {
-			addFlag(cmd.Flags(), s, config.Dev)
+			addFlag(cmd, s, config.Dev)
 		}
 	}
 	return func() (*config.Config, []config.Warning, error) {

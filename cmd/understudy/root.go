@@ -251,7 +251,7 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVarP(&file, "config", "c", file, help)
 	for _, s := range config.Settings() {
 		if s.Of(mode) {
-			addFlag(cmd.Flags(), s, mode)
+			addFlag(cmd, s, mode)
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -293,7 +293,8 @@ func orBuiltIn(file string, cmd *cobra.Command, given map[string]string) string 
 }
 
 // addFlag registers a setting. Values stay text: config parses them, so that all errors are reported together.
-func addFlag(flags *pflag.FlagSet, s config.Setting, mode config.Mode) {
+func addFlag(cmd *cobra.Command, s config.Setting, mode config.Mode) {
+	flags := cmd.Flags()
 	names := append([]string{s.Env}, s.AlsoIn(mode)...)
 	help := fmt.Sprintf("%s (default %s) [$%s]", s.Help, s.DefaultIn(mode), strings.Join(names, ", $"))
 	flags.VarP(&textValue{kind: s.Value}, s.Flag, s.Short, help)
@@ -303,8 +304,15 @@ func addFlag(flags *pflag.FlagSet, s config.Setting, mode config.Mode) {
 	if s.Alone != "" {
 		flags.Lookup(s.Flag).NoOptDefVal = s.Alone
 	}
+	values := s.Values
 	if s.Switch {
 		flags.Lookup(s.Flag).NoOptDefVal = "true"
+		values = []string{"true", "false"}
+	}
+	switch s.Value {
+	case "FILE", "PATH", "DIR": // files, as a shell completes what it knows nothing of
+	default:
+		complete(cmd, s.Flag, values)
 	}
 }
 

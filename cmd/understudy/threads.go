@@ -73,7 +73,8 @@ func newThreads() *cobra.Command {
 	})
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "`NUMBER` of threads at most")
 	cmd.Flags().StringVar(&status, "status", "", "`STATUS`: idle, busy, interrupted or error (default any)")
-	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(threadStatuses, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	complete(cmd, "status", threadStatuses)
 	cmd.Flags().StringVar(&graph, "graph", "", "`NAME` of the graph (default any)")
+	completeBy(cmd, "graph", completeGraphs)
 	return cmd
 }

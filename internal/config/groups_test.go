@@ -3,6 +3,7 @@ package config
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,4 +37,22 @@ func TestGroupsAreThePartsOfConfig(t *testing.T) {
 		}
 		require.Equal(t, changed, s.Group(), "%s", s.Flag)
 	}
+}
+
+// What completion offers for a setting is accepted, and anything else refused with these words.
+func TestValuesOfSettings(t *testing.T) {
+	t.Parallel()
+	choices := 0
+	for _, s := range Settings() {
+		if s.Values == nil {
+			continue
+		}
+		choices++
+		for _, value := range s.Values {
+			require.NoError(t, s.set(&Config{}, value), "--%s %s", s.Flag, value)
+			require.NoError(t, s.set(&Config{}, strings.ToUpper(value)), "--%s %s", s.Flag, value)
+		}
+		require.EqualError(t, s.set(&Config{}, "other"), "write "+orList(s.Values))
+	}
+	require.Equal(t, 4, choices)
 }

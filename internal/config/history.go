@@ -43,7 +43,7 @@ type Overlay struct {
 var markerForms = []string{"attached", "off", "summary_marker", "system"}
 
 // traceLevels are what traces may be.
-var traceLevels = []string{string(spans.Content), string(spans.Off), string(spans.Timings)}
+var traceLevels = []string{string(spans.Off), string(spans.Timings), string(spans.Content)}
 
 func defaultHistory() History {
 	return History{Search: true, Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true, MaxBytes: 16 * MiB}}

@@ -31,6 +31,8 @@ type Setting struct {
 	Alone string
 	// Value names the value in --help.
 	Value string
+	// Values are all that it takes, for completion; nil: others. set refuses the rest.
+	Values []string
 	// Default in words, and ByMode where a command has another.
 	Default string
 	ByMode  map[Mode]string
@@ -255,8 +257,9 @@ func Settings() []Setting {
 			Help: "URL path prefix for all routes, such as /my-api", set: setMountPrefix,
 		},
 		{
-			Flag: "synchronous", Env: "UNDERSTUDY_SYNCHRONOUS", In: all, Value: "full|normal", Default: "full",
-			Help: "full: a commit is on disk before it is acknowledged; normal: a power failure may lose the last ones", set: setSynchronous,
+			Flag: "synchronous", Env: "UNDERSTUDY_SYNCHRONOUS", In: all, Value: strings.Join(synchronous, "|"), Values: synchronous, Default: "full",
+			Help: "full: a commit is on disk before it is acknowledged; normal: a power failure may lose the last ones",
+			set:  oneOf(synchronous, func(c *Config, s string) { c.Storage.Synchronous = Synchronous(s) }),
 		},
 		{
 			Flag: "offline-reads", Env: "UNDERSTUDY_OFFLINE_READS", In: proxy, Switch: true, Default: "false",
@@ -264,16 +267,17 @@ func Settings() []Setting {
 			set:  boolean(func(c *Config) *bool { return &c.Upstream.OfflineReads }),
 		},
 		{
-			Flag: "upstream-host", Env: "UNDERSTUDY_UPSTREAM_HOST", In: proxy, Value: "client|upstream", Default: "client for http, upstream for https",
-			Help: "the Host header that the upstream sees: the client's or its own", set: setUpstreamHost,
+			Flag: "upstream-host", Env: "UNDERSTUDY_UPSTREAM_HOST", In: proxy, Value: strings.Join(upstreamHosts, "|"), Values: upstreamHosts, Default: "client for http, upstream for https",
+			Help: "the Host header that the upstream sees: the client's or its own",
+			set:  oneOf(upstreamHosts, func(c *Config, s string) { c.Upstream.Host = s }),
 		},
 		{
 			Flag: "max-rewrite", Env: "UNDERSTUDY_MAX_REWRITE", In: proxy, Value: "SIZE", Default: "64MiB",
 			Help: "largest body or event that is rewritten; larger ones pass unchanged", set: size(func(c *Config) *ByteSize { return &c.Upstream.MaxRewrite }),
 		},
 		{
-			Flag: "log-level", Env: "UNDERSTUDY_LOG_LEVEL", In: all, Also: []string{"LOG_LEVEL"}, Value: "LEVEL", Default: "info",
-			Help: "debug, info, warning or error", set: setLogLevel,
+			Flag: "log-level", Env: "UNDERSTUDY_LOG_LEVEL", In: all, Also: []string{"LOG_LEVEL"}, Value: "LEVEL", Values: logLevels, Default: "info",
+			Help: orList(logLevels), set: setLogLevel,
 		},
 		{
 			Flag: "log-json", Env: "UNDERSTUDY_LOG_JSON", In: all, Also: []string{"LOG_JSON"}, Switch: true, Default: "true", ByMode: map[Mode]string{Dev: "false"},
@@ -300,8 +304,9 @@ func Settings() []Setting {
 			Help: "reverse proxies whose X-Forwarded-For, -Proto and -Host count: addresses and networks, separated by commas", set: setTrustedProxies,
 		},
 		{
-			Flag: "traces", Env: "UNDERSTUDY_TRACES", Value: "off|timings|content", Default: "timings, or history.traces", ByMode: map[Mode]string{Dev: "content, or history.traces"},
-			Help: "what is recorded of nodes, model calls and tools of runs: their times, also inputs and outputs, or nothing", set: setTraces,
+			Flag: "traces", Env: "UNDERSTUDY_TRACES", Value: strings.Join(traceLevels, "|"), Values: traceLevels, Default: "timings, or history.traces", ByMode: map[Mode]string{Dev: "content, or history.traces"},
+			Help: "what is recorded of nodes, model calls and tools of runs: their times, also inputs and outputs, or nothing",
+			set:  oneOf(traceLevels, func(c *Config, s string) { c.Traces.Level = spans.Level(s) }),
 		},
 		{
 			Flag: "no-auth", Env: "UNDERSTUDY_NO_AUTH", In: []Mode{Serve}, Switch: true, Default: "false",
@@ -310,13 +315,28 @@ func Settings() []Setting {
 	}
 }
 
-// setTraces sets what is recorded of runs.
-func setTraces(c *Config, s string) error {
-	if !slices.Contains(traceLevels, s) {
-		return fmt.Errorf("write one of %s", list(traceLevels))
+// What settings take that name a choice.
+var (
+	synchronous   = []string{string(Full), string(Normal)}
+	upstreamHosts = []string{"client", "upstream"}
+	logLevels     = []string{"debug", "info", "warning", "error"}
+)
+
+// oneOf returns the set of a setting that takes one of values, in any case of letters.
+func oneOf(values []string, set func(c *Config, s string)) func(*Config, string) error {
+	return func(c *Config, s string) error {
+		if s = strings.ToLower(s); !slices.Contains(values, s) {
+			return errors.New("write " + orList(values))
+		}
+		set(c, s)
+		return nil
 	}
-	c.Traces.Level = spans.Level(s)
-	return nil
+}
+
+// orList names at least two choices: "a, b or c".
+func orList(values []string) string {
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
 // auto is the value of a setting that is looked for.
@@ -467,30 +487,13 @@ func setUpstream(c *Config, s string) error {
 	return nil
 }
 
-func setUpstreamHost(c *Config, s string) error {
-	switch c.Upstream.Host = strings.ToLower(s); c.Upstream.Host {
-	case "", "client", "upstream":
-		return nil
-	}
-	return errors.New("write client or upstream")
-}
-
-func setSynchronous(c *Config, s string) error {
-	c.Storage.Synchronous = Synchronous(strings.ToLower(s))
-	if c.Storage.Synchronous != Full && c.Storage.Synchronous != Normal {
-		c.Storage.Synchronous = Full
-		return errors.New("write full or normal")
-	}
-	return nil
-}
-
 // setLogLevel takes Python's names too.
 func setLogLevel(c *Config, s string) error {
 	level, ok := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "warning": slog.LevelWarn, "error": slog.LevelError, "critical": slog.LevelError,
 	}[strings.ToLower(s)]
 	if !ok {
-		return errors.New("write debug, info, warning or error")
+		return errors.New("write " + orList(logLevels))
 	}
 	c.Logging.Level = level
 	return nil
