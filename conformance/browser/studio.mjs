@@ -78,6 +78,7 @@ export class Studio {
       mkdirSync(process.env.BROWSER_SCREENSHOTS, { recursive: true });
       await this.page.screenshot({ path: `${process.env.BROWSER_SCREENSHOTS}/studio-${name.replace(/[^\w.]+/g, "-")}.png` });
     }
+    await this.page.unrouteAll({ behavior: "ignoreErrors" }); // what a test delays may still be on its way
     await this.page.context().close();
   }
 }

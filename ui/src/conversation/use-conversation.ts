@@ -5,7 +5,8 @@ import { readAgain } from "../api/read-again";
 import { beginRun } from "../api/runs";
 import { inSight } from "../api/seen";
 import type { Json, JsonObject, Message, Row, Run, Thread } from "../api/types";
-import { empty, entriesOf, reduce } from "./reducer";
+import { Frames } from "./frames";
+import { empty, entriesOf, reduce, type Action } from "./reducer";
 
 const page = 50;
 const end = Number.MAX_SAFE_INTEGER;
@@ -30,7 +31,10 @@ export interface Turn {
 
 /** Follows a thread: its record, its runs whoever began them, and its status. */
 export function useConversation(threadID: string) {
-  const [conversation, dispatch] = useReducer(reduce, empty);
+  const [conversation, change] = useReducer(reduce, empty);
+  // Events wait for a frame; what else changes the conversation comes behind those that arrived before it.
+  const [events] = useState(() => new Frames<Action>((list) => list.forEach(change)));
+  const dispatch = useCallback((action: Action) => (events.flush(), change(action)), [events]);
   const [connection, setConnection] = useState<"connecting" | "open" | "lost">("connecting");
   const [problem, setProblem] = useState<Error | null>(null);
   const queries = useQueryClient();
@@ -57,7 +61,7 @@ export function useConversation(threadID: string) {
   useEffect(() => {
     const stop = new AbortController();
     void follow(stop.signal);
-    return () => stop.abort();
+    return () => (stop.abort(), events.drop());
 
     async function follow(signal: AbortSignal) {
       let lastEvent: string | undefined;
@@ -80,20 +84,20 @@ export function useConversation(threadID: string) {
               await refresh();
               loaded = true;
             }
-            const events = await opening;
+            const arriving = await opening;
             setConnection("open");
             setProblem(null);
             opened.current.resolve();
             if (missed) await refresh();
             failures = 0;
-            for await (const event of events) {
+            for await (const event of arriving) {
               if (event.id) lastEvent = event.id;
               const over = event.name === "metadata" && event.data.includes('"run_done"');
               try {
                 // Before a run is over for the page, the page has what it left; or else a question that was answered shows up once more.
                 if (over) await refresh();
               } finally {
-                dispatch({ type: "event", event, now: performance.now() });
+                events.add({ type: "event", event, now: performance.now() });
               }
             }
           });
