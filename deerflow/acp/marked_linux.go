@@ -2,7 +2,6 @@ package acp
 
 import (
 	"errors"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,10 +23,8 @@ func awaitExit(pid int) {
 func killMarked(variable string) {
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
 		found := false
-		group.Processes(func(dir string, pid int) {
-			if group.HasVariable(dir, variable) {
-				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
-			}
+		group.Processes(func(_ string, pid int) {
+			found = group.KillIf(pid, func(dir string) bool { return group.HasVariable(dir, variable) }) || found
 		})
 		if !found {
 			return

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,19 +78,17 @@ func (j *job) has(dir string) bool {
 func (j *job) killMarked() {
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
 		found, last := false, lastPID()
-		kill := func(dir string, pid int) {
-			if j.has(dir) && !ended(dir) {
-				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
-			}
+		kill := func(pid int) {
+			found = group.KillIf(pid, func(dir string) bool { return j.has(dir) && !ended(dir) }) || found
 		}
-		group.Processes(kill)
+		group.Processes(func(_ string, pid int) { kill(pid) })
 		if now := lastPID(); !found && now == last {
 			return
 		}
 		// One that starts another and ends, again and again, is never in a list that was read before: look at the newest.
 		for range 200 {
 			if pid := lastPID(); pid > 0 {
-				kill(fmt.Sprintf("/proc/%d", pid), pid)
+				kill(pid)
 			}
 		}
 		if !found && !j.lives() {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"understudy/internal/group"
 )
@@ -62,8 +61,8 @@ func livesHere(name string) bool {
 // command does in the meantime happens twice.
 func killOrphans() (n int) {
 	marked := orphaned()
-	group.Processes(func(dir string, pid int) {
-		if (marked(dir) || ofDead(dir)) && !ended(dir) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+	group.Processes(func(_ string, pid int) {
+		if group.KillIf(pid, func(dir string) bool { return (marked(dir) || ofDead(dir)) && !ended(dir) }) {
 			n++
 		}
 	})

@@ -2,9 +2,12 @@ package group
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Processes calls fn with the folder in /proc of each process but this one, and its ID.
@@ -18,6 +21,23 @@ func Processes(fn func(dir string, pid int)) {
 			fn(dir, pid)
 		}
 	}
+}
+
+// KillIf kills a process if own, which gets its folder in /proc, says so. Where the kernel can, it kills the process that own has seen, and not one that has got its ID since.
+func KillIf(pid int, own func(dir string) bool) bool {
+	dir := "/proc/" + strconv.Itoa(pid)
+	if !own(dir) {
+		return false
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	switch {
+	case err == nil:
+		defer unix.Close(fd)
+		return own(dir) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	case errors.Is(err, unix.ESRCH):
+		return false
+	}
+	return unix.Kill(pid, unix.SIGKILL) == nil // before Linux 5.3, and where containers forbid it
 }
 
 // HasVariable reports whether a process, by its folder in /proc, was started with a variable, NAME=value, and has not cleared it. A zombie has none.
