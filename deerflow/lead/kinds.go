@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"understudy/deerflow/settings"
@@ -173,11 +174,13 @@ func (g *Graph) warnName(where, name, problem string, known []string) {
 // subagentSkills puts the instructions of a type's skills into its prompt, and limits its tools to those that it has and that its skills allow. A type without skills of
 // its own is shown those of the run.
 func (g *Graph) subagentSkills(set settings.Skills, kind subagentType) agent.Middleware {
+	var missing sync.Once // a warning of each type, until the settings change
 	own := func(ctx context.Context) ([]*skill.Skill, error) {
 		all, err := g.runSkills(ctx)
 		if err != nil || kind.skills == nil {
 			return all, err
 		}
+		missing.Do(func() { warnSkills(ctx, kind, all) })
 		return slices.DeleteFunc(slices.Clone(all), func(s *skill.Skill) bool { return !slices.Contains(kind.skills, s.Name) }), nil
 	}
 	allowed := func(skills []*skill.Skill, name string) bool {
@@ -221,6 +224,24 @@ func (g *Graph) subagentSkills(set settings.Skills, kind subagentType) agent.Mid
 			m.Status = message.StatusError
 			return agent.ToolResult{Message: &m}, nil
 		},
+	}
+}
+
+// warnSkills warns of skills that a type should have, and that are not among those of its run.
+func warnSkills(ctx context.Context, kind subagentType, skills []*skill.Skill) {
+	known := make([]string, len(skills))
+	for i, s := range skills {
+		known[i] = s.Name
+	}
+	for _, name := range kind.skills {
+		if slices.Contains(known, name) {
+			continue
+		}
+		attrs := []any{"subagent", kind.name, "skill", name, "fix", "install it, switch it on, or correct skills of the subagent in config.yaml"}
+		if near := typo.Meant(name, known); near != "" {
+			attrs = append(attrs, "did_you_mean", near)
+		}
+		pregel.LogOf(ctx).Warn("a subagent works without a skill: the run has none of this name", attrs...)
 	}
 }
 

@@ -235,7 +235,7 @@ func (g *Graph) build(ctx context.Context, b *building) (*agent.Agent, error) {
 		}
 		chain = append(chain, m)
 	}
-	chain = append(append(chain, middleware.TerminalResponse()), last...)
+	chain = append(append(append(chain, middleware.TerminalResponse()), last...), middleware.SystemMessages())
 	return agent.New(agent.Options{Name: Name, Model: first, Sources: g.sourceFor(chain, nil), Middleware: chain, State: state()})
 }
 

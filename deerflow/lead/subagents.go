@@ -73,6 +73,7 @@ func newSubagents(s *settings.Settings, models *models, model agent.Model, tools
 			}
 			chain = append(chain, m)
 		}
+		chain = append(chain, middleware.SystemMessages())
 		var sources []agent.Source
 		if kind.servers {
 			if s.ToolSearch.Enabled {

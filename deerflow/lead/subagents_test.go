@@ -1,6 +1,7 @@
 package lead_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -26,7 +27,7 @@ func (w *world) delegate(ctx context.Context, t *testing.T, prompt, kind, contex
 	require.NoError(t, encoding)
 	inv := graph.Invocation{
 		Config: graph.Config{Thread: "t1", Config: json.RawMessage(`{}`), Context: json.RawMessage(context)},
-		Run:    "r1", Attempt: 1, Log: slog.New(slog.DiscardHandler),
+		Run:    "r1", Attempt: 1, Log: cmp.Or(w.log, slog.New(slog.DiscardHandler)),
 		Arguments: graph.Arguments{Input: input, Modes: []string{"values", "custom"}, Temporary: true},
 	}
 	for event, err := range w.graph.Stream(ctx, inv) {
@@ -126,6 +127,40 @@ func TestNamesThatNothingHas(t *testing.T) {
 		}
 		require.Equal(t, want, strings.Join(got, ";"), text)
 	}
+}
+
+// Skills that a subagent should have and its run does not are in the log, once.
+func TestSkillsThatARunDoesNotHave(t *testing.T) {
+	t.Parallel()
+	w := setup(t, config+"subagents: {custom_agents: {mine: {description: d, system_prompt: p, skills: [demo, dmeo, other]}, plain: {description: d, system_prompt: p}}}")
+	withSkills(t, w.options, t.TempDir())
+	w.rebuild()
+	var log logtest.Buffer
+	w.log = slog.New(slog.NewJSONHandler(&log, nil))
+	for _, kind := range []string{"mine", "mine", "plain"} {
+		result, _, err := w.delegate(t.Context(), t, `ls {"path":"/mnt/user-data"}`, kind, delegating)
+		require.NoError(t, err)
+		require.Contains(t, result, "Task Succeeded")
+	}
+	var got []string
+	for line := range strings.Lines(log.String()) {
+		if l := gjson.Parse(line); l.Get("skill").Exists() {
+			got = append(got, l.Get("subagent").String()+" "+l.Get("skill").String()+" "+l.Get("did_you_mean").String())
+		}
+	}
+	require.Equal(t, []string{"mine dmeo demo", "mine other "}, got)
+}
+
+// System messages of clients reach models in front, in one message, and stay where they are in the conversation.
+func TestSystemMessagesOfARun(t *testing.T) {
+	t.Parallel()
+	w := setup(t, config)
+	v, _ := w.send(t, "t", `{"messages":[{"type":"human","content":"first"},{"type":"system","content":"BE BRIEF"},{"type":"human","content":"second"}]}`, `{"user_id":"u"}`)
+	require.Equal(t, "system", v.Get("messages.1.type").String())
+	require.Equal(t, 1, strings.Count(w.last(), "system: "))
+	before, _, found := strings.Cut(w.last(), "human: ")
+	require.True(t, found)
+	require.Contains(t, before, "BE BRIEF")
 }
 
 // What an agent cannot do, it cannot delegate either.

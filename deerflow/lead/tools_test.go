@@ -50,7 +50,8 @@ title: {enabled: false}
 
 // world is the agent with a model that calls what the message says: NAME {json}.
 type world struct {
-	run     id.Run // of converse; "": r1
+	run     id.Run       // of converse; "": r1
+	log     *slog.Logger // of delegate; nil: none
 	graph   *lead.Graph
 	options *lead.Options
 	dir     string
