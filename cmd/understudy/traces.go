@@ -14,12 +14,15 @@ import (
 // flushTime is how long spans that wait may take to be sent at the end.
 const flushTime = 5 * time.Second
 
-// startTraces returns what makes spans, nil when the environment asks for none, and a function that sends those that wait. A server serves without
+// startTraces returns what makes spans, nil when the environment asks for none, and a function that sends those that wait. With services, LangSmith and Langfuse get them too. A server serves without
 // traces rather than not at all.
-func startTraces(ctx context.Context, log *slog.Logger) (trace.TracerProvider, func()) {
-	provider, err := tracing.FromEnv(ctx, version())
-	if err != nil {
+func startTraces(ctx context.Context, log *slog.Logger, services bool) (trace.TracerProvider, func()) {
+	provider, err := tracing.FromEnv(ctx, version(), services)
+	switch {
+	case err != nil && provider == nil:
 		log.WarnContext(ctx, "no traces are sent", "error", err)
+	case err != nil:
+		log.WarnContext(ctx, "traces are not sent everywhere", "error", err)
 	}
 	if provider == nil {
 		return nil, func() {}

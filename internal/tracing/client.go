@@ -50,7 +50,7 @@ func newClient(getenv func(string) string) (*client, error) {
 		c.url = strings.TrimRight(cmp.Or(strings.TrimSpace(getenv("OTEL_EXPORTER_OTLP_ENDPOINT")), defaultEndpoint), "/") + "/v1/traces"
 	}
 	// The address and the headers may hold secrets: errors do not repeat them.
-	if u, err := url.Parse(c.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if !isAddress(c.url) {
 		return nil, errors.New("the OTLP endpoint is not a URL such as http://collector:4318")
 	}
 	if text := env("HEADERS"); text != "" {
@@ -82,10 +82,22 @@ func newClient(getenv func(string) string) (*client, error) {
 	if transport.TLSClientConfig, err = tlsOf(env("CERTIFICATE"), env("CLIENT_CERTIFICATE"), env("CLIENT_KEY")); err != nil {
 		return nil, err
 	}
-	c.http = retryablehttp.NewClient()
-	c.http.Logger, c.http.HTTPClient = nil, &http.Client{Transport: transport}
-	c.http.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	c.http = sender(transport)
 	return c, nil
+}
+
+// isAddress reports whether spans can be sent to an address.
+func isAddress(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// sender returns a client that tries again.
+func sender(transport *http.Transport) *retryablehttp.Client {
+	c := retryablehttp.NewClient()
+	c.Logger, c.HTTPClient = nil, &http.Client{Transport: transport}
+	c.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	return c
 }
 
 // tlsOf reads files of certificates; what is not named is the system's.

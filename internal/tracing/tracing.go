@@ -3,6 +3,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -14,39 +15,60 @@ import (
 )
 
 // FromEnv makes a provider when the environment asks for one: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a collector, or
-// OTEL_TRACES_EXPORTER is otlp. nil: it does not. Shut the provider down: it sends what waits. Spans wait in a bounded queue; beyond that they
-// are dropped. An error says what cannot be done.
-func FromEnv(ctx context.Context, version string) (*sdk.TracerProvider, error) {
-	if on, err := wanted(os.Getenv); err != nil || !on {
-		return nil, err
+// OTEL_TRACES_EXPORTER is otlp. With services the variables of LangSmith and Langfuse count too, which get the same spans. nil: it does not. Shut the provider down: it
+// sends what waits. Spans wait in bounded queues; beyond that they are dropped. An error says what cannot be done; then there is no provider, or it sends to the others.
+func FromEnv(ctx context.Context, version string, services bool) (*sdk.TracerProvider, error) {
+	clients, wrong := clientsOf(os.Getenv, services)
+	if len(clients) == 0 {
+		return nil, wrong
 	}
-	c, err := newClient(os.Getenv)
-	if err != nil {
-		return nil, fmt.Errorf("traces: %w", err)
-	}
-	exporter, err := otlptrace.New(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("traces: %w", err)
+	var options []sdk.TracerProviderOption
+	for _, c := range clients {
+		exporter, err := otlptrace.New(ctx, c)
+		if err != nil {
+			return nil, errors.Join(wrong, fmt.Errorf("traces: %w", err))
+		}
+		options = append(options, sdk.WithBatcher(exporter))
 	}
 	about, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", "understudy"), attribute.String("service.version", version)),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv()) // which may name the service otherwise
 	if err != nil {
-		return nil, fmt.Errorf("traces: %w", err)
+		return nil, errors.Join(wrong, fmt.Errorf("traces: %w", err))
 	}
-	return sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about)), nil
+	return sdk.NewTracerProvider(append(options, sdk.WithResource(about))...), wrong
+}
+
+// clientsOf returns what sends spans: to the collector of the standard variables, and with services to those that are switched on.
+func clientsOf(getenv func(string) string, services bool) (clients []*client, wrong error) {
+	if strings.EqualFold(strings.TrimSpace(getenv("OTEL_SDK_DISABLED")), "true") {
+		return nil, nil
+	}
+	on, wrong := wanted(getenv)
+	if on {
+		c, err := newClient(getenv)
+		if err != nil {
+			wrong = errors.Join(wrong, fmt.Errorf("traces: %w", err))
+		} else {
+			clients = append(clients, c)
+		}
+	}
+	if services {
+		for _, service := range []func(env) (*client, error){langSmith, langfuse} {
+			c, err := service(getenv)
+			if err != nil {
+				wrong = errors.Join(wrong, fmt.Errorf("traces: %w", err))
+			} else if c != nil {
+				clients = append(clients, c)
+			}
+		}
+	}
+	return clients, wrong
 }
 
 // wanted reports whether traces are enabled, by OpenTelemetry's standard variables.
 func wanted(getenv func(string) string) (bool, error) {
-	first := func(names ...string) string {
-		for _, n := range names {
-			if v := strings.TrimSpace(getenv(n)); v != "" {
-				return v
-			}
-		}
-		return ""
-	}
+	first := env(getenv).first
 	if strings.EqualFold(first("OTEL_SDK_DISABLED"), "true") {
 		return false, nil
 	}
