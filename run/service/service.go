@@ -349,11 +349,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		if err := settle.Delete(tx, row, s.Now()); err != nil {
 			return err
 		}
-		if last {
-			_, err = s.settler.SettleIn(tx, t, nil, nil, false, s.Now())
-		} else {
-			err = s.settler.SettleAgainIn(tx, t, s.Now())
-		}
+		err = s.settler.SettleDeletedIn(tx, t, last, s.Now())
 		settled = err == nil
 		if errors.Is(err, checkpointer.ErrUndescribed) {
 			return nil
@@ -366,14 +362,10 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	if err := s.Bridge.Forget(ctx, t, r); err != nil {
 		s.log.WarnContext(ctx, "records of a deleted run stay in the stream", "run_id", r, "error", err)
 	}
-	switch {
-	case settled:
+	if settled {
 		return nil
-	case last:
-		return s.settler.Settle(ctx, t, nil)
-	default:
-		return s.settler.SettleAgain(ctx, t)
 	}
+	return s.settler.SettleDeleted(ctx, t, last)
 }
 
 // ThreadDeleted stops executions and followers of a thread that was deleted. It waits for neither, and for a slow Redis some seconds at most.

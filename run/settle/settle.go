@@ -103,25 +103,30 @@ func (s *Settler) Settle(ctx context.Context, t id.Thread, failure json.RawMessa
 	return s.settleWith(ctx, t, func(*thread.Thread) (json.RawMessage, bool) { return failure, false })
 }
 
-// SettleAgain is Settle after something other than the last run went: the failure of that one stays.
-func (s *Settler) SettleAgain(ctx context.Context, t id.Thread) error {
-	return s.settleWith(ctx, t, failureOf)
+// SettleDeleted is Settle after a run was deleted: unless that was the last one, the failure of the last one stays.
+func (s *Settler) SettleDeleted(ctx context.Context, t id.Thread, last bool) error {
+	return s.settleWith(ctx, t, failureAfter(last))
 }
 
-// SettleAgainIn is SettleAgain within a transaction. See thread.SettleIn.
-func (s *Settler) SettleAgainIn(tx run.Tx, t id.Thread, now time.Time) error {
+// SettleDeletedIn is SettleDeleted within a transaction. See thread.SettleIn.
+func (s *Settler) SettleDeletedIn(tx run.Tx, t id.Thread, last bool, now time.Time) error {
 	row, err := tx.Thread(t)
 	if err != nil {
 		return err
 	}
-	failure, failed := failureOf(row)
+	failure, failed := failureAfter(last)(row)
 	_, err = s.SettleIn(tx, t, nil, failure, failed, now)
 	return err
 }
 
-// failureOf returns the error that a thread shows, and whether its status is that.
-func failureOf(row *thread.Thread) (failure json.RawMessage, failed bool) {
-	return row.Error, row.Status == thread.Errored
+// failureAfter returns what of a thread's failure stays when a run is deleted: its error, and whether its status is that.
+func failureAfter(last bool) func(row *thread.Thread) (failure json.RawMessage, failed bool) {
+	return func(row *thread.Thread) (json.RawMessage, bool) {
+		if last {
+			return nil, false
+		}
+		return row.Error, row.Status == thread.Errored
+	}
 }
 
 // settleWith is Settle with an error that depends on what the thread shows.
