@@ -154,7 +154,24 @@ func refused(text string) *access.Refusal {
 	return &access.Refusal{Status: http.StatusUnauthorized, Detail: jsonobj.Quote(text), Header: http.Header{"Www-Authenticate": {"Bearer"}}}
 }
 
-// actor makes an actor; claims are what a token says besides, nil nothing.
+// Holds returns an *access.Refusal unless who acted some time ago, as in a run that is stored, could still come the same way: with a key whose identity has valid keys
+// with the scopes of that time, or with a token or session while any of these are accepted. It does not learn that a user of those is gone.
+func (n *Native) Holds(ctx context.Context, actor *access.Actor) error {
+	switch {
+	case byKey(actor) && n.Keys == nil:
+		return locked(actor.Identity + " acted with an API key, and keys are not accepted any more: set auth.api_keys in langgraph.json, or create the cron again with other credentials")
+	case byKey(actor):
+		return n.Keys.holds(ctx, actor)
+	case n.Tokens == nil && n.Sessions == nil:
+		return locked(actor.Identity + " acted with a token or a session, and neither is accepted any more: set auth.jwt or auth.oidc in langgraph.json, or create the cron again with an API key")
+	}
+	return nil
+}
+
+// byKey reports whether an actor came with a key. Tokens and sessions have claims, which are stored with it; those of keys, and of Python handlers before, have none.
+func byKey(actor *access.Actor) bool { return jsonobj.Of(actor.User).Get("claims") == nil }
+
+// actor makes an actor; claims are what a token or session says besides, nil for those of keys.
 func actor(identity, name string, permissions []string, claims json.RawMessage) *access.Actor {
 	if name == "" {
 		name = identity
@@ -190,8 +207,16 @@ var reading = []string{"read", "search", "get", "list_namespaces"}
 
 // scopes returns what an actor may do. Without a scope, as tokens have none, it may write.
 func scopes(who *access.Actor) (admin, write bool) {
-	admin = slices.Contains(who.Permissions, Admin)
-	return admin, admin || slices.Contains(who.Permissions, Write) || !slices.Contains(who.Permissions, Read)
+	return implies(who.Permissions, Admin), implies(who.Permissions, Write) || !implies(who.Permissions, Read)
+}
+
+// implies reports whether some of the scopes are one, or include it: Admin does Write, and both do Read.
+func implies(scopes []string, scope string) bool {
+	by := []string{Read, Write, Admin}
+	if at := slices.Index(by, scope); at >= 0 {
+		return slices.ContainsFunc(by[at:], func(s string) bool { return slices.Contains(scopes, s) })
+	}
+	return slices.Contains(scopes, scope)
 }
 
 // Select implements access.Selector. Who lacks a scope is left to Decide.

@@ -204,36 +204,27 @@ func (s *Keys) Authenticate(ctx context.Context, text string) (*access.Actor, er
 	return k.actor, nil
 }
 
-// Holds returns an *access.Refusal unless who acted with a key some time ago could do so now: the valid keys of the identity have the scopes that the actor has. It
-// knows nothing of who came with a token or a session, which have claims, and accepts them.
-func (s *Keys) Holds(ctx context.Context, actor *access.Actor) error {
-	if jsonobj.Of(actor.User).Get("claims") != nil {
-		return nil
-	}
+// holds returns an *access.Refusal unless the valid keys of an identity have the scopes that an actor has.
+func (s *Keys) holds(ctx context.Context, actor *access.Actor) error {
 	keys, err := s.store.KeysOfIdentity(ctx, actor.Identity)
 	if err != nil {
 		return err
 	}
 	now := s.now()
 	keys = slices.DeleteFunc(keys, func(k *Key) bool { return !k.Valid(now) })
-	refuse := func(what string) error {
-		return &access.Refusal{Status: http.StatusForbidden, Detail: jsonobj.Quote("no valid API key of " + actor.Identity + what + ": create one for this identity, or delete its crons")}
-	}
 	if len(keys) == 0 {
-		return refuse("")
+		return locked("no valid API key of " + actor.Identity + ": create one for this identity, or delete its crons")
 	}
 	for _, scope := range actor.Permissions {
-		if !slices.ContainsFunc(keys, func(k *Key) bool { return k.has(scope) }) {
-			return refuse(" has the scope " + scope)
+		if !slices.ContainsFunc(keys, func(k *Key) bool { return implies(k.Scopes, scope) }) {
+			return locked("no valid API key of " + actor.Identity + " has the scope " + scope + ": create one for this identity, or delete its crons")
 		}
 	}
 	return nil
 }
 
-// has reports whether a key has a scope, or one that implies it.
-func (k *Key) has(scope string) bool {
-	implied := map[string][]string{Read: {Write, Admin}, Write: {Admin}}[scope]
-	return slices.Contains(k.Scopes, scope) || slices.ContainsFunc(implied, func(by string) bool { return slices.Contains(k.Scopes, by) })
+func locked(text string) *access.Refusal {
+	return &access.Refusal{Status: http.StatusForbidden, Detail: jsonobj.Quote(text)}
 }
 
 // accepted returns the key of a text that was accepted a short time ago, as of most requests; nil for any other. It does the same as parse, key and is, with one digest.

@@ -271,6 +271,49 @@ func TestNative(t *testing.T) {
 	}
 }
 
+// Who acted some time ago may act again only while what they came with is still accepted: keys by those that are valid now, tokens and sessions by the configuration.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	secret := []byte(strings.Repeat("s", 32))
+	store := &memory{keys: map[string]auth.Key{}}
+	keys := auth.NewKeys(store, time.Now, nil)
+	tokens, err := auth.NewTokens(auth.TokenOptions{Secret: secret})
+	require.NoError(t, err)
+	sessions := &auth.Sessions{}
+	k, text := auth.New("n", "ada", []string{auth.Write}, time.Now(), time.Time{})
+	require.NoError(t, store.InsertKey(t.Context(), k))
+	byKey, err := keys.Authenticate(t.Context(), text)
+	require.NoError(t, err)
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS512, jwt.MapClaims{"sub": "bob", "exp": time.Now().Add(time.Hour).Unix()}).SignedString(secret)
+	require.NoError(t, err)
+	byToken, err := tokens.Authenticate(t.Context(), token)
+	require.NoError(t, err)
+	handler := &access.Actor{Identity: "cleo", User: []byte(`{"identity":"cleo"}`)} // of Python handlers, which were replaced
+	for name, tt := range map[string]struct {
+		native *auth.Native
+		who    *access.Actor
+		want   string // of the refusal; "": accepted
+	}{
+		"key":                     {&auth.Native{Keys: keys}, byKey, ""},
+		"key, and tokens":         {&auth.Native{Keys: keys, Tokens: tokens}, byKey, ""},
+		"key, only tokens now":    {&auth.Native{Tokens: tokens}, byKey, "ada acted with an API key, and keys are not accepted any more"},
+		"key, only sign-in now":   {&auth.Native{Sessions: sessions}, byKey, "ada acted with an API key, and keys are not accepted any more"},
+		"token":                   {&auth.Native{Tokens: tokens}, byToken, ""},
+		"token, only sign-in now": {&auth.Native{Sessions: sessions, Keys: keys}, byToken, ""},
+		"token, only keys now":    {&auth.Native{Keys: keys}, byToken, "bob acted with a token or a session, and neither is accepted any more"},
+		"handler, keys now":       {&auth.Native{Keys: keys}, handler, "no valid API key of cleo"},
+		"handler, tokens now":     {&auth.Native{Tokens: tokens}, handler, "keys are not accepted any more"},
+	} {
+		err := tt.native.Holds(t.Context(), tt.who)
+		if tt.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.Equal(t, http.StatusForbidden, status(t, err), name)
+		require.ErrorContains(t, err, tt.want, name)
+	}
+}
+
 func BenchmarkAuthenticate(b *testing.B) {
 	store := &memory{keys: map[string]auth.Key{}}
 	keys := auth.NewKeys(store, time.Now, nil)

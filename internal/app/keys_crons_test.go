@@ -19,6 +19,7 @@ import (
 	"understudy/internal/config"
 	"understudy/internal/logtest"
 	"understudy/internal/postgrestest"
+	"understudy/run"
 )
 
 // ran is a graph that says as whom each run of it acts.
@@ -74,7 +75,12 @@ func TestCronsOfRevokedKeys(t *testing.T) {
 			until := func(want ...string) map[string]bool {
 				seen := map[string]bool{}
 				for missing := len(want); missing > 0; {
-					as := <-g.as
+					var as string
+					select {
+					case as = <-g.as:
+					case <-time.After(time.Minute):
+						require.FailNow(t, "there are no runs as each of these", "%v; there were runs as %v\n%s", want, seen, &log)
+					}
 					if !seen[as] {
 						for _, w := range want {
 							if w == as {
@@ -103,6 +109,42 @@ func TestCronsOfRevokedKeys(t *testing.T) {
 			}
 			create("third of ada", "ada", auth.Write)
 			require.Equal(t, map[string]bool{"ada": true, "bob": true}, until("ada", "bob"))
+		})
+	}
+}
+
+// A cron makes no run any more when its creator came with what the server no longer accepts, whatever is accepted in its place.
+func TestCronsOfSwitchedOffCredentials(t *testing.T) {
+	t.Parallel()
+	key := `{"configurable":{"langgraph_auth_user_id":"ada","langgraph_auth_user":{"identity":"ada","permissions":[]}}}`
+	token := `{"configurable":{"langgraph_auth_user_id":"ada","langgraph_auth_user":{"identity":"ada","permissions":[],"claims":{"sub":"ada"}}}}`
+	jwt := &config.JWT{Secret: []byte(strings.Repeat("s", 32))}
+	for name, c := range map[string]struct {
+		auth       config.Auth
+		key, token string // of the refusals; "": accepted
+	}{
+		"tokens": {config.Auth{JWT: jwt}, "keys are not accepted any more", ""},
+		"keys":   {config.Auth{Keys: true}, "no valid API key of ada", "neither is accepted any more"},
+		"both":   {config.Auth{Keys: true, JWT: jwt}, "no valid API key of ada", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: map[string]string{"data": t.TempDir(), "port": "0"}, Lookup: func(string) (string, bool) { return "", false }})
+			require.NoError(t, err)
+			settings.Auth = c.auth
+			srv := runWith(t, Config{Settings: settings, Log: slog.New(slog.DiscardHandler)}, "g", ran{as: make(chan string, 1)})
+			resp, err := http.Get(srv.url() + "/readyz") //nolint:noctx // after the start
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			admit := srv.admitCron()
+			for payload, want := range map[string]string{key: c.key, token: c.token} {
+				err := admit(t.Context(), &run.Cron{Payload: json.RawMessage(`{"config":` + payload + `}`)}, &run.Request{})
+				if want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, want)
+				}
+			}
 		})
 	}
 }

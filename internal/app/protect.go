@@ -74,13 +74,13 @@ const ownerKey = "owner"
 func (s *Server) nativeAuth() (Auth, error) {
 	cfg := &s.cfg.Auth
 	n, p := &auth.Native{}, auth.Policy{}
+	s.native = n
 	s.signIn = &server.SignIn{APIKeys: cfg.Keys, Tokens: cfg.JWT != nil}
 	if !cfg.Shared {
 		p.Owner = &access.Owner{Key: ownerKey}
 	}
 	if cfg.Keys {
 		n.Keys = auth.NewKeys(s.rows, time.Now, s.log)
-		s.keys = n.Keys
 	}
 	if j := cfg.JWT; j != nil {
 		var err error
@@ -129,8 +129,8 @@ func (s *Server) admitCron() func(ctx context.Context, c *run.Cron, req *run.Req
 		if actor == nil {                                          // made before the server asked for credentials
 			actor = access.System
 		}
-		if s.keys != nil && c.Account == "" && actor != access.System {
-			if err := s.keys.Holds(ctx, actor); err != nil {
+		if s.native != nil && c.Account == "" && actor != access.System {
+			if err := s.native.Holds(ctx, actor); err != nil {
 				return err
 			}
 		}

@@ -97,7 +97,7 @@ type Server struct {
 	gate       *gate.Gate       // nil when nothing needs one
 	encryption *gate.Encryption // nil without encryption.path. The database closes it
 	auth       Auth
-	keys       *auth.Keys     // nil when none are accepted
+	native     *auth.Native   // nil: not by API keys, tokens and sessions
 	tokens     *auth.Tokens   // nil when none are accepted
 	sessions   *auth.Sessions // of browsers; nil when none are accepted
 	signIn     *server.SignIn // nil unless the server authenticates by itself
@@ -263,8 +263,8 @@ func (s *Server) lower() []part {
 	if s.searches {
 		parts = append(parts, func(ctx context.Context) error { return s.indexer.Run(ctx, s.rows) })
 	}
-	if s.keys != nil {
-		parts = append(parts, s.keys.Run)
+	if s.native != nil && s.native.Keys != nil {
+		parts = append(parts, s.native.Keys.Run)
 	}
 	if s.mirror != nil {
 		parts = append(parts, s.mirror.Run)
