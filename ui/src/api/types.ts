@@ -71,6 +71,7 @@ export interface Thread {
   thread_id: string;
   created_at: string;
   updated_at: string;
+  state_updated_at?: string;
   metadata: JsonObject;
   status: ThreadStatus;
   interrupts?: Record<string, Interrupt[]>;

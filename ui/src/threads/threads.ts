@@ -4,11 +4,11 @@ import { get, post, request } from "../api/client";
 import { readAgain } from "../api/read-again";
 import { useOwn } from "../api/server";
 import type { Json, JsonObject, Message, Row, Thread, ThreadStatus } from "../api/types";
+import { Titles } from "./titles";
 
 const size = 50;
 
-/** The words that a list shows of a thread, without reading its values. */
-const extract = { title: "values.title", first: "values.messages[0].content" };
+const titles = new Titles();
 
 export interface ThreadFilter {
   status?: ThreadStatus;
@@ -21,7 +21,9 @@ export function useThreads(filter: ThreadFilter = {}) {
     queryKey: ["threads", filter],
     initialPageParam: 0,
     queryFn: ({ pageParam, signal }) =>
-      post<Thread[]>("/threads/search", { ...filter, limit: size, offset: pageParam, sort_by: "updated_at", sort_order: "desc", select: ["thread_id", "created_at", "updated_at", "metadata", "status", "interrupts"], extract }, signal),
+      titles.add((wanted) => post<Thread[]>("/threads/search", { ...filter, limit: size, offset: pageParam, sort_by: "updated_at", sort_order: "desc", ...wanted }, signal), (ids, wanted) =>
+        post<Thread[]>("/threads/search", { ids, limit: ids.length, ...wanted }, signal),
+      ),
     getNextPageParam: (last, pages) => (last.length < size ? undefined : pages.length * size),
     refetchInterval: usePoll(5_000),
   });
