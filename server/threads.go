@@ -202,5 +202,5 @@ func (h *threadHandlers) followThread(c *fiber.Ctx, t id.Thread) error {
 		h.Slots.Give(1)
 		return err
 	}
-	return h.StreamEvents(c, f, func(*bridge.Record) bool { return true })
+	return h.WatchEvents(c, f, func(*bridge.Record) bool { return true })
 }

@@ -39,6 +39,9 @@ type Open struct {
 	closed bool
 	events int
 
+	pace time.Duration // see WatchEvents
+	next time.Time     // when pace allows the next write
+
 	withdrawn func(ctx context.Context) bool // whether the credentials of its client were; nil: they cannot be
 }
 
@@ -64,6 +67,15 @@ func (t *Transport) Slot() error {
 // StreamEvents answers with the records of f as an event stream. The caller has reserved the slot.
 func (t *Transport) StreamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
 	return t.streamOpen(c, &Open{f: f, ids: ids})
+}
+
+// frame is how often a screen draws. What a client draws need not arrive in more pieces.
+const frame = 16 * time.Millisecond
+
+// WatchEvents is StreamEvents for clients that look on while runs are executed. Most of what such a stream costs are its writes, so records that follow one
+// another within the time of a frame are sent together. The first one after a pause is sent at once.
+func (t *Transport) WatchEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
+	return t.streamOpen(c, &Open{f: f, ids: ids, pace: frame})
 }
 
 // Form writes the records of a run as the events of another protocol.
@@ -298,6 +310,9 @@ func (o *Open) sendUntil(ctx context.Context, beat time.Time) error {
 			if err := o.writeRecords(records); err != nil {
 				return err
 			}
+			if o.pace > 0 && err == nil && len(records) < manyRecords {
+				o.rest(period)
+			}
 		}
 		switch {
 		case err == nil:
@@ -319,6 +334,22 @@ func (o *Open) sendUntil(ctx context.Context, beat time.Time) error {
 			return ErrBeat // also in a continuous flow of events
 		}
 	}
+}
+
+// manyRecords are enough for one write: a stream that is behind does not wait for more.
+const manyRecords = 64
+
+// rest lets records gather, unless the last write was long ago: then the next record is sent at once.
+func (o *Open) rest(ctx context.Context) {
+	now := time.Now()
+	if due := o.next; now.Before(due) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(due.Sub(now)):
+		}
+		now = due
+	}
+	o.next = now.Add(o.pace)
 }
 
 // batchBytes is the approximate size of one write. Larger batches should get a new deadline.
