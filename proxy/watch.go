@@ -12,10 +12,13 @@ import (
 // startUpstream is what an operator can do about an upstream that does not respond.
 const startUpstream = "start it, or correct --upstream; clients get 502 until it responds"
 
+// repairUpstream is what an operator can do about an upstream whose check fails.
+const repairUpstream = "see the log of the upstream, and that --upstream names it and not a gateway to nothing; clients get its answers"
+
 // Watch checks at an interval whether the upstream answers, until ctx ends, and logs changes: clients see 502 while it is down, and the operator
 // should see why. Any answer counts as one, and one that a LangGraph Server would not give is reported too.
 func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Logger) error {
-	down, strange, looped := false, false, false
+	down, strange, failing, looped := false, false, false, false
 	for {
 		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 		u.back.Store(false)
@@ -36,6 +39,15 @@ func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Log
 		looped = u.back.Load()
 		if u.looped.Store(looped); looped && !was {
 			log.Error("the upstream leads back to this proxy; calls get 508", "upstream", u.String(), "fix", "name the LangGraph Server with --upstream, not the address of a proxy")
+		}
+		if err == nil && !looped {
+			was := failing
+			switch failing = status >= http.StatusInternalServerError; {
+			case failing && !was:
+				log.Warn("upstream answers with an error", "upstream", u.String(), "asked", "/ok", "status", status, "fix", repairUpstream)
+			case was && !failing:
+				log.Info("the upstream's errors ended", "upstream", u.String(), "asked", "/ok", "status", status)
+			}
 		}
 		if err == nil {
 			was := strange

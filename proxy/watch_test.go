@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -101,4 +102,51 @@ func TestUpstreamThatIsAnother(t *testing.T) {
 		said = append(said, line)
 	}
 	require.Len(t, said, 2)
+}
+
+// An upstream, or a gateway before it, that answers with errors of the server gets one line until another answer comes.
+func TestUpstreamThatFails(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{500, 502, 503, 504, 599} {
+		var now atomic.Int64
+		now.Store(int64(status))
+		asked := make(chan struct{})
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(int(now.Load()))
+			_, _ = w.Write([]byte(`{"ok":true}`))
+			select {
+			case asked <- struct{}{}:
+			case <-r.Context().Done():
+			}
+		}))
+		t.Cleanup(server.Close)
+		at, err := url.Parse(server.URL)
+		require.NoError(t, err)
+		logged := make(lines, 8)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- proxy.NewUpstream(at, 1<<20).Watch(ctx, time.Millisecond, slog.New(slog.NewTextHandler(logged, nil)))
+		}()
+		for _, next := range []int{status, status, http.StatusOK, http.StatusOK, status} {
+			<-asked
+			now.Store(int64(next))
+		}
+		<-asked // of the last status
+		<-asked // what came before is logged
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		close(logged)
+		var said []string
+		for line := range logged {
+			said = append(said, line)
+		}
+		require.Len(t, said, 3, "%s", said)
+		for i, want := range []string{"upstream answers with an error", "the upstream's errors ended", "upstream answers with an error"} {
+			require.Contains(t, said[i], want)
+		}
+		require.Contains(t, said[0], "level=WARN")
+		require.Contains(t, said[0], fmt.Sprintf("status=%d", status))
+		require.Contains(t, said[0], "fix=")
+	}
 }
