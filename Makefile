@@ -65,11 +65,11 @@ docs: ## write the documentation as a web site that needs no server to bin/docs;
 
 .PHONY: test
 test: ## install what the tests need, then run everything that has to pass before a change lands
-	@.ci/phases setup check check-ui 'tests: race conformance-javascript conformance-deployments conformance-python conformance-servers conformance-proxy-short conformance-cluster-short conformance-go-short conformance-deerflow killloop-short chaos-short' measured
+	@.ci/phases setup check check-ui 'tests: race conformance-javascript plain conformance-deployments conformance-python conformance-servers conformance-proxy-short conformance-cluster-short conformance-go-short conformance-deerflow killloop-short chaos-short' measured
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check cross check-ui race measured growth isolation fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams killloop chaos
+	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check cross check-ui race plain measured growth isolation fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -101,8 +101,12 @@ cross: ## build everything for other systems, and the tests for one of them; che
 	@GOOS=windows CGO_ENABLED=0 $(GO) vet ./... || { echo "its tests do not build for windows" >&2; exit 1; }
 
 .PHONY: race
-race: ## Go tests, with the race detector where goroutines start; fuzz targets run their seeds
-	@$(find-helm); UNDERSTUDY_TEST_HELM="$$tool" .ci/gotest
+race: ## Go tests of packages in which goroutines start, with the race detector; fuzz targets run their seeds
+	@$(find-helm); UNDERSTUDY_TEST_HELM="$$tool" .ci/gotest raced
+
+.PHONY: plain
+plain: ## Go tests of the other packages
+	@$(find-helm); UNDERSTUDY_TEST_HELM="$$tool" .ci/gotest plain
 
 .PHONY: measured
 measured: ## Go tests that measure memory and growth, and variants of storages, without the race detector

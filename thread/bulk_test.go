@@ -17,8 +17,8 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/internal/postgrestest"
 	"understudy/run"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/thread"
 )
 
@@ -128,7 +128,7 @@ func TestLongThreadsHoldUpNoOtherWrite(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			where := t.TempDir()
 			if engine == "postgres" {
-				where = postgrestest.Database(t)
+				where = migratedtest.Database(t)
 			}
 			r := open(t, where)
 			t.Cleanup(func() { require.NoError(t, r.Close()) })
@@ -189,7 +189,7 @@ func TestThreadsThatAreDeletedWhileTheyAreRead(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			where := t.TempDir()
 			if engine == "postgres" {
-				where = postgrestest.Database(t)
+				where = migratedtest.Database(t)
 			}
 			r := open(t, where)
 			t.Cleanup(func() { require.NoError(t, r.Close()) })

@@ -10,7 +10,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/thread"
 )
 
@@ -27,7 +27,7 @@ func (s fleeting) Write(ctx context.Context, fn func(thread.Tx) error) error {
 // A thread that was made, or found, is the answer, also when it is deleted before it is shown.
 func TestCreateBesideADeletion(t *testing.T) {
 	t.Parallel()
-	for name, where := range map[string]string{"sqlite": t.TempDir(), "postgres": postgrestest.Database(t)} {
+	for name, where := range map[string]string{"sqlite": t.TempDir(), "postgres": migratedtest.Database(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := open(t, where)

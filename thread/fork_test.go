@@ -19,8 +19,8 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/internal/postgrestest"
 	"understudy/internal/seedtest"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/thread"
 )
 
@@ -203,7 +203,7 @@ func TestForksKeepTheConversation(t *testing.T) {
 			t.Run(fmt.Sprint(engine, seed), func(t *testing.T) {
 				where := t.TempDir()
 				if engine == "postgres" {
-					where = postgrestest.Database(t)
+					where = migratedtest.Database(t)
 				}
 				r := open(t, where)
 				t.Cleanup(func() { require.NoError(t, r.Close()) })

@@ -18,7 +18,7 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/thread"
 )
 
@@ -56,7 +56,7 @@ func (r *oneRoom) Give(n int64) {
 // what it needs, and it holds nothing while it waits.
 func TestHistoriesShareRoom(t *testing.T) {
 	t.Parallel()
-	for engine, where := range map[string]string{"sqlite": t.TempDir(), "postgres": postgrestest.Database(t)} {
+	for engine, where := range map[string]string{"sqlite": t.TempDir(), "postgres": migratedtest.Database(t)} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			r := open(t, where)

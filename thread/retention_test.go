@@ -28,6 +28,7 @@ import (
 	"understudy/internal/postgrestest"
 	"understudy/run"
 	pgstore "understudy/storage/postgres"
+	"understudy/storage/postgres/migratedtest"
 	litestore "understudy/storage/sqlite"
 	"understudy/thread"
 )
@@ -360,7 +361,7 @@ func TestSweepsSurviveKill(t *testing.T) {
 	t.Parallel()
 	for name, where := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return t.TempDir() },
-		"postgres": func(t *testing.T) string { return postgrestest.Database(t) },
+		"postgres": func(t *testing.T) string { return migratedtest.Database(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -439,7 +440,7 @@ func (s *slowest) Write(ctx context.Context, fn func(thread.Tx) error) error {
 // threads and of a long one.
 func BenchmarkSweep(b *testing.B) {
 	for name, where := range map[string]func() string{
-		"sqlite": func() string { return b.TempDir() }, "postgres": func() string { return postgrestest.Database(b) },
+		"sqlite": func() string { return b.TempDir() }, "postgres": func() string { return migratedtest.Database(b) },
 	} {
 		for _, strategy := range []thread.Strategy{thread.Delete, thread.KeepLatest} {
 			for _, steps := range []int{3, 1000} {

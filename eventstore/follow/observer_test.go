@@ -19,9 +19,9 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/follow"
 	"understudy/id"
-	"understudy/internal/postgrestest"
 	"understudy/internal/seedtest"
 	"understudy/storage/postgres"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/storage/sqlite"
 	"understudy/thread"
 )
@@ -130,7 +130,7 @@ func TestObserversMissNothing(t *testing.T) {
 				t.Parallel()
 				where := ""
 				if engine == "postgres" {
-					where = postgrestest.Database(t)
+					where = migratedtest.Database(t)
 				}
 				observeAtRandom(t, where, rand.New(rand.NewPCG(seed, 7)))
 			})

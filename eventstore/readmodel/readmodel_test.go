@@ -20,9 +20,9 @@ import (
 	"understudy/eventstore/readmodel"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/internal/postgrestest"
 	"understudy/internal/seedtest"
 	"understudy/storage/postgres"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/storage/sqlite"
 	"understudy/thread"
 )
@@ -97,7 +97,7 @@ func newWorld(t *testing.T, engine string, seed uint64) *world {
 	t.Helper()
 	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 3)), sources: map[id.Thread]id.Thread{}, clock: time.Now().Add(-time.Hour).Truncate(time.Microsecond)}
 	if engine == "postgres" {
-		w.where = postgrestest.Database(t)
+		w.where = migratedtest.Database(t)
 	}
 	w.addServer()
 	return w

@@ -19,8 +19,8 @@ import (
 
 	"understudy/graph"
 	"understudy/internal/config"
-	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // counter is a graph that counts: once for each that it is let go on, until the channel is closed.
@@ -110,7 +110,7 @@ func (v *viewer) next() (string, error) {
 // end, new ones are refused, and afterwards they continue where they were; nothing is missed, nothing comes twice.
 func TestRedisIsKilled(t *testing.T) {
 	t.Parallel()
-	database, redis := postgrestest.Database(t), redistest.Start(t)
+	database, redis := migratedtest.Database(t), redistest.Start(t)
 	g := counter{goOn: make(chan struct{})}
 	a, b := serve(t, database, redis.URL, g), serve(t, database, redis.URL, g)
 	thread, _ := call(t, http.MethodPost, a+"/threads", `{}`)["thread_id"].(string)
@@ -190,7 +190,7 @@ func TestRedisOverTLS(t *testing.T) {
 	t.Parallel()
 	redis, address, ca := redistest.StartTLS(t, "--user", "me", "on", ">secret", "~mine:*", "+@all")
 	flags := map[string]string{
-		"port": "0", "database-url": postgrestest.Database(t), "database-connections": "4", "redis-url": "rediss://me:secret@" + address, "redis-ca": ca,
+		"port": "0", "database-url": migratedtest.Database(t), "database-connections": "4", "redis-url": "rediss://me:secret@" + address, "redis-ca": ca,
 		"redis-prefix": "mine", "stream-records": "500",
 	}
 	load := func() *config.Config {

@@ -20,7 +20,7 @@ import (
 
 	"understudy/access"
 	"understudy/auth"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // fuzzTimeVariable says how long TestIsolationOfAnyRequest sends requests, such as 10m; a few seconds without it.
@@ -265,12 +265,12 @@ func TestIsolationOfAnyRequest(t *testing.T) {
 		"handlers, SQLite": func(t *testing.T) *world { t.Helper(); return newWorld(t, seed, owners{}, nil) },
 		"Python, Postgres": func(t *testing.T) *world {
 			t.Helper()
-			return newWorld(t, seed+3, nil, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4"})
+			return newWorld(t, seed+3, nil, map[string]string{"database-url": migratedtest.Database(t), "database-connections": "4"})
 		},
 		"owners, SQLite": func(t *testing.T) *world { t.Helper(); return newWorld(t, seed+1, byOwner, nil) },
 		"owners, Postgres": func(t *testing.T) *world {
 			t.Helper()
-			return newWorld(t, seed+2, byOwner, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4"})
+			return newWorld(t, seed+2, byOwner, map[string]string{"database-url": migratedtest.Database(t), "database-connections": "4"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 	"understudy/access"
 	"understudy/auth"
 	"understudy/id"
-	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 	"understudy/internal/seedtest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // places are what the parameters of routes stand for.
@@ -300,7 +300,7 @@ func TestIsolation(t *testing.T) {
 	t.Run("native", func(t *testing.T) { run(t, 2, native{owners{}, auth.Policy{Owner: &access.Owner{Key: "owner"}}}, nil) })
 	t.Run("python", func(t *testing.T) { run(t, 3, nil, nil) })
 	t.Run("postgres", func(t *testing.T) {
-		run(t, 1, owners{}, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4", "redis-url": redistest.Start(t).URL})
+		run(t, 1, owners{}, map[string]string{"database-url": migratedtest.Database(t), "database-connections": "4", "redis-url": redistest.Start(t).URL})
 	})
 }
 

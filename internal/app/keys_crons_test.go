@@ -18,8 +18,8 @@ import (
 	"understudy/graph"
 	"understudy/internal/config"
 	"understudy/internal/logtest"
-	"understudy/internal/postgrestest"
 	"understudy/run"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // ran is a graph that says as whom each run of it acts.
@@ -42,7 +42,7 @@ func TestCronsOfRevokedKeys(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string]map[string]string{
 		"SQLite":   {"data": t.TempDir(), "port": "0"},
-		"Postgres": {"data": t.TempDir(), "port": "0", "database-url": postgrestest.Database(t)},
+		"Postgres": {"data": t.TempDir(), "port": "0", "database-url": migratedtest.Database(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

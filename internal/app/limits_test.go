@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/config"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // An identity has at most so many runs waiting and running, whichever server it asks and however many requests are on their way at once. Others are not
@@ -24,7 +24,7 @@ func TestConcurrentRunsOfAnIdentity(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string]map[string]string{
 		"one server on SQLite":    {"data": t.TempDir()},
-		"two servers on Postgres": {"data": t.TempDir(), "database-url": postgrestest.Database(t), "database-connections": "4"},
+		"two servers on Postgres": {"data": t.TempDir(), "database-url": migratedtest.Database(t), "database-connections": "4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -21,7 +21,7 @@ import (
 	"understudy/auth"
 	"understudy/internal/config"
 	"understudy/internal/logtest"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // bounded are the columns in indexes of Postgres that no client can make long, by what bounds them. Clients choose what the columns of longNames get.
@@ -75,7 +75,7 @@ func TestLongNames(t *testing.T) {
 	_, _ = rand.Read(random) // never fails
 	text := hex.EncodeToString(random)
 	answers := map[string][]string{}
-	database := postgrestest.Database(t)
+	database := migratedtest.Database(t)
 	for name, flags := range map[string]map[string]string{"SQLite": {"data": t.TempDir(), "port": "0"}, "Postgres": {"data": t.TempDir(), "port": "0", "database-url": database}} {
 		settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 		require.NoError(t, err)

@@ -27,9 +27,9 @@ import (
 	"understudy/graph"
 	"understudy/internal/config"
 	"understudy/internal/logtest"
-	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 	"understudy/internal/tracing"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // saves is a graph that saves one checkpoint. Only Stream is used.
@@ -122,7 +122,7 @@ func TestTraces(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, p.Shutdown(context.Background())) })
 		return p
 	}
-	database, redis := postgrestest.Database(t), redistest.Start(t)
+	database, redis := migratedtest.Database(t), redistest.Start(t)
 	shared := map[string]string{"database-url": database, "database-connections": "4", "redis-url": redis.URL}
 	serving, working := provide(), provide()
 	executes := operate(t, saves{}, Config{Tracing: working}, shared)
@@ -202,7 +202,7 @@ func TestLog(t *testing.T) {
 	var log logtest.Buffer
 	logger := slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	redis := redistest.Start(t, "--requirepass", secret)
-	database := postgrestest.Database(t)
+	database := migratedtest.Database(t)
 	u, err := url.Parse(database)
 	require.NoError(t, err)
 	if u.User != nil {
@@ -269,7 +269,7 @@ func TestLog(t *testing.T) {
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	address := operate(t, saves{}, Config{}, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4", "redis-url": redis.URL})
+	address := operate(t, saves{}, Config{}, map[string]string{"database-url": migratedtest.Database(t), "database-connections": "4", "redis-url": redis.URL})
 	thread, _ := call(t, "POST", address+"/threads", `{}`)["thread_id"].(string)
 	call(t, "POST", address+"/threads/"+thread+"/runs/wait", `{"assistant_id":"g","input":{}}`)
 	page, err := os.ReadFile("../../docs/monitoring.md")

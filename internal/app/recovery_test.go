@@ -24,7 +24,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/graph/pregel"
 	"understudy/internal/config"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/storage/sqlite"
 	"understudy/thread"
 )
@@ -254,7 +254,7 @@ func TestServersThatAreKilled(t *testing.T) {
 // On Postgres the run is taken over by one instance after the other, and kills each.
 func TestRunThatKillsEachInstance(t *testing.T) {
 	t.Parallel()
-	dir, database := t.TempDir(), postgrestest.Database(t)
+	dir, database := t.TempDir(), migratedtest.Database(t)
 	a, b := startChild(t, dir, database), startChild(t, dir, database)
 	innocent := []string{a.create(t, "wait"), b.create(t, "wait")}
 	killer := a.create(t, "kill")
@@ -296,7 +296,7 @@ func crashes(t *testing.T, database string) (n int) {
 // A server that stands still loses its runs to another one, but did not die of them.
 func TestServersThatStandStill(t *testing.T) {
 	t.Parallel()
-	dir, database := t.TempDir(), postgrestest.Database(t)
+	dir, database := t.TempDir(), migratedtest.Database(t)
 	a := startChild(t, dir, database)
 	run := a.create(t, "wait")
 	<-a.executes

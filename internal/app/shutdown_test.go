@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/config"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // A server that is asked to end sends the answers of stateless runs, which leave nothing for another request, as long as they end within the grace period. Streams of
@@ -29,7 +29,7 @@ func TestAnswersOfStatelessRunsAtShutdown(t *testing.T) {
 		{"/v1/chat/completions", `{"model":"slow","messages":[{"role":"user","content":"x"}]}`, "wrote no messages"}, // as this graph never does
 		{"/v1/chat/completions", `{"model":"slow","stream":true,"messages":[{"role":"user","content":"x"}]}`, "wrote no messages"},
 	}
-	for name, flags := range map[string]map[string]string{"sqlite": {}, "postgres": {"database-url": postgrestest.Database(t), "database-connections": "4"}} {
+	for name, flags := range map[string]map[string]string{"sqlite": {}, "postgres": {"database-url": migratedtest.Database(t), "database-connections": "4"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := slow{began: make(chan struct{}, 100), goOn: make(chan struct{})}

@@ -21,7 +21,7 @@ import (
 	"understudy/auth"
 	"understudy/internal/config"
 	"understudy/internal/oidctest"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // agents is where browsers reach the servers of a test.
@@ -154,7 +154,7 @@ func TestSignIn(t *testing.T) {
 		flags   map[string]string
 	}{
 		"one server on SQLite":    {1, nil},
-		"two servers on Postgres": {2, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4"}},
+		"two servers on Postgres": {2, map[string]string{"database-url": migratedtest.Database(t), "database-connections": "4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

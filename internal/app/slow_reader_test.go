@@ -17,9 +17,9 @@ import (
 
 	"understudy/graph"
 	"understudy/internal/config"
-	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 	"understudy/internal/seedtest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // floods is a graph that emits as many events as its input says, as fast as it can, and then its values. Only Stream is used.
@@ -59,7 +59,7 @@ func TestSlowReadersAreNotCut(t *testing.T) {
 
 func TestSlowReadersAreNotCutOverRedis(t *testing.T) {
 	t.Parallel()
-	checkSlowReaders(t, map[string]string{"database-url": postgrestest.Database(t), "redis-url": redistest.Start(t).URL, "data": t.TempDir()})
+	checkSlowReaders(t, map[string]string{"database-url": migratedtest.Database(t), "redis-url": redistest.Start(t).URL, "data": t.TempDir()})
 }
 
 func checkSlowReaders(t *testing.T, flags map[string]string) {

@@ -13,7 +13,7 @@ import (
 
 	"understudy/graph/pregel"
 	"understudy/internal/config"
-	"understudy/internal/postgrestest"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // steps is the state of a graph of two nodes. The second does what the input says.
@@ -59,7 +59,7 @@ func start(t *testing.T, mode config.Mode, g *pregel.Graph, flags map[string]str
 // A server that only serves leaves the runs to a worker, which serves nothing; without Redis too its answers are those of the database.
 func TestServingAndExecutingApart(t *testing.T) {
 	t.Parallel()
-	database := postgrestest.Database(t)
+	database := migratedtest.Database(t)
 	began := make(chan struct{}, 1)
 	failing := &atomic.Bool{}
 	failing.Store(true)

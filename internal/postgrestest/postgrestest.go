@@ -28,7 +28,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// cluster is the one of this process, started on first use.
+// started is the cluster of this process, started on first use.
 var (
 	once    sync.Once
 	started *Server
@@ -101,6 +101,14 @@ func (s *Server) Own(t testing.TB, path string) {
 // Database returns the address of an empty database, which belongs to the test until it ends.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
+	name := s.create(t)
+	t.Cleanup(func() { s.clear(t, name) })
+	return s.Address(name)
+}
+
+// create returns the name of an empty database.
+func (s *Server) create(t testing.TB) string {
+	t.Helper()
 	name := s.take()
 	if name == "" {
 		name = fmt.Sprintf("test_%d", count.Add(1))
@@ -108,24 +116,27 @@ func (s *Server) Database(t testing.TB) string {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() {
-		if s.cmd == nil { // a test may leave a server that is stopped or broken: its folder is removed
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := s.exec(ctx, name, empty...); err == nil {
-			s.mu.Lock()
-			s.free = append(s.free, name)
-			s.mu.Unlock()
-			return
-		}
-		// A suite of hundreds of tests would otherwise need gigabytes.
-		if err := s.exec(ctx, "postgres", "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
-			t.Log("drop the database of the test:", err)
-		}
-	})
-	return s.Address(name)
+	return name
+}
+
+// clear empties a database for the next test.
+func (s *Server) clear(t testing.TB, name string) {
+	t.Helper()
+	if s.cmd == nil { // a test may leave a server that is stopped or broken: its folder is removed
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := s.exec(ctx, name, empty...); err == nil {
+		s.mu.Lock()
+		s.free = append(s.free, name)
+		s.mu.Unlock()
+		return
+	}
+	// A suite of hundreds of tests would otherwise need gigabytes.
+	if err := s.exec(ctx, "postgres", "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+		t.Log("drop the database of the test:", err)
+	}
 }
 
 // take returns a database that a test has left; "" if there is none.
@@ -140,10 +151,13 @@ func (s *Server) take() string {
 	return name
 }
 
+// alone ends the other connections to a database.
+const alone = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
 // empty makes a database as it was when it was created. That takes a third of the time of dropping it and creating another, each of which copies or removes
 // hundreds of files. It fails where a test has changed rights or settings of the database itself.
 var empty = []string{
-	"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+	alone,
 	`DO $$ DECLARE name text; BEGIN
 		IF EXISTS (SELECT FROM pg_database d LEFT JOIN pg_db_role_setting s ON s.setdatabase = d.oid WHERE datname = current_database() AND
 			(datacl IS NOT NULL OR datconnlimit <> -1 OR s.setdatabase IS NOT NULL)) OR EXISTS (SELECT FROM pg_publication) THEN
@@ -159,17 +173,24 @@ var empty = []string{
 
 // exec executes statements in a database, one after the other.
 func (s *Server) exec(ctx context.Context, database string, statements ...string) error {
+	return s.connected(ctx, database, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, text := range statements {
+			if _, err := conn.Exec(ctx, text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// connected calls fn with a connection to a database.
+func (s *Server) connected(ctx context.Context, database string, fn func(context.Context, *pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, s.Address(database))
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	for _, text := range statements {
-		if _, err := conn.Exec(ctx, text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return fn(ctx, conn)
 }
 
 // Main runs the tests of a package and stops the cluster, if one was started. It returns the exit code.
@@ -187,11 +208,17 @@ func Main(m *testing.M) int {
 // Database is Server.Database of the cluster of this process.
 func Database(t testing.TB) string {
 	t.Helper()
+	return cluster(t).Database(t)
+}
+
+// cluster returns the one of this process.
+func cluster(t testing.TB) *Server {
+	t.Helper()
 	once.Do(func() { started, failed = start() })
 	if failed != nil {
 		refuse(t, failed)
 	}
-	return started.Database(t)
+	return started
 }
 
 // refuse ends a test that has no server.

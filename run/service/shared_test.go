@@ -24,6 +24,7 @@ import (
 	"understudy/run/service"
 	"understudy/run/webhook"
 	"understudy/storage/postgres"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/thread"
 )
 
@@ -50,7 +51,7 @@ type instance struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, url: postgrestest.Database(t), bridge: bridge.NewMemory(bridge.Options{})}
+	c := &cluster{t: t, url: migratedtest.Database(t), bridge: bridge.NewMemory(bridge.Options{})}
 	t.Cleanup(func() { require.NoError(t, c.bridge.Close()) })
 	return c
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -23,14 +24,14 @@ func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
 
 func TestSuite(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storagetest.Backend {
-		return backend(t, Options{URL: postgrestest.Database(t), Layout: layoutCompact})
+		return opened(t, Options{Layout: layoutCompact})
 	})
 }
 
 // Variants of the storage (TestSuite…) run without the race detector: their goroutines are those of TestSuite.
 func TestSuiteLangGraph(t *testing.T) {
 	open := func(t *testing.T) storagetest.Backend {
-		return backend(t, Options{URL: postgrestest.Database(t), Layout: layoutLangGraph})
+		return opened(t, Options{Layout: layoutLangGraph})
 	}
 	storagetest.Run(t, open, storagetest.AnyLayout...)
 }
@@ -38,7 +39,7 @@ func TestSuiteLangGraph(t *testing.T) {
 // With encryption everything is as without.
 func TestSuiteEncrypted(t *testing.T) {
 	open := func(t *testing.T) storagetest.Backend {
-		return backend(t, Options{URL: postgrestest.Database(t), Keys: [][]byte{[]byte("0123456789abcdef0123456789abcdef")}})
+		return opened(t, Options{Keys: [][]byte{[]byte("0123456789abcdef0123456789abcdef")}})
 	}
 	storagetest.Run(t, open, storagetest.Loads)
 	storagetest.RunEvents(t, open)
@@ -48,7 +49,7 @@ func TestSuiteEncrypted(t *testing.T) {
 // With handlers it is so too, whichever names of metadata they leave readable.
 func TestSuiteHandlers(t *testing.T) {
 	open := func(t *testing.T) storagetest.Backend {
-		return backend(t, Options{URL: postgrestest.Database(t), Handlers: storagetest.Handlers{}})
+		return opened(t, Options{Handlers: storagetest.Handlers{}})
 	}
 	storagetest.Run(t, open, storagetest.Loads)
 	storagetest.RunEvents(t, open)
@@ -91,11 +92,11 @@ func TestDataKeysOfOtherServers(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	storagetest.RunEvents(t, func(t *testing.T) storagetest.Backend { return backend(t, Options{URL: postgrestest.Database(t)}) })
+	storagetest.RunEvents(t, func(t *testing.T) storagetest.Backend { return opened(t, Options{}) })
 }
 
 func TestPages(t *testing.T) {
-	storagetest.RunPages(t, func(t *testing.T) storagetest.Backend { return backend(t, Options{URL: postgrestest.Database(t)}) })
+	storagetest.RunPages(t, func(t *testing.T) storagetest.Backend { return opened(t, Options{}) })
 }
 
 func TestUpstreamSuite(t *testing.T) {
@@ -117,7 +118,28 @@ func open(t testing.TB, opts Options) *Store {
 
 func setup(t testing.TB) *Store {
 	t.Helper()
-	return open(t, Options{URL: postgrestest.Database(t)})
+	return open(t, Options{URL: migrated(t, Options{})})
+}
+
+// migrated returns the address of a database that a store with these options has opened, and nothing else has used.
+func migrated(t testing.TB, opts Options) string {
+	t.Helper()
+	kind := fmt.Sprintf("%s %d %T", opts.Layout, len(opts.Keys), opts.Handlers)
+	return postgrestest.Prepared(t, kind, func(url string) error {
+		opts.URL = url
+		s, err := Open(context.Background(), opts)
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+}
+
+// opened is migrated and backend.
+func opened(t *testing.T, opts Options) storagetest.Backend {
+	t.Helper()
+	opts.URL = migrated(t, opts)
+	return backend(t, opts)
 }
 
 func backend(t *testing.T, opts Options) storagetest.Backend {
@@ -143,7 +165,7 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 
 func TestScanSuite(t *testing.T) {
 	storagetest.RunScans(t, func(t *testing.T, budget time.Duration) storagetest.Backend {
-		return backend(t, Options{URL: postgrestest.Database(t), SearchTimeout: budget})
+		return opened(t, Options{SearchTimeout: budget})
 	})
 }
 

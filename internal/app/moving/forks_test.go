@@ -23,8 +23,8 @@ import (
 	"understudy/eventstore/readmodel"
 	"understudy/id"
 	"understudy/internal/config"
-	"understudy/internal/postgrestest"
 	"understudy/storage/postgres"
+	"understudy/storage/postgres/migratedtest"
 	"understudy/storage/sqlite"
 	"understudy/thread"
 	"understudy/transfer"
@@ -202,7 +202,7 @@ func TestForksMove(t *testing.T) {
 	place := map[string]func(t *testing.T) *config.Config{
 		"folder": func(t *testing.T) *config.Config { return &config.Config{Storage: config.Storage{Data: t.TempDir()}} },
 		"database": func(t *testing.T) *config.Config {
-			return &config.Config{Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}
+			return &config.Config{Storage: config.Storage{DatabaseURL: migratedtest.Database(t)}}
 		},
 	}
 	for _, way := range [][2]string{{"folder", "folder"}, {"folder", "database"}, {"database", "folder"}} {
@@ -296,7 +296,7 @@ func TestMovedForksShareContents(t *testing.T) {
 	defer func() { require.NoError(t, source.Close()) }()
 	for name, make := range map[string]func() *config.Config{
 		"folder": func() *config.Config { return &config.Config{Storage: config.Storage{Data: t.TempDir()}} }, "database": func() *config.Config {
-			return &config.Config{Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}
+			return &config.Config{Storage: config.Storage{DatabaseURL: migratedtest.Database(t)}}
 		},
 	} {
 		for turn := range 2 * len(names) {
@@ -345,7 +345,7 @@ func logOf(events int, lineage ...eventstore.Lineage) *transfer.Log {
 // An import finds the relative that shares most among any number of forks that are gone.
 func TestImportFindsTheNearestOfManyForks(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]*config.Config{"folder": {Storage: config.Storage{Data: t.TempDir()}}, "database": {Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}} {
+	for name, cfg := range map[string]*config.Config{"folder": {Storage: config.Storage{Data: t.TempDir()}}, "database": {Storage: config.Storage{DatabaseURL: migratedtest.Database(t)}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target := openAt(t, cfg)
@@ -370,7 +370,7 @@ func TestImportFindsTheNearestOfManyForks(t *testing.T) {
 // Forks without events have nothing to share: they do not look for relatives, and none that has events looks at them. An import of many grew with the square of their number.
 func TestImportOfEmptyForks(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]*config.Config{"folder": {Storage: config.Storage{Data: t.TempDir()}}, "database": {Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}}} {
+	for name, cfg := range map[string]*config.Config{"folder": {Storage: config.Storage{Data: t.TempDir()}}, "database": {Storage: config.Storage{DatabaseURL: migratedtest.Database(t)}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target := openAt(t, cfg)
