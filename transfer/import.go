@@ -189,10 +189,9 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 			return nil, err
 		}
 		if isHere(head, row, have) {
-			j.result.Threads.Known++
 			j.result.Unread++
 			j.result.Checkpoints.Known += len(have)
-			return row, nil
+			return m.named(ctx, j, t, row, to, false) // it may have no graph yet
 		}
 	}
 	h, err := src.History(ctx, t)
@@ -231,16 +230,24 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 		}
 	}
 	more := len(links) > countShared(links, have) || row != nil && newest(links) > row.Head
-	row, changed, err := m.row(ctx, t, row, to, more)
-	if err != nil {
+	if row, err = m.named(ctx, j, t, row, to, more); err != nil {
 		return nil, err
 	}
-	if changed {
+	return row, m.verify(ctx, j, to, wanted)
+}
+
+// named writes the row of a thread as row does, and counts the thread.
+func (m *Importer) named(ctx context.Context, j *job, t *Thread, was *thread.Thread, to id.Thread, more bool) (*thread.Thread, error) {
+	row, changed, err := m.row(ctx, t, was, to, more)
+	switch {
+	case err != nil:
+		return nil, err
+	case changed:
 		j.result.Threads.New++
-	} else {
+	default:
 		j.result.Threads.Known++
 	}
-	return row, m.verify(ctx, j, to, wanted)
+	return row, nil
 }
 
 // steps moves the missing checkpoints, and computes the digests of all.

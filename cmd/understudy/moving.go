@@ -269,6 +269,7 @@ func (b *bar) Begin(what string, total int) {
 
 // A terminal that cannot be written to does not stop the work.
 func (b *bar) Step(string) { _ = b.bar.Add(1) }
+
 func (b *bar) End() {
 	if b.bar != nil { // something has begun
 		_ = b.bar.Finish()

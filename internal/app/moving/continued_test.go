@@ -18,6 +18,7 @@ import (
 	"understudy/id"
 	"understudy/internal/config"
 	"understudy/thread"
+	"understudy/transfer"
 )
 
 const conversation = id.Thread("01a206fb-8dce-76de-9933-4f6ae92099a1")
@@ -178,7 +179,7 @@ func TestImportCountsCrons(t *testing.T) {
 	}
 }
 
-// A thread that never ran has no graph yet, and no option sets one.
+// A thread that never ran has no graph yet, which no note complains of. An import that names a graph sets it on threads without one, also where nothing else is new.
 func TestThreadsThatNeverRanNeedNoGraph(t *testing.T) {
 	t.Parallel()
 	for _, times := range [][]int{nil, {1}} {
@@ -190,6 +191,17 @@ func TestThreadsThatNeverRanNeedNoGraph(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, result.Threads.New+result.Threads.Known)
 			require.Equal(t, len(times) > 0, strings.Contains(strings.Join(result.Notes, "\n"), "the graph of 1 threads is not known"), result.Notes)
+		}
+		for i, graph := range []string{"mine", "other"} {
+			result, err := Import{From: server.URL, Graph: graph}.Run(t.Context(), cfg, nil)
+			require.NoError(t, err)
+			require.Empty(t, result.Problems)
+			require.Equal(t, transfer.Count{New: 1 - i, Known: i}, result.Threads)
+			rows := openAt(t, cfg)
+			row, err := rows.Threads().Thread(t.Context(), conversation)
+			require.NoError(t, err)
+			require.Equal(t, "mine", gjson.GetBytes(row.Metadata, "graph_id").String())
+			require.NoError(t, rows.Close())
 		}
 	}
 }
