@@ -70,6 +70,15 @@ func Backup(ctx context.Context, dir, to string, o BackupOptions) (*Manifest, er
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(fmt.Errorf("%s is there already: name a folder that is not", to), notExisting(err))
 	}
+	var need int64
+	for _, name := range files {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil { // else copying it says why
+			need += info.Size()
+		}
+	}
+	if err := roomIn(filepath.Dir(to), need); err != nil {
+		return nil, err
+	}
 	partial := to + ".partial"
 	if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o700)); err != nil {
 		return nil, err
@@ -255,6 +264,13 @@ type RestoreOptions struct {
 // was copied and verified.
 func Restore(ctx context.Context, from, dir string, o RestoreOptions) (m *Manifest, err error) {
 	if m, err = readManifest(from); err != nil {
+		return nil, err
+	}
+	var need int64
+	for _, f := range m.Files {
+		need += f.Bytes
+	}
+	if err := roomIn(dir, need); err != nil {
 		return nil, err
 	}
 	if err := makeDir(dir); err != nil {

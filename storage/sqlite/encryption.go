@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -103,6 +104,9 @@ func (t keyTable) Put(ctx context.Context, rows map[string]string, replace bool)
 func Encrypt(ctx context.Context, opts Options) (changed int, err error) {
 	opts.encrypting = true
 	s, err := Open(ctx, opts)
+	if isFull(err) {
+		return 0, fmt.Errorf("%w. Nothing was changed: %s. Make room, and run the same command again", err, roomFor(filepath.Join(opts.Dir, fileName), opts.Dir))
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -197,11 +201,11 @@ func shortOf(dir, temp string, need int64, free func(string) (bytes int64, disk 
 	hasTemp, tempDisk, tempKnown := free(temp)
 	switch {
 	case known && tempKnown && disk == tempDisk && has < 2*need:
-		return fmt.Sprintf("that needs %s on the disk of %s, which has %s", megabytes(2*need), dir, megabytes(has))
+		return fmt.Sprintf("that needs %s on the disk of %s, which has %s", Megabytes(2*need), dir, Megabytes(has))
 	case known && has < need:
-		return fmt.Sprintf("that needs %s on the disk of %s, which has %s", megabytes(need), dir, megabytes(has))
+		return fmt.Sprintf("that needs %s on the disk of %s, which has %s", Megabytes(need), dir, Megabytes(has))
 	case tempKnown && hasTemp < need:
-		return fmt.Sprintf("that needs %s for temporary files on the disk of %s, which has %s", megabytes(need), temp, megabytes(hasTemp))
+		return fmt.Sprintf("that needs %s for temporary files on the disk of %s, which has %s", Megabytes(need), temp, Megabytes(hasTemp))
 	}
 	return ""
 }
@@ -212,10 +216,8 @@ func roomFor(path, dir string) string {
 	if err != nil {
 		return "it needs twice the size of the database"
 	}
-	return fmt.Sprintf("it needs up to %s on the disk of %s, and as much for temporary files on that of %s", megabytes(info.Size()+info.Size()/100+1<<20), dir, tempFolder())
+	return fmt.Sprintf("it needs up to %s on the disk of %s, and as much for temporary files on that of %s", Megabytes(info.Size()+info.Size()/100+1<<20), dir, tempFolder())
 }
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // tempFolder is where SQLite makes its temporary files.
 func tempFolder() string {

@@ -16,8 +16,21 @@ import (
 
 const lockName = "understudy.lock"
 
-// ErrInUse is returned for a data folder that another server has locked.
+// ErrInUse is what an InUseError is.
 var ErrInUse = errors.New("in use by another server")
+
+// InUseError is the error of a data folder that another process has locked.
+type InUseError struct {
+	Dir    string
+	Holder string // who has it: its pid, and since when
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("the data folder %s is %v (%s); stop it first, or use another folder", e.Dir, ErrInUse, e.Holder)
+}
+
+// Unwrap returns ErrInUse.
+func (e *InUseError) Unwrap() error { return ErrInUse }
 
 // makeDir creates the data folder for its owner only. An existing folder loses the access of
 // others, because it holds conversations.
@@ -71,10 +84,10 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	if errors.Is(err, flock.ErrLocked) {
 		held, _ := io.ReadAll(io.LimitReader(f, 200)) // without it the message is less precise
-		return nil, errors.Join(fmt.Errorf("the data folder %s is %w (%s)", dir, ErrInUse, holder(string(held))), f.Close())
+		return nil, errors.Join(&InUseError{dir, holder(string(held))}, f.Close())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock the data folder %s: %w", dir, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock the data folder %s: %w; use a folder on a disk of this machine, whose file system has locks", dir, err), f.Close())
 	}
 	if err := errors.Join(owner.Inherit(filepath.Join(dir, lockName)), f.Truncate(0), writeHolder(f)); err != nil {
 		return nil, errors.Join(fmt.Errorf("write the lock file in %s: %w", dir, err), f.Close())
@@ -118,5 +131,5 @@ func holder(text string) string {
 	if text = strings.TrimSpace(text); text != "" {
 		return text
 	}
-	return "it has not said which"
+	return "its process is not known"
 }

@@ -57,7 +57,7 @@ func TestFolder(t *testing.T) {
 		"full database":  {data, sqlite.ResultFull.ToError(), "the disk of " + dir + " is full", "free disk space"},
 		"quota":          {data, at(syscall.EDQUOT), "the disk quota of user", "delete files"},
 		"nothing there":  {data, at(syscall.ENOENT), "no folder can be made in " + dir, "another folder"},
-		"locked":         {data, fmt.Errorf("open database: the data folder x is %w (pid 7)", storage.ErrInUse), "--data: the data folder x is in use by another server (pid 7)", "stop it first"},
+		"locked":         {data, fmt.Errorf("open database: %w", &storage.InUseError{Dir: "x", Holder: "pid 7"}), "--data: the data folder x is in use by another server (pid 7)", "stop it first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,28 +17,38 @@ import (
 	storage "understudy/storage/sqlite"
 )
 
+// Target is the setting of a folder that is an argument of a command.
+const Target = "TARGET"
+
 // Folder explains why dir, which the setting names, cannot be worked in; nil if err says nothing of that.
 func Folder(setting, dir string, err error) *Problem {
 	at := Existing(dir)
 	info, statErr := os.Stat(at)
 	another := "name another folder with " + setting
+	if setting == Target {
+		another = "name another folder as " + Target
+	}
 	problem := func(fix, format string, args ...any) *Problem {
 		return &Problem{Text: setting + ": " + fmt.Sprintf(format, args...), Fix: fix, Err: err}
 	}
 	code := sqlite.ErrCode(err).ToPrimary()
+	var inUse *storage.InUseError
+	var noRoom *storage.NoRoomError
 	switch {
 	case err == nil, elsewhere(dir, err):
 		return nil
-	case errors.Is(err, storage.ErrInUse):
-		return problem("stop it first, or give this one a folder of its own with "+setting, "%s", strings.TrimPrefix(line(err.Error()), "open database: "))
+	case errors.As(err, &inUse):
+		return problem("stop it first, or give this one a folder of its own with "+setting, "the data folder %s is %v (%s)", inUse.Dir, storage.ErrInUse, inUse.Holder)
 	case statErr == nil && !info.IsDir():
 		return problem(another, "%s is not a folder", at)
 	case errors.Is(err, syscall.EROFS), code == sqlite.ResultReadOnly:
 		return problem("mount it for writing, or "+another, "%s is on a file system that is mounted read-only", at)
-	case errors.Is(err, syscall.ENOSPC), code == sqlite.ResultFull:
-		return problem("free disk space, or "+another, "the disk of %s is full", at)
+	case errors.As(err, &noRoom):
+		return problem(fmt.Sprintf("free %s, or %s", storage.Megabytes(noRoom.Need-noRoom.Free), another), "the disk of %s has %s, and this needs %s", at, storage.Megabytes(noRoom.Free), storage.Megabytes(noRoom.Need))
 	case errors.Is(err, syscall.EDQUOT):
 		return problem("delete files of that user, or "+another, "the disk quota of user %d on %s is used up", os.Getuid(), at)
+	case Full(err):
+		return problem("free disk space, or "+another, "the disk of %s is full", at)
 	case errors.Is(err, fs.ErrPermission):
 		user := strconv.Itoa(os.Getuid())
 		fix := fmt.Sprintf("make that user its owner (chown -R %s %s)", user, shell.Quote(at))
@@ -57,8 +67,13 @@ func Folder(setting, dir string, err error) *Problem {
 
 // Unwritable reports whether an error is of a disk that is full or mounted read-only, on which files can still be read.
 func Unwritable(err error) bool {
-	code := sqlite.ErrCode(err).ToPrimary()
-	return code == sqlite.ResultFull || code == sqlite.ResultReadOnly || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS)
+	return Full(err) || sqlite.ErrCode(err).ToPrimary() == sqlite.ResultReadOnly || errors.Is(err, syscall.EROFS)
+}
+
+// Full reports whether an error is of a disk, or a share of it, that is full.
+func Full(err error) bool {
+	code := sqlite.ErrCode(err)
+	return code.ToPrimary() == sqlite.ResultFull || code == sqlite.ResultIOErrSHMSize || errors.Is(err, storage.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // uidOf returns the owner of a file; 0 if it is not known.

@@ -39,7 +39,7 @@ func ofFolder(cfg *config.Config, to string, err error) error {
 	if p := advice.Folder(cfg.Where("data"), cfg.Storage.Data, err); p != nil && !advice.Unwritable(err) { // the data folder is only read
 		return p
 	}
-	return unusable("TARGET", to, err)
+	return unusable(advice.Target, to, err)
 }
 
 // Restore verifies a backup and puts it into the data folder of cfg, of which no server may be running. aside is the ending of databases that are
@@ -54,10 +54,14 @@ func Restore(ctx context.Context, cfg *config.Config, from, aside string, report
 
 // unusable explains why nothing can be written to the folder that the setting names. Other errors stay as they are.
 func unusable(setting, dir string, err error) error {
-	if p := advice.Folder(setting, dir, err); p != nil {
-		return p
+	p := advice.Folder(setting, dir, err)
+	if p == nil {
+		return err
 	}
-	return err
+	if advice.Unwritable(err) {
+		p.Fix += "; nothing was changed"
+	}
+	return p
 }
 
 func onDisk(cfg *config.Config) error {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 
+	"understudy/internal/app/advice"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/internal/encryption"
+	"understudy/internal/fault"
 	"understudy/storage/postgres"
 	"understudy/storage/sqlite"
 )
@@ -27,5 +29,9 @@ func Encrypt(ctx context.Context, cfg *config.Config, log *slog.Logger) (changed
 		changed, err = postgres.Encrypt(ctx, postgres.Options{URL: cfg.Storage.DatabaseURL, Connections: 2, Handlers: handlers, Keys: cfg.Storage.Keys, Unindexed: cfg.Storage.UnindexedKeys, Logger: log})
 		return changed, unreachable(cfg.Where("database-url"), cfg.Storage.DatabaseURL, err)
 	}
-	return sqlite.Encrypt(ctx, sqlite.Options{Dir: cfg.Storage.Data, Handlers: handlers, Keys: cfg.Storage.Keys, Unindexed: cfg.Storage.UnindexedKeys, Logger: log})
+	changed, err = sqlite.Encrypt(ctx, sqlite.Options{Dir: cfg.Storage.Data, Handlers: handlers, Keys: cfg.Storage.Keys, Unindexed: cfg.Storage.UnindexedKeys, Logger: log})
+	if advice.Full(err) && fault.Is(err, fault.Unavailable) { // it says itself what it needs
+		return changed, err
+	}
+	return changed, unusable(cfg.Where("data"), cfg.Storage.Data, err)
 }

@@ -83,7 +83,7 @@ func (o Import) Run(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
+	defer func() { err = filled(cfg, errors.Join(err, rows.Close())) }()
 	backfill := eventstore.NewBackfiller(rows)
 	backfill.Keys = overlay.New(rows, backend.OverlayConfig(cfg.History)).Key
 	m := transfer.Importer{

@@ -19,7 +19,7 @@ func Rebuild(ctx context.Context, cfg *config.Config, logs *readmodel.Rebuilding
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
+	defer func() { err = filled(cfg, errors.Join(err, rows.Close())) }()
 	if logs != nil {
 		logs.Store = rows
 		if ofLogs, err = logs.Run(ctx); err != nil {
