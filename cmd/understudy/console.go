@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,7 +91,7 @@ func (c console) Handle(_ context.Context, r slog.Record) error {
 		text = c.out.output(&l)
 	case l.message == "request" && l.text("method") != "":
 		text = c.out.request(&l)
-	case (l.message == "run ended" || l.message == attemptEnded) && l.text("outcome") != "":
+	case slices.Contains([]string{"run ended", attemptEnded, attemptDropped}, l.message) && l.text("outcome") != "":
 		text = c.out.ended(&l)
 	case l.message == "graph raised":
 		text = c.out.raised(&l, c.Enabled(context.Background(), slog.LevelDebug))
@@ -232,8 +233,11 @@ func cut(s string, n int) string {
 	return s
 }
 
-// attemptEnded is the log message of the end of an attempt after which its run continues.
-const attemptEnded = "attempt ended; the run continues in another one"
+// Log messages of the end of an attempt that did not end its run: the run continues, or is not this server's any more.
+const (
+	attemptEnded   = "attempt ended; the run continues in another one"
+	attemptDropped = "attempt ended; the run was taken over, cancelled or deleted meanwhile"
+)
 
 // ended writes how a run, or an attempt of it, ended.
 func (o *consoleOut) ended(l *line) string {
@@ -250,8 +254,11 @@ func (o *consoleOut) ended(l *line) string {
 	case "cancelled", "handed back", "dropped":
 		sign, color = "-", yellow
 	}
-	if l.message == attemptEnded {
+	switch l.message {
+	case attemptEnded:
 		sign, color, more = "-", yellow, "; it continues in another attempt"
+	case attemptDropped:
+		more = "; it was taken over, cancelled or deleted meanwhile"
 	}
 	o.run = ""
 	return o.clock(l) + o.paint(color, sign) + " " + o.paint(blue, "run "+l.text("run_id")) + " of " + o.printable(l.text("graph")) + ": " +

@@ -304,6 +304,10 @@ func TestGraphsAreReportedAsTheyLoad(t *testing.T) {
 		}
 	}
 	require.NotContains(t, got, "c")
+	for name, err := range p.Imports() {
+		require.ErrorIs(t, err, python.ErrImporting, name)
+	}
+	require.Len(t, p.Imports(), 3)
 	await(t, "a word about the import", func() bool { return strings.Contains(log.String(), "still importing a graph") })
 	require.Contains(t, log.String(), `"graph":"c"`)
 	require.Contains(t, log.String(), fmt.Sprintf(`"at":"%s:4","code":"time.sleep(0.01)  # here"`, slow))
@@ -318,6 +322,11 @@ func TestGraphsAreReportedAsTheyLoad(t *testing.T) {
 	var failure *graph.Failure
 	require.ErrorAs(t, got["b"], &failure)
 	require.Contains(t, failure.Detail, "line 2")
+	imports := p.Imports()
+	require.Len(t, imports, 3)
+	require.NoError(t, imports["a"])
+	require.ErrorAs(t, imports["b"], &failure)
+	require.NoError(t, imports["c"])
 }
 
 // An interpreter of another version than langgraph.json asks for works, and is warned of once, with both versions and a fix.

@@ -178,7 +178,10 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
 	}
 	message := "run ended"
-	if ex.again {
+	switch {
+	case out.kind == dropped:
+		message = "attempt ended; the run was taken over, cancelled or deleted meanwhile"
+	case ex.again:
 		message = "attempt ended; the run continues in another one"
 	}
 	x.Log.InfoContext(after, message, "graph", r.Graph, "attempt", r.Attempt, "outcome", ending, "stateless", r.Kwargs.Temporary, logctx.Took(x.Now().Sub(began)))

@@ -242,7 +242,7 @@ func (s *Source) logSlow(ctx context.Context) (done func()) {
 	until, _ := ctx.Deadline()
 	timer := time.AfterFunc(s.quiet, func() {
 		defer close(over)
-		s.opts.Log.Warn("an MCP server has not answered yet; what needs its tools waits for it", "at_most", until.Sub(began).Round(time.Second).String())
+		s.opts.Log.Warn("an MCP server has not answered yet; runs that need its tools wait for it", "at_most", until.Sub(began).Round(time.Second).String())
 	})
 	return func() {
 		if !timer.Stop() {
