@@ -78,6 +78,9 @@ type Failure struct {
 	Server  bool   // the server failed, not the graph: it could not save or read
 }
 
+// WorkerStartError is the Type of a Failure for which no process starts that could execute the graph.
+const WorkerStartError = "WorkerStartError"
+
 func (f *Failure) Error() string { return f.Type + ": " + f.Message }
 
 // Masked replaces the text of errors that may contain secrets, as LangGraph Server does.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 	"unicode"
+
+	"understudy/graph"
 )
 
 // console writes the log for a person: requests, output and ends of runs in forms of their own, known by their messages, all else as
@@ -283,7 +285,10 @@ func (o *consoleOut) raised(l *line, full bool) string {
 	}
 	lines, own := t.render(o.own, o.short, o.palette)
 	fix := l.text("fix")
+	unstarted := strings.HasPrefix(l.text("error"), graph.WorkerStartError+":") // the frames are of the server's own code
 	switch at := t.innermost(); {
+	case unstarted && !full:
+		titles, lines = []string{o.paint(red, o.printable(l.text("error")))}, nil
 	case detail != "" && (full || !own && at == nil):
 		if !own {
 			lines = nil // the note about frames that are left out would be wrong

@@ -150,6 +150,11 @@ func TestConsoleTracebacks(t *testing.T) {
 		"           3 frames of libraries left out; --log-level debug shows them",
 		"           fix no frame is in your files: see what the node returns or passes on, the reducers of the state, and the names of edges",
 	}, consoleLines(t, false, slog.LevelInfo, raised(foreign))[2:])
+	// The frames of a worker that does not start are the server's own: what the graph returns is not the cause.
+	unstarted := consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+		log.Warn("graph raised", "run_id", "r", "error", "WorkerStartError: No worker process can be started: E: no langgraph", "traceback", foreign, "fix", "install it")
+	})
+	require.Equal(t, []string{"✗ run r, node write: WorkerStartError: No worker process can be started: E: no langgraph", "           fix install it"}, unstarted)
 	text := strings.Join(consoleLines(t, false, slog.LevelDebug, raised(foreign)), "\n")
 	require.Contains(t, text, "/site-packages/pkg/agent.py")
 	require.NotContains(t, text, "left out")

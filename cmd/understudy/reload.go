@@ -367,6 +367,15 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 		for _, m := range mistakes {
 			log.Error("not reloaded; the graphs stay as they were", "mistake", m.String())
 		}
+	case refused != nil && refused.Why != nil:
+		attrs := []any{"error", err}
+		if refused.Why.Graph != "" {
+			attrs = append(attrs, "graph", refused.Why.Graph)
+		}
+		if refused.Why.Fix != "" {
+			attrs = append(attrs, "fix", refused.Why.Fix)
+		}
+		log.Error("not reloaded; the graphs stay as they were", append(attrs, took())...)
 	default:
 		log.Error("not reloaded; the graphs stay as they were", "error", err, took())
 	}

@@ -97,12 +97,16 @@ func (p *Pool) settled(ctx context.Context) error {
 	}
 }
 
-// Build builds a graph with an empty configuration, as requests for its schemas do. The error is a *graph.Failure, or says that it took too long.
+// Build builds a graph with an empty configuration, as requests for its schemas do. The error is a *graph.Failure, or says that it took too long. It is nil when
+// no worker starts: nothing is known of the graph then.
 func Build(ctx context.Context, g graph.Graph) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, factoryWithin, fmt.Errorf("it takes longer than %s", factoryWithin))
 	defer cancel()
 	_, err := g.Describe(ctx, graph.Config{}, graph.DescribeWhat{Kind: "schemas"})
 	if f := (*graph.Failure)(nil); errors.As(err, &f) {
+		if f.Type == graph.WorkerStartError {
+			return nil // of the processes, not of the graph: the pool logs it
+		}
 		return f
 	}
 	if err == nil {

@@ -170,3 +170,6 @@ func Head(sizes ...int) (kept int, more bool) {
 	}
 	return len(h.text), more
 }
+
+// SetBackoff sets the first and the last pause between starts. Call it before Run.
+func (p *Pool) SetBackoff(first, last time.Duration) { p.firstBackoff, p.lastBackoff = first, last }

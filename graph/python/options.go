@@ -15,6 +15,9 @@ import (
 // Options configure the workers and what they load.
 type Options struct {
 	Python string // interpreter, with langgraph installed
+	// FindPython looks for the interpreter again before a worker is started, as long as none has ever become ready. It must not block. An error leaves the
+	// interpreter as it is. nil: Python stays.
+	FindPython func() (string, error)
 	// PythonVersion is the version that graphs ask for ("3.12"): another one is warned of once. "": any.
 	PythonVersion string
 	Workers       int             // processes; < 1: number of cores

@@ -21,11 +21,11 @@ func (p *Pool) unstartable() error {
 		return nil
 	}
 	for w := range p.workers {
-		if takes, _, _ := w.load(time.Now()); takes {
+		if takes, _, _ := w.load(time.Now()); takes || !w.standby && w.starts() {
 			return nil
 		}
 	}
-	return startFailure(p.failure)
+	return startFailure(p.failure, p.cause)
 }
 
 // Broken returns why runs of a graph fail here: it does not import, or no worker starts. It is nil while they may work, as before the graph has loaded.
@@ -49,9 +49,13 @@ func (p *Pool) leaves(c *call) bool {
 	return c.backend.run != "" && p.opts.Elsewhere != nil && p.Broken(c.graph) != nil && p.opts.Elsewhere(c.graph)
 }
 
-// startFailure returns the error of runs when no worker starts.
-func startFailure(err error) error {
-	return &graph.Failure{Type: "WorkerStartError", Message: "No worker process can be started: " + lastLine(err.Error()), Detail: err.Error()}
+// startFailure returns the error of runs when no worker starts; why may be nil.
+func startFailure(err error, why *StartError) error {
+	f := &graph.Failure{Type: graph.WorkerStartError, Message: "No worker process can be started: " + lastLine(err.Error()), Detail: err.Error()}
+	if why != nil {
+		f.Fix = why.Fix
+	}
+	return f
 }
 
 func lastLine(text string) string {
@@ -142,7 +146,7 @@ func (p *Pool) placeAlone(ctx context.Context, c *call) error {
 			<-w.exited // it was retired as soon as it was ready
 		}
 		if time.Since(began) >= p.patience {
-			return startFailure(cmp.Or(w.startErr, errEnded))
+			return startFailure(cmp.Or(w.startErr, errEnded), w.why)
 		}
 		if !backoff.Sleep(ctx) {
 			return context.Cause(ctx)

@@ -308,6 +308,18 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	if name != "" && verdict == "" {
 		alone = importAlone(&w.gen.opts, name)
 	}
+	cause := &StartError{Reason: lastLine(w.startErr.Error()), Interpreter: w.gen.opts.Python, Graph: name, Hopeless: hopeless != nil || strings.Contains(text, tooOld)}
+	switch {
+	case short:
+		cause.Fix = remedy
+	case hopeless != nil || w.pid == 0:
+		cause.Fix = otherPython
+	case name != "":
+		cause.Fix = alone
+	case !late:
+		cause.Fix = Fix(cause.Interpreter, cause.Reason, w.gen.opts.dirs()...)
+	}
+	w.why = cause
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.patient = w.gen.imported || outside || short
@@ -328,18 +340,7 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	if late { // a time limit counts as long as the other failures
 		p.failures = max(p.failures, startFailures)
 	}
-	p.failure = w.startErr
-	p.cause = &StartError{Reason: lastLine(w.startErr.Error()), Interpreter: w.gen.opts.Python, Graph: name, Hopeless: hopeless != nil || strings.Contains(text, tooOld)}
-	switch {
-	case short:
-		p.cause.Fix = remedy
-	case hopeless != nil || w.pid == 0:
-		p.cause.Fix = otherPython
-	case name != "":
-		p.cause.Fix = alone
-	case !late:
-		p.cause.Fix = Fix(p.cause.Interpreter, p.cause.Reason, w.gen.opts.dirs()...)
-	}
+	p.failure, p.cause = w.startErr, cause
 	p.logFailure(p.cause)
 	p.begun()
 }

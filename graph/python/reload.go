@@ -87,7 +87,7 @@ func (p *Pool) Reload(ctx context.Context, opts Options, grace time.Duration) er
 		first.dismiss(p.killGrace)
 		return context.Cause(ctx)
 	case <-first.exited:
-		return &ReloadError{Problems: map[string]error{}, Err: first.startErr}
+		return &ReloadError{Problems: map[string]error{}, Err: first.startErr, Why: first.why}
 	case <-first.ready:
 	}
 	old, err := p.admit(first)
@@ -136,7 +136,8 @@ func (w *worker) dismiss(within time.Duration) {
 // ReloadError is the reason why workers were not replaced.
 type ReloadError struct {
 	Problems map[string]error // by graph that no longer imports
-	Err      error            // of the worker itself, if it failed before importing
+	Err      error            // of the worker itself, if it died before it was ready
+	Why      *StartError      // the same for operators; may be nil
 }
 
 func (e *ReloadError) Error() string {

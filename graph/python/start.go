@@ -70,6 +70,43 @@ func (p *Pool) logFailure(e *StartError) {
 	p.opts.Logger.Error("no worker starts: runs wait, and end with WorkerStartError when none has started for a minute; understudy doctor shows more", attrs...)
 }
 
+// findPython looks for the interpreter again when no worker has started with the one so far: the environment that the log advises may exist by now.
+func (p *Pool) findPython() {
+	p.mu.Lock()
+	old, failing := p.gen, p.failures > 0 && !p.gen.imported
+	p.mu.Unlock()
+	if !failing || old.opts.FindPython == nil {
+		return
+	}
+	found, err := old.opts.FindPython()
+	if err != nil || found == old.opts.Python {
+		return // an environment that is being created has no interpreter yet
+	}
+	opts := old.opts
+	opts.Python = found
+	next := newGeneration(opts)
+	p.mu.Lock()
+	changed := p.gen == old && !old.imported
+	var others []*worker // that start with the interpreter before
+	if changed {
+		next.first, next.shown = old.first, old.shown
+		p.gen, p.failures, p.loggedReason = next, 0, ""
+		for w := range p.workers {
+			if w.gen == old {
+				others = append(others, w)
+			}
+		}
+	}
+	p.mu.Unlock()
+	if !changed {
+		return
+	}
+	p.opts.Logger.Info("another interpreter was found; workers are started with it", "interpreter", found, "before", old.opts.Python)
+	for _, w := range others {
+		w.dismiss(p.killGrace)
+	}
+}
+
 // slowToStart logs once that an interpreter has not begun to run the worker's code.
 func (p *Pool) slowToStart(w *worker, took time.Duration) {
 	p.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,6 +93,75 @@ func TestWorkersThatCannotStart(t *testing.T) {
 			require.Contains(t, text, c.mend)
 			require.NotContains(t, text, "Traceback", "details are logged as such")
 			require.NotContains(t, text, "graph output")
+		})
+	}
+}
+
+// An interpreter that exists only after starts have failed is used without a new start of the server. The advice of the log is in the failure of runs too. Once
+// the graphs are reported as imported, no question about them is refused for the failures before.
+func TestInterpreterFoundLater(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"lacks langgraph": "import sys\nsys.exit(\"ModuleNotFoundError: No module named 'langgraph'\")",
+		"is no Python":    "",
+		"gets langgraph":  "import sys\nsys.exit(\"ModuleNotFoundError: No module named 'langgraph'\")",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, log := harmful(t), &logtest.Buffer{}
+			good := o.Python
+			dir := t.TempDir()
+			script := "#!/bin/sh\nexit 1\n"
+			if text != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(text+"\n"), 0o600))
+				script = fmt.Sprintf("#!/bin/sh\nPYTHONPATH='%s' exec '%s' \"$@\"\n", dir, good)
+			}
+			o.Python = filepath.Join(dir, "python")
+			require.NoError(t, os.WriteFile(o.Python, []byte(script), 0o700))
+			var created atomic.Bool
+			before := o.Python
+			o.FindPython = func() (string, error) {
+				if created.Load() {
+					return good, nil
+				}
+				return before, nil
+			}
+			o.Workers, o.Logger = 2, slog.New(slog.NewTextHandler(log, nil))
+			var p *python.Pool
+			refused := make(chan error, 10*len(o.Graphs))
+			o.Loaded = func(name string, err error, _ time.Duration) {
+				if err == nil {
+					refused <- p.Broken(name)
+				}
+			}
+			p = run(t, o, func(pool *python.Pool) {
+				p = pool
+				p.SetPatience(time.Minute)
+				p.SetBackoff(10*time.Millisecond, 100*time.Millisecond)
+			})
+			failing := func() error {
+				_, err := p.Graph("echo").Describe(t.Context(), graph.Config{}, graph.DescribeWhat{Kind: "schemas"})
+				return err
+			}
+			var failure *graph.Failure
+			require.ErrorAs(t, failing(), &failure)
+			require.Equal(t, graph.WorkerStartError, failure.Type)
+			var why *python.StartError
+			require.ErrorAs(t, p.Never(0), &why)
+			require.Equal(t, why.Fix, failure.Fix)
+			require.NoError(t, python.Build(t.Context(), p.Graph("echo")), "nothing is known of the graph")
+			if name == "gets langgraph" { // it stays the interpreter
+				require.NoError(t, os.Remove(filepath.Join(dir, "sitecustomize.py")))
+			} else {
+				created.Store(true)
+			}
+			well(t, p)
+			require.Equal(t, created.Load(), strings.Contains(log.String(), "another interpreter was found"))
+			for range o.Graphs {
+				require.NoError(t, <-refused)
+			}
+			require.NoError(t, failing())
+			require.NoError(t, p.Up())
 		})
 	}
 }
@@ -267,6 +337,11 @@ except FileExistsError:
 	var refused *python.ReloadError
 	require.ErrorAs(t, p.Reload(t.Context(), o, time.Minute), &refused)
 	require.Contains(t, refused.Error(), "nothing_of_this_name")
+	require.Nil(t, refused.Why)
+	save("import os\nos._exit(3)\n")
+	require.ErrorAs(t, p.Reload(t.Context(), o, time.Minute), &refused)
+	require.Equal(t, "echo", refused.Why.Graph)
+	require.Contains(t, refused.Why.Fix, "-X faulthandler ./mine.py")
 	same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
 }
 

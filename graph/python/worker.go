@@ -24,7 +24,9 @@ type worker struct {
 	isolated bool
 	began    time.Time // time of creation
 	standby  bool      // of a reload: takes no runs until admitted. Guarded by the pool's mutex
-	startErr error     // why it died before it was ready; read it after exited is closed
+	// startErr is why it died before it was ready, and why the same for operators; read them after exited is closed.
+	startErr error
+	why      *StartError
 	// cause and fix are what is known of its death; "" when it was stopped in order. Set by run.
 	cause, fix string
 
@@ -45,6 +47,7 @@ type worker struct {
 	greeting hello
 	begun    bool      // the interpreter runs the worker's code, which may still import langgraph
 	spoke    bool      // it has sent a message: langgraph is imported
+	imported bool      // it has imported a graph, or tried to, and did not die of it
 	held     []logLine // what it wrote before
 	state    state
 	exit     exit
@@ -58,6 +61,7 @@ type worker struct {
 }
 
 func (p *Pool) newWorker(isolated bool) *worker {
+	p.findPython()
 	p.mu.Lock()
 	gen := p.gen
 	p.mu.Unlock()
@@ -91,6 +95,13 @@ func (w *worker) forget(c *call) {
 	if last {
 		w.retire(exit{})
 	}
+}
+
+// starts reports whether the worker is about to become ready: it has come further than those that cannot be started.
+func (w *worker) starts() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.imported && w.state == starting
 }
 
 // takes reports whether the worker takes runs. The caller holds mu.
@@ -206,6 +217,7 @@ func (w *worker) loading(name string) {
 func (w *worker) loaded(name string, why *graph.Failure) {
 	w.mu.Lock()
 	took := time.Since(w.since)
+	w.imported = true
 	w.mu.Unlock()
 	if why != nil {
 		why = w.importFailure(name, why)

@@ -54,6 +54,8 @@ type Config struct {
 	MissingEnv string
 	// Lookup finds environment variables, for what reads its own.
 	Lookup func(name string) (string, bool)
+	// FindPython looks for the interpreter of Workers again, as Load did; nil if nothing needs one.
+	FindPython func() (string, error)
 
 	// Components are in the order of the file; SharedPackages are those that its clients provide (ui_config.shared).
 	Components     []Components

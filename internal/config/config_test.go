@@ -84,9 +84,12 @@ func TestLoad(t *testing.T) {
 	}
 	want.Serde = Serde{AllowedJSONModules: &Modules{List: [][]string{{"a", "b"}}}}
 	want.places = map[string]string{"port": "--port", "data": "--data", "jobs-per-worker": "N_JOBS_PER_WORKER in env of langgraph.json"}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "Lookup", "src", "offsets")); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "Lookup", "FindPython", "src", "offsets")); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	again, err := got.FindPython()
+	require.NoError(t, err)
+	require.Equal(t, want.Workers.Python, again)
 }
 
 func TestPrecedence(t *testing.T) {

@@ -70,7 +70,9 @@ func Load(src Source) (*Config, []Warning, error) {
 	}
 	mistakes = append(mistakes, src.encryption(c)...)
 	if len(mistakes) == 0 && (!src.DataOnly && (slices.ContainsFunc(c.Graphs, Graph.IsPython) || c.needsGate()) || c.Encrypts()) {
-		python, err := FindPython(c.Workers.Python, c.Dir, src.Lookup)
+		asked := c.Workers.Python
+		c.FindPython = func() (string, error) { return FindPython(asked, c.Dir, src.Lookup) }
+		python, err := c.FindPython()
 		switch {
 		case err == nil:
 			c.Workers.Python = python

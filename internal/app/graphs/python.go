@@ -22,7 +22,7 @@ func PythonOptions(cfg *config.Config) (python.Options, error) {
 	}
 	serde, err := serdeJSON(cfg.Serde)
 	return python.Options{
-		Python: cfg.Workers.Python, PythonVersion: cfg.Workers.PythonVersion, Workers: cfg.Workers.Processes, Dir: cfg.Dir, Paths: cfg.Workers.PythonPath, Env: environment(cfg), Graphs: specs, Serde: serde,
+		Python: cfg.Workers.Python, FindPython: cfg.FindPython, PythonVersion: cfg.Workers.PythonVersion, Workers: cfg.Workers.Processes, Dir: cfg.Dir, Paths: cfg.Workers.PythonPath, Env: environment(cfg), Graphs: specs, Serde: serde,
 		JobsPerWorker: max(1, cfg.Workers.JobsPerWorker), MemoryLimit: int64(cfg.Workers.Memory), MaxRuns: cfg.Workers.MaxRuns, LogBlocking: cfg.Mode == config.Dev,
 	}, err
 }
