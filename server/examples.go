@@ -1,9 +1,12 @@
 package server
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"sync"
+
+	"understudy/internal/jsonobj"
 )
 
 //go:embed examples.json
@@ -23,3 +26,18 @@ var examples = sync.OnceValue(func() map[string]example {
 	}
 	return all
 })
+
+// recordedGraph is the graph that requests of examples.json name, with an input of messages, which most graphs accept.
+const recordedGraph = "chat"
+
+// exampleBody returns the example of an operation's body, with the name of a graph that this server has; empty: there is none.
+func (s *Server) exampleBody(operation string) []byte {
+	body := []byte(examples()[operation].Request)
+	if s.opts.ExampleGraph == "" {
+		return body
+	}
+	for _, key := range []string{`"assistant_id":`, `"graph_id":`, `"assistant_id": `, `"graph_id": `} { // as in the recordings, and as -update writes them
+		body = bytes.ReplaceAll(body, []byte(key+`"`+recordedGraph+`"`), jsonobj.AppendText([]byte(key), s.opts.ExampleGraph))
+	}
+	return body
+}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 )
 
 var update = flag.Bool("update", false, "write examples.json anew")
@@ -41,6 +42,11 @@ func TestExamples(t *testing.T) {
 	for key, e := range examplesByHand {
 		got[key] = e
 	}
+	for key, body := range bodiesByHand {
+		e := got[key]
+		e.Request = json.RawMessage(body)
+		got[key] = e
+	}
 	text, err := json.MarshalIndent(got, "", " ")
 	require.NoError(t, err)
 	text = append(text, '\n')
@@ -66,8 +72,6 @@ var preferred = map[string]string{
 // examplesByHand are for operations whose recordings are missing, or are about oddities.
 var examplesByHand = map[string]example{
 	"post /assistants/count":                  {Request: json.RawMessage(`{"graph_id":"chat"}`), Response: json.RawMessage(`1`)},
-	"post /threads/{thread_id}/runs/wait":     {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
-	"post /runs/wait":                         {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
 	"post /threads/{thread_id}/stream/events": {Request: json.RawMessage(`{"channels":["values","messages","tools","lifecycle","input"]}`)},
 	"post /understudy/runs/cancel": {
 		Request:  json.RawMessage(`{"status":"pending","graph_id":"chat"}`),
@@ -85,6 +89,33 @@ var examplesByHand = map[string]example{
 		Request:  json.RawMessage(`{"id":1,"method":"run.start","params":{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}}`),
 		Response: json.RawMessage(`{"type":"success","id":1,"result":{"run_id":"00000000-0000-7000-8000-000000000001"},"meta":{"applied_through_seq":0}}`),
 	},
+}
+
+// bodiesByHand are requests that a reader can send to any server: recordings name graphs and inputs of their own. Responses are as recorded.
+var bodiesByHand = map[string]string{
+	"post /assistants":                      `{"graph_id":"chat","name":"Tutor","metadata":{"team":"school"},"config":{"recursion_limit":50}}`,
+	"post /assistants/search":               `{"graph_id":"chat","limit":10}`,
+	"patch /assistants/{assistant_id}":      `{"name":"Tutor","metadata":{"team":"school"},"description":"answers questions"}`,
+	"post /runs":                            `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`,
+	"post /runs/wait":                       `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`,
+	"post /runs/stream":                     `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]},"stream_mode":"messages-tuple"}`,
+	"post /runs/batch":                      `[{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}},{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 8?"}]}}]`,
+	"post /runs/crons":                      `{"assistant_id":"chat","schedule":"0 9 * * 1","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`,
+	"post /threads/{thread_id}/runs":        `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]},"metadata":{"from":"docs"}}`,
+	"post /threads/{thread_id}/runs/wait":   `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`,
+	"post /threads/{thread_id}/runs/stream": `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]},"stream_mode":"messages-tuple"}`,
+	"post /threads/{thread_id}/runs/crons":  `{"assistant_id":"chat","schedule":"0 9 * * 1","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`,
+	"post /threads/{thread_id}/state":       `{"values":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`,
+	"post /threads/{thread_id}/history":     `{"limit":10}`,
+	"post /threads/search":                  `{"metadata":{"team":"school"},"limit":10,"sort_by":"created_at","sort_order":"desc"}`,
+	"post /threads/count":                   `{"metadata":{"team":"school"}}`,
+	"post /threads":                         `{"metadata":{"team":"school"}}`,
+	"put /store/items":                      `{"namespace":["memories","alice"],"key":"tea","value":{"text":"likes green tea","rank":2}}`,
+	"delete /store/items":                   `{"namespace":["memories","alice"],"key":"tea"}`,
+	"post /store/items/search":              `{"namespace_prefix":["memories","alice"],"filter":{"rank":2}}`,
+	"post /store/namespaces":                `{"prefix":["memories"]}`,
+	"post /runs/crons/search":               `{"limit":10}`,
+	"post /runs/crons/count":                `{}`,
 }
 
 var (
@@ -160,4 +191,48 @@ func matches(pattern, path string) bool {
 	return slices.EqualFunc(a, b, func(p, s string) bool {
 		return p == s && !strings.HasPrefix(p, "{") || strings.HasPrefix(p, "{") && len(s) == 36
 	})
+}
+
+// Bodies of "Try it" name the graph that the server has, with an input for it, and nothing of recordings.
+func TestRequestExamplesNameAGraphThatIsServed(t *testing.T) {
+	t.Parallel()
+	const name = `a "graph"`
+	s := New(Options{ExampleGraph: name})
+	named := 0
+	var check func(at string, v any)
+	check = func(at string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for key, e := range v {
+				if key == "assistant_id" || key == "graph_id" {
+					require.Equal(t, name, e, at)
+					named++
+				}
+				if key == "input" {
+					require.Contains(t, e, "messages", at)
+				}
+				check(at, e)
+			}
+		case []any:
+			for _, e := range v {
+				check(at, e)
+			}
+		case string:
+			require.NotRegexp(t, `^(wire-|echo$|ticker$|plan$)`, v, at)
+		}
+	}
+	bodies := 0
+	paths := gjson.GetBytes(s.OpenAPI(), "paths")
+	paths.ForEach(func(path, methods gjson.Result) bool {
+		methods.ForEach(func(method, o gjson.Result) bool {
+			if body := o.Get(`requestBody.content.application/json.example`); body.Exists() {
+				bodies++
+				check(method.String()+" "+path.String(), body.Value())
+			}
+			return true
+		})
+		return true
+	})
+	require.GreaterOrEqual(t, bodies, 30)
+	require.GreaterOrEqual(t, named, 14)
 }

@@ -220,7 +220,7 @@ func (s *Server) describe() []byte {
 			if j > 0 {
 				b = append(b, ',')
 			}
-			b = o.append(b)
+			b = o.append(b, s.exampleBody(o.method+" "+o.path))
 		}
 		b = append(b, '}')
 	}
@@ -241,7 +241,7 @@ func (o operation) showsMessages() bool {
 	return false
 }
 
-func (o described) append(b []byte) []byte {
+func (o described) append(b, body []byte) []byte {
 	b = append(append(append(b, '"'), o.method...), `":{"tags":[`...)
 	b = append(jsonobj.AppendText(b, o.tag), `],"summary":`...)
 	b = jsonobj.AppendText(b, o.summary)
@@ -286,7 +286,7 @@ func (o described) append(b []byte) []byte {
 	b = append(b, ']')
 	if o.body != nil {
 		b = append(b, `,"requestBody":{"required":true,"content":{"`+o.bodyType+`":{"schema":`...)
-		b = appendExample(o.body.AppendJSON(b, false), examples()[o.method+" "+o.path].Request)
+		b = appendExample(o.body.AppendJSON(b, false), body)
 		b = append(b, `}}}`...)
 	}
 	b = append(b, `,"responses":{`...)

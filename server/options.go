@@ -83,6 +83,9 @@ type Options struct {
 	APIVersion       string               // of LangGraph Server whose API this is: the version in /info, for clients that compare it
 	LangGraphVersion func() string        // of LangGraph, whose graphs run; "": not known yet. nil: not known
 
+	// ExampleGraph is the graph that example requests in the description of the API name; "": "chat".
+	ExampleGraph string
+
 	Studio  bool // the pages at /studio/ are served
 	CORS    CORS
 	Disable Disable

@@ -205,7 +205,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
 		MaxBody: int64(cfg.Server.MaxBody), MaxBodies: int64(cfg.Server.MaxBodies),
 		DeerFlow: s.deerflow,
-		Studio:   cfg.Server.Studio,
+		Studio:   cfg.Server.Studio, ExampleGraph: s.exampleGraph(),
 
 		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.Server.AllowedHosts, TrustedProxies: cfg.Server.TrustedProxies,
 	}
@@ -280,4 +280,15 @@ func (wire) Run(r *run.Run) json.RawMessage {
 
 func (wire) Request(payload json.RawMessage, stateless bool) (run.Request, error) {
 	return compat.NewRun(payload, compat.RunForm{Stateless: stateless})
+}
+
+// exampleGraph is the first graph of langgraph.json, or of those that the program has; "": there is none.
+func (s *Server) exampleGraph() string {
+	if len(s.cfg.Graphs) > 0 {
+		return s.cfg.Graphs[0].ID
+	}
+	if names := s.graphs.Names(); len(names) > 0 {
+		return names[0]
+	}
+	return ""
 }
