@@ -8,12 +8,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -377,6 +379,46 @@ func TestOwn(t *testing.T) {
 	require.Contains(t, got, `understudy_proxy_calls_total{kind="own",status="own"} 4`)
 	_, got = w.get("/understudy/else")
 	require.Equal(t, "upstream", got)
+}
+
+// TestOwnOfAnUnderstudy: an upstream that keeps messages and events answers for them, with the query as it is, until it is down or another.
+func TestOwnOfAnUnderstudy(t *testing.T) {
+	t.Parallel()
+	var info atomic.Pointer[string]
+	set := func(s string) { info.Store(&s) }
+	w := behind(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/ok":
+			_, _ = io.WriteString(w, `{"ok":true}`)
+		case "/info":
+			_, _ = io.WriteString(w, *info.Load())
+		default:
+			_, _ = io.WriteString(w, "upstream "+r.URL.RawQuery)
+		}
+	})
+	for _, c := range []struct {
+		info string
+		want string
+	}{
+		{`{"version":"1"}`, "own "},
+		{`{"version":"1","understudy_version":"2"}`, "upstream overlay=false&limit=5"},
+		{`{"understudy_version":2}`, "own "},
+		{`{"version":"1","understudy_version":"2"}`, "upstream overlay=false&limit=5"},
+		{`{"understudy_version":"2"`, "own "},
+	} {
+		set(c.info)
+		ctx, end := context.WithCancel(t.Context())
+		watched := make(chan error, 1)
+		go func() { watched <- w.proxy.c.Upstream.Watch(ctx, time.Millisecond, slog.New(slog.DiscardHandler)) }()
+		for _, path := range []string{"/messages", "/events", "/runs/" + aRun + "/messages", "/runs/" + aRun + "/events"} {
+			require.Eventually(t, func() bool {
+				_, got := w.get("/threads/" + aThread + path + "?overlay=false&limit=5")
+				return got == c.want
+			}, time.Minute, time.Millisecond, "%s %s", c.info, path)
+		}
+		end()
+		require.ErrorIs(t, <-watched, context.Canceled)
+	}
 }
 
 // TestReady: the proxy reports its own readiness on its own path; /readyz is the upstream's.

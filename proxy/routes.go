@@ -41,12 +41,17 @@ type target struct {
 // platform is the additional path of the API on LangGraph Platform.
 const platform = "/api/langgraph"
 
-// classify also knows the pages, which not every proxy has.
+// classify also knows the pages, which not every proxy has, and that an understudy has the messages and events itself: what a proxy records there lacks runs and
+// condensations, because states show every message already. While that upstream is down, recordings answer again.
 func (p *Proxy) classify(method, path string) target {
 	if pages := p.c.Pages; pages != "" && strings.HasPrefix(path, pages) && (len(path) == len(pages) || path[len(pages)] == '/') {
 		return target{kind: own}
 	}
-	return classify(method, path)
+	t := classify(method, path)
+	if t.kind == own && p.c.Upstream.keeps.Load() {
+		t.kind = raw
+	}
+	return t
 }
 
 // classify reads method and path. The path is as received, undecoded. Malformed ids are classified as raw, and refused by the

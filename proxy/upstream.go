@@ -24,6 +24,7 @@ type Upstream struct {
 	probe     string      // value of the header probeHeader in checks of the upstream
 	looped    atomic.Bool // the upstream leads back to this process
 	back      atomic.Bool // a check came back
+	keeps     atomic.Bool // it is an understudy, which keeps messages and events itself
 	url       *url.URL
 	prefix    string // of paths: "" or "/prefix", as on the wire
 	limit     int64

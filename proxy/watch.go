@@ -23,6 +23,7 @@ func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Log
 		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 		u.back.Store(false)
 		status, _, answer, err := u.Ask(asking, nil, http.MethodGet, "/ok", nil)
+		u.keeps.Store(err == nil && status == http.StatusOK && !foreign(status, answer) && u.isUnderstudy(asking))
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -62,6 +63,12 @@ func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Log
 		case <-time.After(every):
 		}
 	}
+}
+
+// isUnderstudy reports whether the upstream, or the one behind a proxy there, is an understudy.
+func (u *Upstream) isUnderstudy(ctx context.Context) bool {
+	status, _, answer, err := u.Ask(ctx, http.Header{}, http.MethodGet, "/info", nil) // no check of /ok, so without its header
+	return err == nil && status == http.StatusOK && gjson.ValidBytes(answer) && gjson.GetBytes(answer, "understudy_version").Type == gjson.String
 }
 
 // foreign reports whether an answer to /ok is not one of a LangGraph Server. One that asks for credentials, or fails, says nothing.

@@ -69,6 +69,9 @@ func TestUpstreamThatIsAnother(t *testing.T) {
 	serve(http.NotFoundHandler())
 	asked := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ok" {
+			return
+		}
 		(*handler.Load()).ServeHTTP(w, r)
 		select {
 		case asked <- struct{}{}:
@@ -112,6 +115,9 @@ func TestUpstreamThatFails(t *testing.T) {
 		now.Store(int64(status))
 		asked := make(chan struct{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/ok" {
+				return
+			}
 			w.WriteHeader(int(now.Load()))
 			_, _ = w.Write([]byte(`{"ok":true}`))
 			select {
