@@ -39,7 +39,7 @@ func serve(ctx context.Context, cfg *config.Config, source config.Source, log *s
 	ctx, stop := untilSignal(ctx, log)
 	defer stop()
 
-	traces, flush := startTraces(ctx, log, cfg.Server.DeerFlow != "")
+	traces, flush := startTraces(ctx, log, cfg)
 	defer flush()
 	list := newLister(cfg, log, stdout)
 	srv, err := open(ctx, cfg, source, log, traces, list.loaded)

@@ -8,15 +8,20 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
+	"understudy/internal/config"
 	"understudy/internal/tracing"
 )
 
 // flushTime is how long spans that wait may take to be sent at the end.
 const flushTime = 5 * time.Second
 
-// startTraces returns what makes spans, nil when the environment asks for none, and a function that sends those that wait. With services, LangSmith and Langfuse get them too. A server serves without
-// traces rather than not at all.
-func startTraces(ctx context.Context, log *slog.Logger, services bool) (trace.TracerProvider, func()) {
+// startTraces returns what makes spans, nil when the environment asks for none, and a function that sends those that wait. With DeerFlow, LangSmith and Langfuse get them too, as its variables
+// say. A server serves without traces rather than not at all.
+func startTraces(ctx context.Context, log *slog.Logger, cfg *config.Config) (trace.TracerProvider, func()) {
+	var services func(string) string
+	if cfg.Server.DeerFlow != "" {
+		services = func(name string) string { v, _ := cfg.Lookup(name); return v }
+	}
 	provider, err := tracing.FromEnv(ctx, version(), services)
 	switch {
 	case err != nil && provider == nil:

@@ -117,7 +117,7 @@ func TestTraces(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=k")
 	provide := func() trace.TracerProvider {
-		p, err := tracing.FromEnv(t.Context(), "1", false)
+		p, err := tracing.FromEnv(t.Context(), "1", nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, p.Shutdown(context.Background())) })
 		return p
@@ -174,7 +174,7 @@ func TestTraces(t *testing.T) {
 // Without a collector there are no spans, and runs carry no trace.
 func TestNoTraces(t *testing.T) {
 	t.Parallel()
-	p, err := tracing.FromEnv(t.Context(), "1", false)
+	p, err := tracing.FromEnv(t.Context(), "1", nil)
 	require.NoError(t, err)
 	require.Nil(t, p)
 	address := operate(t, saves{}, Config{}, nil)

@@ -25,6 +25,7 @@ import (
 
 // client sends spans. The SDK's own brings all of gRPC with it, also for HTTP: a third of this program.
 type client struct {
+	place   place
 	http    *retryablehttp.Client
 	url     string
 	header  http.Header
@@ -33,6 +34,9 @@ type client struct {
 }
 
 var _ otlptrace.Client = (*client)(nil)
+
+// place is how errors name where spans are sent, and the variables to correct.
+type place struct{ name, address, credentials string }
 
 // defaultEndpoint and defaultTimeout are those of the specification.
 const (
@@ -45,8 +49,9 @@ func newClient(getenv func(string) string) (*client, error) {
 	env := func(name string) string {
 		return strings.TrimSpace(cmp.Or(getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), getenv("OTEL_EXPORTER_OTLP_"+name)))
 	}
-	c := &client{header: http.Header{}, timeout: defaultTimeout}
+	c := &client{place: place{"the collector", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"}, header: http.Header{}, timeout: defaultTimeout}
 	if c.url = strings.TrimSpace(getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")); c.url == "" {
+		c.place.address = "OTEL_EXPORTER_OTLP_ENDPOINT"
 		c.url = strings.TrimRight(cmp.Or(strings.TrimSpace(getenv("OTEL_EXPORTER_OTLP_ENDPOINT")), defaultEndpoint), "/") + "/v1/traces"
 	}
 	// The address and the headers may hold secrets: errors do not repeat them.
@@ -92,10 +97,11 @@ func isAddress(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// sender returns a client that tries again.
+// sender returns a client that tries again. It follows no redirects: net/http would send keys such as x-api-key, and the spans, to any host, also without TLS.
 func sender(transport *http.Transport) *retryablehttp.Client {
 	c := retryablehttp.NewClient()
-	c.Logger, c.HTTPClient = nil, &http.Client{Transport: transport}
+	c.Logger = nil
+	c.HTTPClient = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	c.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	return c
 }
@@ -132,7 +138,7 @@ func (c *client) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces implements otlptrace.Client. It tries again while the collector is away or busy, until the timeout.
+// UploadTraces implements otlptrace.Client. It tries again while the receiver is away or busy, until the timeout.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -167,12 +173,29 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 		if u := (*url.Error)(nil); errors.As(err, &u) {
 			err = u.Err
 		}
-		return fmt.Errorf("the collector cannot be reached: %w", err)
+		return fmt.Errorf("%s cannot be reached: %w; check %s", c.place.name, err, c.place.address)
 	}
 	defer res.Body.Close()
 	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be used again
-	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return fmt.Errorf("the collector returned %s", res.Status)
+	return c.place.refused(res)
+}
+
+// refused returns what a response says that did not take the spans; nil if it did.
+func (p place) refused(res *http.Response) error {
+	switch code := res.StatusCode; {
+	case code >= 200 && code <= 299:
+		return nil
+	case code >= 300 && code <= 399:
+		to := ""
+		if u, err := res.Location(); err == nil { // the rest of it may hold secrets
+			to = " to " + u.Scheme + "://" + u.Host
+		}
+		return fmt.Errorf("%s answered %d: its address redirects%s, which is not followed; set %s to the new address", p.name, code, to, p.address)
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return fmt.Errorf("%s answered %d: check %s", p.name, code, p.credentials)
+	case code == http.StatusNotFound || code == http.StatusMethodNotAllowed:
+		return fmt.Errorf("%s answered %d: check %s", p.name, code, p.address)
+	default:
+		return fmt.Errorf("%s answered %s", p.name, res.Status)
 	}
-	return nil
 }

@@ -37,7 +37,7 @@ func langSmith(e env) (*client, error) {
 		return nil, fmt.Errorf("LANGSMITH_TRACING is on and LANGSMITH_API_KEY is not set; set it, or switch LANGSMITH_TRACING off")
 	}
 	at := cmp.Or(e.first("LANGSMITH_ENDPOINT", "LANGCHAIN_ENDPOINT"), "https://api.smith.langchain.com")
-	return serviceAt("LANGSMITH_ENDPOINT", at, "/otel/v1/traces", map[string]string{
+	return serviceAt(place{"LangSmith", "LANGSMITH_ENDPOINT", "LANGSMITH_API_KEY"}, at, "/otel/v1/traces", map[string]string{
 		"x-api-key": key, "Langsmith-Project": cmp.Or(e.first("LANGSMITH_PROJECT", "LANGCHAIN_PROJECT"), "deer-flow"),
 	})
 }
@@ -51,16 +51,16 @@ func langfuse(e env) (*client, error) {
 	if public == "" || secret == "" {
 		return nil, fmt.Errorf("LANGFUSE_TRACING is on, and LANGFUSE_PUBLIC_KEY or LANGFUSE_SECRET_KEY is not set; set both, or switch LANGFUSE_TRACING off")
 	}
-	return serviceAt("LANGFUSE_BASE_URL", cmp.Or(e.first("LANGFUSE_BASE_URL"), "https://cloud.langfuse.com"), "/api/public/otel/v1/traces", map[string]string{
+	return serviceAt(place{"Langfuse", "LANGFUSE_BASE_URL", "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"}, cmp.Or(e.first("LANGFUSE_BASE_URL"), "https://cloud.langfuse.com"), "/api/public/otel/v1/traces", map[string]string{
 		"Authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(public+":"+secret)),
 	})
 }
 
-// serviceAt returns what sends spans to a path of a service, whose address the variable name has.
-func serviceAt(name, base, path string, headers map[string]string) (*client, error) {
-	c := &client{url: strings.TrimRight(base, "/") + path, header: http.Header{}, timeout: defaultTimeout, zip: true}
+// serviceAt returns what sends spans to a path of a service.
+func serviceAt(p place, base, path string, headers map[string]string) (*client, error) {
+	c := &client{place: p, url: strings.TrimRight(base, "/") + path, header: http.Header{}, timeout: defaultTimeout, zip: true}
 	if !isAddress(c.url) {
-		return nil, fmt.Errorf("%s is not a URL such as https://host", name)
+		return nil, fmt.Errorf("%s is not a URL such as https://host", p.address)
 	}
 	for key, value := range headers {
 		c.header.Set(key, value)

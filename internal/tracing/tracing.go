@@ -15,20 +15,13 @@ import (
 )
 
 // FromEnv makes a provider when the environment asks for one: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a collector, or
-// OTEL_TRACES_EXPORTER is otlp. With services the variables of LangSmith and Langfuse count too, which get the same spans. nil: it does not. Shut the provider down: it
-// sends what waits. Spans wait in bounded queues; beyond that they are dropped. An error says what cannot be done; then there is no provider, or it sends to the others.
-func FromEnv(ctx context.Context, version string, services bool) (*sdk.TracerProvider, error) {
+// OTEL_TRACES_EXPORTER is otlp. services returns the variables of LangSmith and Langfuse, which get the same spans; nil: they get none. Without a destination the provider
+// is nil. Shut the provider down: it sends what waits. Spans wait in bounded queues; beyond that they are dropped. An error says what cannot be done; then there is no
+// provider, or it sends to the others.
+func FromEnv(ctx context.Context, version string, services func(string) string) (*sdk.TracerProvider, error) {
 	clients, wrong := clientsOf(os.Getenv, services)
 	if len(clients) == 0 {
 		return nil, wrong
-	}
-	var options []sdk.TracerProviderOption
-	for _, c := range clients {
-		exporter, err := otlptrace.New(ctx, c)
-		if err != nil {
-			return nil, errors.Join(wrong, fmt.Errorf("traces: %w", err))
-		}
-		options = append(options, sdk.WithBatcher(exporter))
 	}
 	about, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", "understudy"), attribute.String("service.version", version)),
@@ -36,11 +29,21 @@ func FromEnv(ctx context.Context, version string, services bool) (*sdk.TracerPro
 	if err != nil {
 		return nil, errors.Join(wrong, fmt.Errorf("traces: %w", err))
 	}
-	return sdk.NewTracerProvider(append(options, sdk.WithResource(about))...), wrong
+	exporters := make([]*otlptrace.Exporter, len(clients))
+	for i, c := range clients {
+		if exporters[i], err = otlptrace.New(ctx, c); err != nil {
+			return nil, errors.Join(wrong, fmt.Errorf("traces: %w", err))
+		}
+	}
+	options := []sdk.TracerProviderOption{sdk.WithResource(about)}
+	for _, e := range exporters {
+		options = append(options, sdk.WithBatcher(e)) // starts a goroutine, which only the provider ends: no error may follow
+	}
+	return sdk.NewTracerProvider(options...), wrong
 }
 
-// clientsOf returns what sends spans: to the collector of the standard variables, and with services to those that are switched on.
-func clientsOf(getenv func(string) string, services bool) (clients []*client, wrong error) {
+// clientsOf returns what sends spans: to the collector of the standard variables, and to services that their own variables switch on; nil: none.
+func clientsOf(getenv, services func(string) string) (clients []*client, wrong error) {
 	if strings.EqualFold(strings.TrimSpace(getenv("OTEL_SDK_DISABLED")), "true") {
 		return nil, nil
 	}
@@ -53,9 +56,9 @@ func clientsOf(getenv func(string) string, services bool) (clients []*client, wr
 			clients = append(clients, c)
 		}
 	}
-	if services {
+	if services != nil {
 		for _, service := range []func(env) (*client, error){langSmith, langfuse} {
-			c, err := service(getenv)
+			c, err := service(services)
 			if err != nil {
 				wrong = errors.Join(wrong, fmt.Errorf("traces: %w", err))
 			} else if c != nil {
