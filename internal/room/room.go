@@ -1,7 +1,14 @@
 // Package room marks work that a full disk must not stop, because it makes room or is how a server ends.
 package room
 
-import "context"
+import (
+	"context"
+
+	"understudy/internal/fault"
+)
+
+// ErrFull is the error of what a full disk has no room for. It stays one until something makes room, as other errors of a storage do not.
+var ErrFull = fault.New(fault.Unavailable, "the disk is full: nothing can be saved until there is room. Deleting threads, runs and store items works")
 
 type key struct{}
 

@@ -75,7 +75,7 @@ var order = map[string][][]string{
 			"internal/child", "internal/compact", "internal/components", "internal/encryption", "internal/fleet", "internal/idempotency", "internal/limits", "internal/pytext", "internal/scan",
 			"internal/sweep",
 		},
-		{"internal/jsonplus"},
+		{"internal/jsonplus", "internal/room"},
 		{},
 	},
 }

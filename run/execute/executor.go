@@ -78,24 +78,28 @@ type Options struct {
 // Executor executes claimed runs from their first record to their last, and writes how they ended.
 type Executor struct {
 	Options
-	metrics  *metrics
-	outage   outage
-	patience time.Duration // after which clients learn that the end of their run is not written
+	metrics *metrics
+	outage  outage
 }
 
-// alonePatience is the patience when the database is of this server alone: a full disk does not become empty within a lease, as a database that is away comes back.
-const alonePatience = 2 * time.Second
+// fullPatience is how long the end of a run is retried on a full disk before those who wait for it learn that.
+const fullPatience = 2 * time.Second
+
+// patience is how long the end of a run that cannot be written because of err is retried before those who wait for it learn that: a database that is slow or away
+// comes back within a lease, but a full disk does not become empty.
+func (x *Executor) patience(err error) time.Duration {
+	if errors.Is(err, room.ErrFull) {
+		return min(x.Lease, fullPatience)
+	}
+	return x.Lease
+}
 
 // New makes an executor.
 func New(o Options) *Executor {
 	if o.Gone == nil {
 		o.Gone = func(*run.Run) {}
 	}
-	x := &Executor{Options: o, metrics: newMetrics(o.Registry), outage: outage{log: o.Log, after: outageAfter}, patience: o.Lease}
-	if !o.Shared {
-		x.patience = min(o.Lease, alonePatience)
-	}
-	return x
+	return &Executor{Options: o, metrics: newMetrics(o.Registry), outage: outage{log: o.Log, after: outageAfter}}
 }
 
 // outcome is how an execution ended.
@@ -150,7 +154,11 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	ends := time.Now()
 	unsaved := func(err error) { x.unsaved(after, ex, out, ends, err) }
 	if r.Kwargs.Resumable {
-		x.Publisher.FlushRecords(after, x.patience, unsaved) // its end comes behind them in the database
+		x.Publisher.FlushRecords(after, min(x.Lease, fullPatience), func(err error) { // its end comes behind them in the database
+			if time.Since(ends) >= x.patience(err) {
+				unsaved(err)
+			}
+		})
 		if out.kind != dropped {
 			x.Publisher.FlushStream(after, r)
 		}
@@ -162,7 +170,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 		}
 		unsaved(err)
 		pause := wait.Next()
-		if left := x.patience - time.Since(ends); left > 0 {
+		if left := x.patience(err) - time.Since(ends); left > 0 {
 			pause = min(pause, left) // so that clients do not wait for a pause in addition
 		}
 		select {
@@ -191,7 +199,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 // can be, for the thread must not be stuck. When the server ends before that, the next attempt continues the run (leave).
 func (x *Executor) unsaved(ctx context.Context, ex *Execution, out outcome, ended time.Time, err error) {
 	x.Log.ErrorContext(ctx, stream.UnsavedLog, "error", err)
-	if out.kind != handedBack && time.Since(ended) >= x.patience {
+	if out.kind != handedBack && time.Since(ended) >= x.patience(err) {
 		x.Publisher.PublishUnsaved(ctx, ex.Attempt, err)
 	}
 }

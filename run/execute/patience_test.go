@@ -3,6 +3,7 @@ package execute
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"understudy/internal/fault"
 	"understudy/internal/logtest"
+	"understudy/internal/room"
 )
 
 // However many runs wait for a database, the log has the beginning with the cause and the end, once each, and nothing of failures that are over at once.
@@ -47,5 +49,23 @@ func TestWaitingRunsAreLoggedOnce(t *testing.T) {
 			require.Equal(t, c.lines, strings.Count(log.String(), "runs do not wait"), log.String())
 			require.Equal(t, c.lines, strings.Count(log.String(), "the disk of the database is full: no space"), log.String())
 		})
+	}
+}
+
+// Only what does not pass by itself is reported early: a client that asks again begins the run once more.
+func TestOnlyAFullDiskIsReportedBeforeALease(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lease time.Duration
+		err   error
+		want  time.Duration
+	}{
+		{20 * time.Second, fmt.Errorf("write stream records: %w", room.ErrFull), fullPatience},
+		{time.Second, room.ErrFull, time.Second},
+		{20 * time.Second, fault.New(fault.Unavailable, "the database does not answer in time"), 20 * time.Second},
+		{20 * time.Second, context.DeadlineExceeded, 20 * time.Second},
+	} {
+		x := New(Options{Lease: c.lease})
+		require.Equal(t, c.want, x.patience(c.err), "%v", c.err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"understudy/internal/fault"
 	"understudy/internal/owner"
+	"understudy/internal/room"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 
 var (
 	// ErrFull is the error of writes on a full disk, and of Ping.
-	ErrFull = fault.New(fault.Unavailable, "the disk is full: nothing can be saved until there is room. Deleting threads, runs and store items works")
+	ErrFull = room.ErrFull
 	errGone = fault.New(fault.Unavailable, "the database file was removed or replaced while the server runs: nothing can be saved; put it back and start the server again")
 )
 
