@@ -50,3 +50,14 @@ it("looks for the first words of a thread while its first run is active", async 
   for (const status of ["busy", "idle"]) await titles.add(async () => [row(status)], async () => (asked++, []));
   expect(asked).toBe(0);
 });
+
+it("shows the words of every thread of a list, however many it has seen before", async () => {
+  const { states, list } = server();
+  for (let n = 0; n < 5_000; n++) states.set(`${n}`, { at: "1", title: `T${n}` });
+  await list();
+  for (let n = 0; n < 4_990; n++) states.delete(`${n}`);
+  for (let n = 0; n < 40; n++) states.set(`new ${n}`, { at: "1", title: `N${n}` });
+  states.set("0", { at: "1", title: "T0" });
+  expect((await list()).every(Boolean)).toBe(true);
+  expect((await list()).every(Boolean)).toBe(true);
+});

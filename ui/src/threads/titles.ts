@@ -19,10 +19,11 @@ const most = 5_000;
  * before.
  */
 export class Titles {
+  /** By thread, that read last at the end. */
   private known = new Map<string, { state: string; extracted: Thread["extracted"] }>();
 
-  /** Reads a list with list, and with of the words of those of its threads that are not known. */
-  async add(list: (wanted: Wanted) => Promise<Thread[]>, of: (ids: string[], wanted: Wanted) => Promise<Thread[]>): Promise<Thread[]> {
+  /** Reads a list by calling list, and the words of those of its threads that are not known by calling read. */
+  async add(list: (wanted: Wanted) => Promise<Thread[]>, read: (ids: string[], wanted: Wanted) => Promise<Thread[]>): Promise<Thread[]> {
     if (this.known.size === 0) {
       const threads = await list({ select, extract });
       this.keep(threads);
@@ -30,8 +31,10 @@ export class Titles {
     }
     const threads = await list({ select });
     const unknown = threads.filter((t) => !this.knows(t));
-    if (unknown.length > 0) this.keep(await of(unknown.map((t) => t.thread_id), { select: ["thread_id", "state_updated_at"], extract }));
-    return threads.map((t) => ({ ...t, extracted: this.known.get(t.thread_id)?.extracted }));
+    if (unknown.length > 0) this.keep(await read(unknown.map((t) => t.thread_id), { select: ["thread_id", "state_updated_at"], extract }));
+    const shown = threads.map((t) => ({ ...t, extracted: this.known.get(t.thread_id)?.extracted }));
+    this.forget();
+    return shown;
   }
 
   /** A run saves its first words before it ends, and the time of the state is that of its end. */
@@ -41,8 +44,17 @@ export class Titles {
   }
 
   private keep(threads: readonly Thread[]) {
-    if (this.known.size > most) this.known.clear();
-    for (const t of threads) this.known.set(t.thread_id, { state: stateOf(t), extracted: t.extracted });
+    for (const t of threads) {
+      this.known.delete(t.thread_id); // what is set again becomes the newest
+      this.known.set(t.thread_id, { state: stateOf(t), extracted: t.extracted });
+    }
+  }
+
+  private forget() {
+    for (const [id] of this.known) {
+      if (this.known.size <= most) break;
+      this.known.delete(id);
+    }
   }
 }
 
