@@ -16,10 +16,10 @@ var (
 	ErrEncrypted = errors.New("the archive is encrypted")
 )
 
-// entrySize is how many bytes the table of an archive may have for each file that is allowed: 46, its name, and what programs add. The end of the archive, which may have
+// entrySize is how many bytes the table of an archive may have for each file that is allowed: 46, a path of 512, and what programs add. The end of the archive, which may have
 // a comment, is tail.
 const (
-	entrySize = 320
+	entrySize = 46 + 512 + 130
 	tail      = 256 << 10
 )
 
@@ -28,7 +28,9 @@ func Open(r io.ReaderAt, size int64, files int) (*zip.Reader, error) {
 	table := &tableReader{ReaderAt: r, left: int64(files)*entrySize + tail}
 	z, err := zip.NewReader(table, size)
 	switch {
-	case table.over || err == nil && len(z.File) > files:
+	case table.over:
+		return nil, fmt.Errorf("%w, or their paths and comments are too long: it may have %d", ErrTooMany, files)
+	case err == nil && len(z.File) > files:
 		return nil, fmt.Errorf("%w: more than %d", ErrTooMany, files)
 	case err != nil:
 		return nil, ErrInvalid
