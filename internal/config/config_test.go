@@ -222,6 +222,7 @@ func TestMistakes(t *testing.T) {
 		{name: "not an object", json: `[]`, want: []string{"langgraph.json:1:1: langgraph.json: is a list"}},
 		{name: "no graphs", json: `{}`, want: []string{`"graphs": {"agent": "./agent.py:graph"}`}},
 		{name: "no attribute", json: `{"graphs": {"a": "./agent.py"}}`, want: []string{"langgraph.json:1:18: graphs.a: \"./agent.py\" names no attribute"}},
+		{name: "remote with a key in its query", json: `{"graphs": {"a": {"url": "https://h/?key=sk-secret"}}}`, want: []string{`langgraph.json:1:26: graphs.a.url: "https://h/…" is no URL of a server: it has a query`}},
 		{name: "remote", json: `{"graphs": {"a": {"url": "ftp://me:secret@x?q"}}}`, want: []string{"langgraph.json:1:26: graphs.a.url: the address is no URL of a server"}},
 		{name: "remote headers", json: `{"graphs": {"a": {"url": "http://x", "headers": {"x-api-key": "${NOT_THERE}", "b": 1, "c d": "e"}}}}`, want: []string{`graphs.a.headers.x-api-key: variable NOT_THERE is not set`, "graphs.a.headers.b: a header is a name", "graphs.a.headers.c d: a header is a name"}},
 		{name: "declared", json: `{"graphs": {"a": {"agent": {}}}}`, want: []string{"graphs.a.agent.model: is missing"}},

@@ -38,7 +38,7 @@ func (f *file) serverURL(v value, key string) string {
 	if _, isText := v.data.(string); !isText {
 		return ""
 	}
-	u, err := serverurl.Parse(text)
+	u, err := serverurl.ParseBase(text)
 	if err != nil {
 		f.wrong(v, key, "%v", err)
 		return ""

@@ -15,7 +15,8 @@ func TestRemote(t *testing.T) {
 		"graphs": {
 			"one": {"url": "https://me:pw@graphs.example.com/prefix/", "graph_id": "agent", "description": "Far away.",
 				"headers": {"X-Api-Key": "${KEY}", "Authorization": "Bearer ${TOKEN}-${KEY}", "X-Plain": "$KEY"}},
-			"two": {"url": "http://127.0.0.1:1"}
+			"two": {"url": "http://127.0.0.1:1"},
+			"three": {"url": "https://gw/studio"}
 		},
 		"env": {"KEY": "k"}
 	}`), c, func(name string) (string, bool) { return "of " + name, name == "TOKEN" })
@@ -26,5 +27,6 @@ func TestRemote(t *testing.T) {
 			Headers: map[string]string{"X-Api-Key": "k", "Authorization": "Bearer of TOKEN-k", "X-Plain": "$KEY"},
 		}},
 		{ID: "two", Remote: &Remote{URL: "http://127.0.0.1:1", GraphID: "two"}},
+		{ID: "three", Remote: &Remote{URL: "https://gw/studio", GraphID: "three"}},
 	}, c.Graphs)
 }

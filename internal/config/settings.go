@@ -476,7 +476,7 @@ func setMountPrefix(c *Config, s string) error {
 }
 
 func setUpstream(c *Config, s string) error {
-	u, err := serverurl.Parse(s)
+	u, err := serverurl.ParseBase(s)
 	if err != nil {
 		return err
 	}

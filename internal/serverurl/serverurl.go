@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -14,13 +14,15 @@ import (
 // Example is what messages show.
 const Example = "http://127.0.0.1:2024"
 
-// Error is an address that is none of a server. Its text says why and shows a correct one; it repeats the address unless that may hold a password.
+// Error is an address that is none of a server. Its text says why and shows a correct one; of an address that may hold a secret it shows at most the host.
 type Error struct{ text, why string }
 
 func (e *Error) Error() string {
 	shown := "the address"
-	if !strings.Contains(e.text, "@") {
+	if !strings.ContainsAny(e.text, "@?#") {
 		shown = strconv.Quote(e.text)
+	} else if u, err := url.Parse(e.text); err == nil && u.Host != "" && !strings.Contains(e.text, "@") {
+		shown = strconv.Quote(u.Scheme + "://" + u.Host + "/…")
 	}
 	return fmt.Sprintf("%s is no URL of a server: %s; write one such as %s", shown, e.why, Example)
 }
@@ -28,16 +30,22 @@ func (e *Error) Error() string {
 // Parse returns the base of a server's API: http or https, a host, and a path without a slash at the end, such as a mount prefix. It accepts
 //
 //   - a host with a port and no scheme, as in localhost:2024 and :2024, which is http
-//   - the address of one of a server's pages: /studio/, /docs, /openapi.json and what is below
+//   - the address of one of a server's pages: /docs, /openapi.json, /studio/ and the pages of both
 //   - the address of LangGraph's Studio, whose baseUrl names the server.
 //
 // The error is an *Error.
 func Parse(text string) (*url.URL, error) {
-	return parse(text, text)
+	return parse(text, text, page)
 }
 
-// parse reads text, which is all that was given or the baseUrl in it.
-func parse(text, given string) (*url.URL, error) {
+// ParseBase is Parse for a configuration, whose addresses get the credentials of clients: a path such as /docs or /studio is a mount prefix there, and only the files
+// among the pages are none.
+func ParseBase(text string) (*url.URL, error) {
+	return parse(text, text, pageFile)
+}
+
+// parse reads text, which is all that was given or the baseUrl in it. What pages matches is cut from its path.
+func parse(text, given string, pages *regexp.Regexp) (*url.URL, error) {
 	text = strings.TrimSpace(text)
 	refuse := func(format string, args ...any) (*url.URL, error) {
 		return nil, &Error{strings.TrimSpace(given), fmt.Sprintf(format, args...)}
@@ -63,7 +71,7 @@ func parse(text, given string) (*url.URL, error) {
 		return refuse("%s", reason(err))
 	}
 	if base := u.Query().Get("baseUrl"); base != "" { // shorter than text
-		return parse(base, given)
+		return parse(base, given, pages)
 	}
 	switch u.Scheme {
 	case "http", "https":
@@ -81,8 +89,13 @@ func parse(text, given string) (*url.URL, error) {
 	if u.Host, err = host(u); err != nil {
 		return refuse("%s", err)
 	}
-	path, isPage := prefix(u)
-	if !isPage && (u.RawQuery != "" || u.ForceQuery) {
+	path := u.EscapedPath()
+	at := pages.FindStringIndex(path)
+	if at != nil {
+		path = path[:at[0]]
+	}
+	path = strings.TrimRight(path, "/")
+	if at == nil && (u.RawQuery != "" || u.ForceQuery) {
 		return refuse("it has a query, which is of one request and not of a server; remove it")
 	}
 	base := url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host}
@@ -112,17 +125,13 @@ func host(u *url.URL) (string, error) {
 	return name, nil
 }
 
-// pages are the first parts of paths of a server that people open in a browser, and copy. Below the first two are more.
-var pages = []string{"studio", "docs", "openapi.json"}
+// page is the end of a path of a page that people open in a browser, and copy. What is before it is a mount prefix. Other paths with such parts are left alone: a
+// gateway may have a server at /docs/agents. pageFile is that of a page which is a file, and cannot be a mount prefix.
+var (
+	page = regexp.MustCompile(`/(docs(/[^/]+\.html)?|openapi\.json|studio(/(approvals|compare|connect|crons|graphs(/[^/]+)?|health|logs|r/[^/]+|runs|servers|store|t/[^/]+|usage))?)/*$`)
 
-// prefix returns the path of a URL without the page that it may be of, and reports whether it is of one. What is before a page is a mount prefix.
-func prefix(u *url.URL) (path string, isPage bool) {
-	parts := strings.Split(u.EscapedPath(), "/")
-	if at := slices.IndexFunc(parts, func(part string) bool { return slices.Contains(pages, part) }); at >= 0 {
-		parts, isPage = parts[:at], true
-	}
-	return strings.TrimRight(strings.Join(parts, "/"), "/"), isPage
-}
+	pageFile = regexp.MustCompile(`/(docs/[^/]+\.html|openapi\.json)$`)
+)
 
 // reason is what url.Parse found, without the address.
 func reason(err error) string {
