@@ -81,7 +81,7 @@ func ReadMessage(raw json.RawMessage) (message json.RawMessage, name string, err
 	}
 	for _, key := range []string{"type", "role", "id"} {
 		if raw := m.Get(key); raw != nil && raw[0] != '"' && string(raw) != "null" {
-			return nil, "", fault.Newf(fault.Unprocessable, "%s of the message is no text", key)
+			return nil, "", fault.Newf(fault.Unprocessable, "%s of the message is not a string", key)
 		}
 	}
 	role := m.Text("type")

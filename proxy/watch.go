@@ -13,7 +13,7 @@ import (
 const startUpstream = "start it, or correct --upstream; clients get 502 until it responds"
 
 // repairUpstream is what an operator can do about an upstream whose check fails.
-const repairUpstream = "see the log of the upstream, and that --upstream names it and not a gateway to nothing; clients get its answers"
+const repairUpstream = "see the log of the upstream, and that --upstream names it and not a gateway without a backend; clients get its answers"
 
 // Watch checks at an interval whether the upstream answers, until ctx ends, and logs changes: clients see 502 while it is down, and the operator
 // should see why. Any answer counts as one, and one that a LangGraph Server would not give is reported too.

@@ -274,6 +274,22 @@ func (s *Service) Patch(ctx context.Context, t id.Thread, p Patch) (*View, error
 		if err != nil {
 			return err
 		}
+		if p.Check != nil {
+			active, err := tx.HasActiveRuns(t)
+			if err != nil {
+				return err
+			}
+			if err := p.Check(row, active); err != nil {
+				return err
+			}
+		}
+		if p.Audit != nil {
+			e := *p.Audit
+			e.At = s.Now()
+			if err := tx.AppendAudit(e); err != nil {
+				return err
+			}
+		}
 		if p.Metadata != nil {
 			if row.Metadata, err = limits.MergeMetadata(row.Metadata, p.Metadata); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"understudy/access/audit"
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
@@ -76,6 +77,8 @@ type Tx interface {
 	DeleteThread(t id.Thread) error
 	// Find returns the id of a key's checkpoint, the newest of the namespace when the key has no id; "" when there is none.
 	Find(k checkpointer.Key) (id.Checkpoint, error)
+	// AppendAudit adds entries to the audit log.
+	AppendAudit(entries ...audit.Entry) error
 	// HasActiveRuns reports whether a run of the thread is pending or running.
 	HasActiveRuns(t id.Thread) (bool, error)
 	// PruneStep executes a step of a plan. The previous steps have been executed, and the thread's checkpoints are otherwise unchanged since the plan

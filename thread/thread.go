@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"understudy/access/audit"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/idempotency"
@@ -98,6 +99,11 @@ type Patch struct {
 	Metadata json.RawMessage // merged, one level deep
 	TTL      *TTLRequest
 	Quiet    bool // UpdatedAt stays, and with it the place of the thread among others
+	// Check, if not nil, is called in the transaction of the change with the row before it, and whether a run of the thread is pending or running. Its error
+	// refuses the change. It must not block, and may be called again.
+	Check func(row *Thread, active bool) error
+	// Audit is appended to the audit log in the transaction, with its time; nil: nothing.
+	Audit *audit.Entry
 }
 
 // Search selects threads, with conditions on values, and the parts to show.

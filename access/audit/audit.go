@@ -1,6 +1,6 @@
-// Package audit records who was refused and whose keys changed: an append-only list next to the data, for those who run a server.
+// Package audit records who was refused, whose keys changed, and which threads got another owner: an append-only list next to the data, for those who run a server.
 //
-// Changes of keys are written in the transaction that makes them. Refusals are collected in memory, equal ones as one entry with a count, and
+// Changes of keys and of owners are written in the transaction that makes them. Refusals are collected in memory, equal ones as one entry with a count, and
 // written once a second at most, so that a request never waits for the list and a flood of them stays small. Entries hold no credentials, and
 // no text that clients or handlers wrote except names: identities, IDs and routes.
 package audit
@@ -15,12 +15,13 @@ const (
 	KeyCreated   = "key.created"
 	KeyExpires   = "key.expires" // its end was set, as by a rotation
 	KeyRevoked   = "key.revoked"
+	ThreadOwner  = "thread.owner" // a thread got another owner
 	SignInFailed = "sign-in.failed"
 	Denied       = "access.denied" // a policy refused the action, or its resource belongs to another identity
 )
 
 // Events are all of them.
-var Events = []string{KeyCreated, KeyExpires, KeyRevoked, SignInFailed, Denied}
+var Events = []string{KeyCreated, KeyExpires, KeyRevoked, ThreadOwner, SignInFailed, Denied}
 
 // Entry is what happened, once or several times.
 type Entry struct {
@@ -32,7 +33,7 @@ type Entry struct {
 	Identity string
 	// Source is the address of the peer, without its port, or CommandLine.
 	Source string
-	// Resource is what it was about: a route, an action with the ID of its resource, or a key.
+	// Resource is what it was about: a route, an action with the ID of its resource, a thread, or a key.
 	Resource string
 	// Outcome is "done", or the status that the client got.
 	Outcome string

@@ -138,9 +138,9 @@ func copyFile(from, to *os.Root, name string) error {
 	return errors.Join(err, w.Close())
 }
 
-// Move gives the folder of a thread to another user; none is fine. What that user has of a thread with this ID already stays, and then the folder stays as well.
+// Move gives the folder of a thread to another user; none is fine, and so is a repeated call. If that user has a folder for the thread already, both stay.
 func (h Home) Move(from, to, thread string) error {
-	if !IsThread(thread) || from == "" {
+	if !IsThread(thread) || from == "" || !h.Has(from, thread) { // no folder is made for nothing
 		return nil
 	}
 	target := h.ThreadDir(to, thread)

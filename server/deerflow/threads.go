@@ -18,9 +18,12 @@ import (
 // OwnerKey is the metadata of a thread that says whose it is.
 const OwnerKey = "user_id"
 
+// FormerOwnerKey is the metadata of a thread that says whose it was before a channel gave it to its owner, and in whose folder its files may still be.
+const FormerOwnerKey = "former_user_id"
+
 // ReservedKeys are metadata that clients cannot set; hiddenKeys those that they do not see.
 var (
-	ReservedKeys = []string{OwnerKey, "owner_id", "graph_id", "assistant_id"}
+	ReservedKeys = []string{OwnerKey, FormerOwnerKey, "owner_id", "graph_id", "assistant_id"}
 	hiddenKeys   = ReservedKeys
 )
 

@@ -120,7 +120,12 @@ func threadOf(c *fiber.Ctx) (string, error) {
 }
 
 func owns(who *caller, v *thread.View) bool {
-	return gjson.GetBytes(v.Metadata, deerflow.OwnerKey).String() == who.id
+	return ownerOf(v.Metadata) == who.id
+}
+
+// ownerOf returns whose a thread with this metadata is; "" when it has no owner.
+func ownerOf(metadata json.RawMessage) string {
+	return gjson.GetBytes(metadata, deerflow.OwnerKey).String()
 }
 
 // stamped returns metadata of a client with the owner in it, and without what the server alone may say.

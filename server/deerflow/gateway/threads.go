@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -72,32 +74,54 @@ func (s *threadHandlers) createThread(c *fiber.Ctx, who *caller) error {
 		if err != nil {
 			return err
 		}
+		if err := s.settleFiles(v); err != nil {
+			return err
+		}
 		web.Of(c).Thread = string(v.ID)
 		return web.SendJSON(c, deerflow.Thread(v, false))
 	})
 }
 
-// takeOver gives another user's thread, with its files, to the user whom a channel names. A channel creates a thread before it knows whose chat it is, and names the user
-// from then on.
+// takeOver gives another user's thread to the user whom a channel names. A channel creates a thread before it knows whose chat it is, and names the user from then on.
 func (s *threadHandlers) takeOver(c *fiber.Ctx, who *caller, t id.Thread) (*thread.View, error) {
 	v, err := s.bare(c.UserContext(), t)
 	if err != nil {
 		return nil, err
 	}
-	if v.Status == thread.Busy {
-		return nil, fault.New(fault.Conflict, "Thread has a run in flight. Take it over after the run finishes.")
-	}
-	before := gjson.GetBytes(v.Metadata, deerflow.OwnerKey).String()
-	home := s.DeerFlow.Home
-	if err := home.Move(before, who.id, string(t)); err != nil {
+	if err := s.settleFiles(v); err != nil { // of the owner before: only one former owner is noted
 		return nil, err
 	}
-	v, err = s.Threads.Patch(access.With(c.UserContext(), access.System), t, thread.Patch{Metadata: stamped(nil, who.id), Quiet: true})
-	if err != nil {
-		return nil, errors.Join(err, home.Move(who.id, before, string(t)))
+	before := ownerOf(v.Metadata)
+	o := &jsonobj.Object{}
+	o.SetText(deerflow.OwnerKey, who.id)
+	o.SetText(deerflow.FormerOwnerKey, before)
+	v, err = s.Threads.Patch(access.With(c.UserContext(), access.System), t, thread.Patch{
+		Metadata: o.JSON(), Quiet: true,
+		Check: func(row *thread.Thread, active bool) error {
+			switch {
+			case active:
+				return fault.New(fault.Conflict, "Thread has a run in flight. Take it over after the run finishes.")
+			case ownerOf(row.Metadata) != before:
+				return fault.New(fault.Conflict, "Thread was given to another user meanwhile. Send the request again to take it over.")
+			}
+			return nil
+		},
+		Audit: &audit.Entry{
+			Event: audit.ThreadOwner, Identity: who.id, Source: s.Client(c), Resource: "thread " + string(t), Outcome: "done",
+			Detail: fmt.Sprintf("a channel gave the thread of user %q to user %q", before, who.id),
+		},
+	})
+	if err == nil {
+		s.Log.InfoContext(c.UserContext(), "a channel gave a thread to another user", "thread_id", t, "user", who.id, "before", before)
 	}
-	s.Log.InfoContext(c.UserContext(), "a channel gave a thread to another user", "thread_id", t, "user", who.id, "before", before)
-	return v, nil
+	return v, err
+}
+
+// settleFiles moves the files of a thread from its former owner to its owner. The owner changes first, so that no run of the former owner begins while files move; a move that
+// failed then, or was interrupted, is repeated here when the thread is created again.
+func (s *threadHandlers) settleFiles(v *thread.View) error {
+	former := gjson.GetBytes(v.Metadata, deerflow.FormerOwnerKey).String()
+	return s.DeerFlow.Home.Move(former, ownerOf(v.Metadata), string(v.ID))
 }
 
 func (s *threadHandlers) searchThreads(c *fiber.Ctx, who *caller) error {

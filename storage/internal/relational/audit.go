@@ -32,11 +32,11 @@ var (
 	newestAudit = same("SELECT coalesce(max(id), 0) FROM audit_log")
 	// OldAudit and ManyAudit delete from the index by time and by ID.
 	OldAudit  = same("DELETE FROM audit_log WHERE id IN (SELECT id FROM audit_log WHERE at < $1 ORDER BY at LIMIT $2)")
-	ManyAudit = same("DELETE FROM audit_log WHERE id IN (SELECT id FROM audit_log WHERE id <= $1 AND event NOT LIKE 'key.%' ORDER BY id LIMIT $2)")
+	ManyAudit = same("DELETE FROM audit_log WHERE id IN (SELECT id FROM audit_log WHERE id <= $1 AND event IN ('sign-in.failed', 'access.denied') ORDER BY id LIMIT $2)")
 )
 
-// audit appends entries.
-func (tx *Tx) audit(entries ...audit.Entry) error {
+// AppendAudit implements thread.Tx.
+func (tx *Tx) AppendAudit(entries ...audit.Entry) error {
 	if _, err := tx.Affected(holdAudit); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
@@ -55,7 +55,7 @@ func (tx *Tx) auditKey(ctx context.Context, now time.Time, event, key, detail st
 	if who := access.From(ctx); who != nil {
 		e.Identity = who.Identity
 	}
-	return tx.audit(e)
+	return tx.AppendAudit(e)
 }
 
 // describeKey says what a key is for.
@@ -69,7 +69,7 @@ func describeKey(k *auth.Key) string {
 
 // AppendAudit implements audit.Store.
 func (s auditStore) AppendAudit(ctx context.Context, entries []audit.Entry) error {
-	return s.db.Write(ctx, func(tx *Tx) error { return tx.audit(entries...) })
+	return s.db.Write(ctx, func(tx *Tx) error { return tx.AppendAudit(entries...) })
 }
 
 // Audit implements audit.Store.
