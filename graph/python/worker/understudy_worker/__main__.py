@@ -96,7 +96,7 @@ async def serve(sock: socket.socket, options: dict) -> None:
         lambda graph_id: say([LOADING, graph_id]),
         lambda graph_id, problem: say([LOADED, graph_id, *described(problem)]),
     )
-    watch.importing = False
+    watch.loaded()
     say([LOADING, ""])  # what fails from here on is no graph's fault
     # What was imported stays: it need not be looked through again.
     gc.collect()

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+import tokenize
 from types import FrameType
 from typing import Any
 
@@ -29,6 +30,8 @@ LIMIT, PAUSE = 1.0, 0.25
 # A line this short is written whole, whatever else is written at the same time (PIPE_BUF), with room for escapes.
 LONGEST = 4096
 FRAMES = 6
+# Characters of sources that are kept.
+SOURCES = 4 << 20
 
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STDLIB = os.path.dirname(os.__file__) + os.sep
@@ -43,6 +46,25 @@ class Watch(threading.Thread):
         self._folders = tuple(os.path.join(os.path.abspath(f), "") for f in folders)
         self._out = os.dup(2)  # graphs may close or replace theirs
         self.importing = False
+        self._began = time.time()
+        self._sources: dict[str, list[str]] = {}
+
+    def loaded(self) -> None:
+        """Keeps the sources of the user's modules: they may be saved again while this process runs the code before."""
+        self.importing = False
+        room = SOURCES
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if not isinstance(file, str) or not file.endswith(".py") or not self._ours(file):
+                continue
+            try:
+                with tokenize.open(file) as f:
+                    text = f.read(room + 1)
+            except (OSError, SyntaxError, UnicodeError):
+                continue
+            if (room := room - len(text)) < 0:
+                return
+            self._sources[file] = text.splitlines()
 
     def run(self) -> None:
         while True:
@@ -76,7 +98,7 @@ class Watch(threading.Thread):
             return None
         # Innermost first. The user's own code says most, then a library's, and the standard library's least.
         at = next(filter(self._own, frames), None) or next((f for f in frames if not _standard(f)), frames[0])
-        out = {"file": at.f_code.co_filename, "line": at.f_lineno, "code": _code(at), "inside": _module(frames[0])}
+        out = {"file": at.f_code.co_filename, "line": at.f_lineno, "code": self._code(at), "inside": _module(frames[0])}
         out["stack"] = [f"{f.f_code.co_filename}:{f.f_lineno} {f.f_code.co_name}" for f in frames[:FRAMES]]
         if task is not None and (context := _context(task)) is not None:
             if who := context.get(current):
@@ -86,10 +108,25 @@ class Watch(threading.Thread):
         return out
 
     def _own(self, frame: FrameType) -> bool:
-        if frame.f_code.co_filename.startswith("<"):
+        return self._ours(frame.f_code.co_filename)
+
+    def _ours(self, file: str) -> bool:
+        if file.startswith("<"):
             return False  # "<frozen importlib._bootstrap>" is no file of the current folder
-        file = os.path.abspath(frame.f_code.co_filename)
+        file = os.path.abspath(file)
         return file.startswith(self._folders) and not any(part in file for part in _LIBRARIES)
+
+    def _code(self, frame: FrameType) -> str:
+        """The line that runs, as it was loaded; "" when that is unknown because the file has changed since."""
+        file, number = frame.f_code.co_filename, frame.f_lineno
+        if (lines := self._sources.get(file)) is not None:
+            return lines[number - 1].strip()[:200] if number <= len(lines) else ""
+        try:
+            if os.stat(file).st_mtime > self._began:
+                return ""
+        except OSError:
+            pass  # of an archive, or gone
+        return linecache.getline(file, number, frame.f_globals).strip()[:200]
 
     def _report(self, found: dict[str, Any]) -> None:
         for key in ("stack", "code", "file"):
@@ -112,10 +149,6 @@ def _context(task: asyncio.Task) -> contextvars.Context | None:
 def _standard(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     return file.startswith(("<frozen", _STDLIB)) and not any(part in file for part in _LIBRARIES)
-
-
-def _code(frame: FrameType) -> str:
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()[:200]
 
 
 def _module(frame: FrameType) -> str:
