@@ -18,6 +18,7 @@ const fixLoading = "move what waits, such as a connection or a download, out of 
 type loading struct {
 	name, spec string    // key of langgraph.json, and what it names
 	place      string    // file:line; "" unknown
+	began      time.Time // when the first part began to load; zero: the interpreter or its libraries are still starting
 	fresh      bool      // not logged yet
 	logged     time.Time // zero: never
 }
@@ -28,23 +29,32 @@ func (p *process) loads(line []byte) bool {
 	if !ok {
 		return false
 	}
-	var report struct{ Part, Place string }
+	var report struct {
+		Part, Place string
+		Began       bool
+	}
 	if json.Unmarshal(text, &report) != nil {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.within.name, p.within.spec = p.program.part(report.Part)
-	p.within.place, p.within.fresh = report.Place, true
+	p.within.place, p.within.fresh = report.Place, !report.Began
+	if p.within.began.IsZero() {
+		p.within.began, p.within.logged = time.Now(), time.Time{}
+	}
 	return true
 }
 
 // logLoading logs what a process that is not ready loads, once that takes long. What keeps the process from saying it, such as a loop in C, is logged without a place,
-// a second later.
+// a second later. Until the first part begins, which it is not to blame for, the line is only for information.
 func (p *process) logLoading(now time.Time, took time.Duration) {
 	g := p.gate
 	p.mu.Lock()
 	l := p.within
+	if !l.began.IsZero() {
+		took = now.Sub(l.began)
+	}
 	silent := took > g.slowStart+time.Second && (l.logged.IsZero() || now.Sub(l.logged) > g.repeatStart+time.Second)
 	log := l.fresh || silent
 	if log {
@@ -55,6 +65,10 @@ func (p *process) logLoading(now time.Time, took time.Duration) {
 		return
 	}
 	attrs := []any{"parts", p.program.parts()}
+	if l.began.IsZero() {
+		g.opts.Logger.Info("the interpreter of Python handlers still starts, with the libraries of the server; requests wait", append(attrs, "interpreter", p.program.Python, logctx.Took(took))...)
+		return
+	}
 	if l.name != "" {
 		attrs = []any{"part", l.name, "names", l.spec}
 		if l.place != "" {

@@ -8,8 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/logtest"
 )
 
 // lineWith is a log that notices a line that has all texts.
@@ -52,7 +55,7 @@ func TestLoadingThatHangs(t *testing.T) {
 		"lifespan":   {"startup", func(o *Options) { o.App = "./slow.py:app" }, []string{"part=http.app", lineOf("# ALSO HERE")}},
 		"encryption": {"import", func(o *Options) { o.Encryption = "./slow.py:encryption" }, []string{"part=encryption.path", lineOf("# HERE")}},
 		"lock": {"lock", func(o *Options) { o.Auth, o.App = "./slow.py:auth", "./slow.py:app" }, []string{
-			`parts="auth.path ./slow.py:auth, http.app ./slow.py:app"`,
+			"part=auth.path", "names=./slow.py:auth",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,4 +101,25 @@ func TestLoadingThatTakesTooLong(t *testing.T) {
 	p.kill("it did not load within 2m0s")
 	p.conclude(nil)
 	require.Equal(t, &StartError{Part: "auth.path", Spec: "./auth.py:auth", Reason: "it did not load within 2m0s", Place: "/srv/auth.py:7", Fix: fixLoading}, p.startErr)
+}
+
+// The time of the interpreter's own start is no reason to warn of the code of the deployment, whose time counts from its import on.
+func TestInterpreterThatStartsSlowly(t *testing.T) {
+	t.Parallel()
+	log := &logtest.Buffer{}
+	g := New(Options{Auth: "./auth.py:auth", Logger: slog.New(slog.NewTextHandler(log, nil))})
+	p := g.newProcess()
+	began := time.Now()
+	p.logLoading(began.Add(time.Hour), time.Hour)
+	require.Contains(t, log.String(), "level=INFO")
+	require.NotContains(t, log.String(), "takes long")
+	before := log.String()
+	require.True(t, p.loads([]byte("\x1eunderstudy is loading {\"part\":\"auth\",\"began\":true}\n")))
+	p.logLoading(time.Now().Add(g.slowStart), time.Hour)
+	require.Equal(t, before, log.String())
+	p.logLoading(time.Now().Add(g.slowStart+2*time.Second), time.Hour)
+	require.Contains(t, log.String(), "level=WARN")
+	require.Contains(t, log.String(), "takes long to load")
+	require.Contains(t, log.String(), "part=auth.path")
+	require.NotContains(t, strings.TrimPrefix(log.String(), before), "3.6e+06", "the time of the start does not count")
 }

@@ -299,7 +299,7 @@ func (p *process) conclude(waitErr error) {
 		if why == "" && p.hello == nil {
 			e.Fix = python.FixStart(p.cause)
 		}
-		if why != "" { // it was killed because it took too long
+		if why != "" && p.within.name != "" { // it was killed because it took too long
 			e.Part, e.Spec, e.Place, e.Fix = p.within.name, p.within.spec, p.within.place, fixLoading
 		}
 		var exit *exec.ExitError

@@ -27,7 +27,7 @@ async def serve(sock: socket.socket, options: dict[str, Any]) -> None:
     gate = Gate(loop)
     _, gate.wire = await loop.create_connection(lambda: w.Wire(gate.on_frame), sock=sock)
     hello: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3]))}
-    watch = slow.Watch(loop, options["dir"], options["slow"], lambda: gate.loading)
+    watch = gate.watch = slow.Watch(loop, options["dir"], options["slow"])
     try:
         await gate.load(options, hello)
     except BaseException as exc:
@@ -44,6 +44,7 @@ class Gate:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.wire: w.Wire
+        self.watch: slow.Watch
         self.loading = ""
         self._handlers: Any = None
         self._embedding: Any = None
@@ -74,25 +75,25 @@ class Gate:
         if spec := options.get("auth"):
             from .auth import Handlers
 
-            self.loading = "auth"
+            self._begin("auth")
             self._handlers = Handlers(find(spec))
             hello["gaps"] = self._handlers.gaps()
         if spec := options.get("embed"):
             from . import embedding
 
-            self.loading = "embed"
+            self._begin("embed")
             by_path = spec.rpartition(":")[0].endswith(".py") or "/" in spec
             self._embedding = embedding.Embedding(find(spec) if by_path else embedding.by_name(spec))
         if spec := options.get("encryption"):
             from .encryption import Encryption
 
-            self.loading = "encryption"
+            self._begin("encryption")
             self._encryption = Encryption(find(spec))
             hello["encryption"] = self._encryption.describe()
         if specs := options.get("tools"):
             from .tools import Tools
 
-            self.loading = "tools"
+            self._begin("tools")
             self._tools = Tools(specs, find)
             hello["tools"] = self._tools.found
         if spec := options.get("app"):
@@ -107,6 +108,7 @@ class Gate:
                 store = Store(self._api, self._loop)
             except ImportError:
                 pass  # without langgraph there is no get_store
+            self._begin("app")
             self._app = Application(find(spec), options.get("http") or {}, self._api, store)
             self._app.user_of = self._user_of
             hello["app"] = self._app.describe()
@@ -114,6 +116,10 @@ class Gate:
                 self._lifespan = Lifespan(self._app)
                 await self._lifespan.start()
         self.loading = ""
+
+    def _begin(self, part: str) -> None:
+        self.loading = part
+        self.watch.begin(part)
 
     def _user_of(self, form: dict[str, Any]) -> Any:
         from . import users

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -18,13 +18,20 @@ AGAIN = 30.0
 
 
 class Watch:
-    """A thread that writes reports from `after` seconds on, until it is stopped."""
+    """Writes which part begins to load, and from `after` seconds behind the first on where that is, in a thread, until it is stopped."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, directory: str, after: float, loading: Callable[[], str]) -> None:
-        self._loop, self._directory, self._after, self._loading = loop, os.path.join(os.path.realpath(directory), ""), after, loading
+    def __init__(self, loop: asyncio.AbstractEventLoop, directory: str, after: float) -> None:
+        self._loop, self._directory, self._after = loop, os.path.join(os.path.realpath(directory), ""), after
         self._over = threading.Event()
         self._main = threading.get_ident()
-        threading.Thread(target=self._run, name="slow", daemon=True).start()
+        self._part = ""
+
+    def begin(self, part: str) -> None:
+        """What comes next is the deployment's own code. The time before, of the interpreter and of libraries, is not its fault."""
+        first, self._part = not self._part, part
+        self._write({"part": part, "began": True})
+        if first:
+            threading.Thread(target=self._run, name="slow", daemon=True).start()
 
     def stop(self) -> None:
         self._over.set()
@@ -34,9 +41,15 @@ class Watch:
         while not self._over.wait(wait):
             wait = AGAIN
             try:
-                os.write(2, b"\n" + MARK + codec.dumps({"part": self._loading(), "place": self._place()}) + b"\n")
+                self._write({"part": self._part, "place": self._place()})
             except Exception:
                 return  # the server reports without a place
+
+    def _write(self, report: dict[str, Any]) -> None:
+        try:
+            os.write(2, b"\n" + MARK + codec.dumps(report) + b"\n")
+        except OSError:
+            pass  # the server reports without it
 
     def _place(self) -> str:
         """file:line of the deployment's own code, the innermost; "" when none runs."""
