@@ -59,10 +59,10 @@ func TestWhyWait(t *testing.T) {
 		},
 		"no worker, hidden schemas": {reasons{readyRoute: {503, notReady("workers", none)}, schemasRoute: {200, `{}`}}, "the server is not ready: no worker has loaded the graphs" + log},
 		"broken graph": {
-			reasons{readyRoute: {503, notReady("graphs", "failed: a graph does not import; see the log")}, schemasRoute: {422, `{"detail":"SyntaxError"}`}},
-			"the server is not ready: a graph does not import: SyntaxError" + log,
+			reasons{readyRoute: {503, notReady("graphs", "failed: graph A does not import; see the log")}, schemasRoute: {422, `{"detail":"SyntaxError"}`}},
+			"the server is not ready: graph A does not import: SyntaxError" + log,
 		},
-		"another broken graph": {reasons{readyRoute: {503, notReady("graphs", "failed: a graph does not import; see the log")}, schemasRoute: {200, `{}`}}, ""},
+		"another broken graph": {reasons{readyRoute: {503, notReady("graphs", "failed: graph B does not import; see the log")}, schemasRoute: {200, `{}`}}, ""},
 		"database":             {reasons{readyRoute: {503, notReady("database", "failed: no answer within 2s")}}, "the server is not ready: database: no answer within 2s" + log},
 		"a check without text": {reasons{readyRoute: {503, notReady("gate", "failed")}}, "the server is not ready: the check of gate failed" + log},
 		"starting":             {reasons{readyRoute: {503, `{"ready":false,"checks":{"starting":"failed"}}`}}, "the server is not ready: it is starting" + log},

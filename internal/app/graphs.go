@@ -21,6 +21,7 @@ import (
 	"understudy/internal/config"
 	"understudy/internal/fault"
 	"understudy/internal/logctx"
+	"understudy/internal/names"
 	"understudy/server"
 )
 
@@ -96,7 +97,8 @@ func (s *Server) checks() map[string]server.Check {
 		}
 		if !s.cfg.Workers.AllowBrokenGraphs {
 			all["graphs"] = func(context.Context) error {
-				return unready("a graph does not import; see the log", broken(s.pool.Problems()))
+				problems := s.pool.Problems()
+				return unready(notImported(problems)+"; see the log", broken(problems))
 			}
 		}
 	}
@@ -115,6 +117,18 @@ func unready(text string, err error) error {
 		return nil
 	}
 	return fault.Wrap(fault.Unavailable, text, err)
+}
+
+// mostBroken is how many graphs that do not import the answer of a check names.
+const mostBroken = 10
+
+// notImported names graphs that do not import, without the reasons.
+func notImported(problems map[string]error) string {
+	all := slices.Sorted(maps.Keys(problems))
+	if len(all) == 1 {
+		return "graph " + all[0] + " does not import"
+	}
+	return "graphs " + names.Some(all, mostBroken) + " do not import"
 }
 
 // broken names graphs that do not import; nil when there are none.
@@ -259,7 +273,9 @@ func (s *Server) announce(ctx context.Context, began time.Time) error {
 	defer tick.Stop()
 	for loading() {
 		if checks["graphs"] != nil && len(s.GraphProblems()) > 0 {
-			return nil // it stays so, and was logged
+			s.log.ErrorContext(ctx, "not ready: "+notImported(s.GraphProblems()), "serves", strings.Join(s.working(), ", "),
+				"fix", "do what the lines above say and start the server again, or let it be ready without them: --allow-broken-graphs")
+			return nil
 		}
 		select {
 		case <-tick.C:
@@ -267,10 +283,14 @@ func (s *Server) announce(ctx context.Context, began time.Time) error {
 			return nil
 		}
 	}
-	broken := s.GraphProblems()
-	names := slices.DeleteFunc(s.graphs.Names(), func(name string) bool { return broken[name] != nil })
-	s.log.InfoContext(ctx, "ready", "graphs", strings.Join(names, ", "), logctx.Took(time.Since(began)))
+	s.log.InfoContext(ctx, "ready", "graphs", strings.Join(s.working(), ", "), logctx.Took(time.Since(began)))
 	return nil
+}
+
+// working returns the graphs without those that do not import.
+func (s *Server) working() []string {
+	broken := s.GraphProblems()
+	return slices.DeleteFunc(s.graphs.Names(), func(name string) bool { return broken[name] != nil })
 }
 
 // ErrCannotReload: what changed needs a new start.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -289,7 +290,14 @@ func TestServeWithBrokenGraphs(t *testing.T) {
 		p.call("POST", "/runs/wait", map[string]any{"assistant_id": "a", "input": map[string]any{}}, 200)
 		_, out := p.try("GET", "/readyz", nil)
 		require.Equal(t, 503, p.ready())
-		require.Equal(t, "failed: a graph does not import; see the log", field(out, "checks", "graphs"), "%v", out)
+		names := make([]string, len(broken))
+		for i, b := range broken {
+			names[i] = b.name
+		}
+		slices.Sort(names)
+		require.Equal(t, "failed: graphs "+strings.Join(names, ", ")+" do not import; see the log", field(out, "checks", "graphs"), "%v", out)
+		p.eventually("the log says that it is not ready", func() bool { return strings.Contains(p.log.String(), "not ready: graphs "+strings.Join(names, ", ")) })
+		require.Contains(t, p.log.String(), `"serves":"a"`)
 	})
 	t.Run("allowed", func(t *testing.T) {
 		t.Parallel()
