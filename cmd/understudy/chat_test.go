@@ -123,6 +123,9 @@ func TestChat(t *testing.T) {
 	for _, want := range []string{"messages (2)\n  human  What is 6 times 7?\n  ai     Let me see.\n         → calculator", "waits for an answer: understudy chat --thread " + thread + " --url " + url, `"action_requests"`} {
 		require.Contains(t, out, want)
 	}
+	out, err = execute(t, "logs", thread, "-u", url)
+	require.NoError(t, err)
+	require.Regexp(t, `(?s) ends: success, .*\nwaits for an answer: \{"action_requests".*\nanswer it: understudy chat --thread `+thread+` --url `+url+`\n$`, out)
 	out, err = execute(t, "threads", "--status", "interrupted", "--graph", "careful", "-u", url)
 	require.NoError(t, err)
 	require.Regexp(t, `^THREAD +STATUS +GRAPH +CHANGED\n`+thread+` +interrupted +careful +\d+s ago\n$`, out)
@@ -135,6 +138,7 @@ func TestChat(t *testing.T) {
 	require.Regexp(t, `^RUN +STATUS +GRAPH +CREATED +TOOK\n(\S+ +success +careful +\d+s ago +[\d.]+\S*s\n){3}$`, out)
 	out, err = execute(t, "logs", thread, "-u", url)
 	require.NoError(t, err)
+	require.NotContains(t, out, "waits for an answer")
 	require.Regexp(t, `(?s)of careful begins\n.* human  What is 6 times 7\?\n.* ai     Let me see. → calculator \{.* tool   42\n.* ends: success, \d+ tokens in, \d+ out\n`, out)
 	out, err = execute(t, "logs", thread, "--json", "-u", url)
 	require.NoError(t, err)
@@ -501,4 +505,24 @@ func (s *script) line(string) (string, error) {
 	text := s.lines[0]
 	s.lines = s.lines[1:]
 	return text, nil
+}
+
+// A summary is shown as a sentence, not as its JSON.
+func TestLogOfASummary(t *testing.T) {
+	t.Parallel()
+	c := &chat{out: io.Discard}
+	e := gjson.Parse(`{"category": "middleware", "event_type": "middleware:summarize", "content": {"replaced_count": 5, "summary": "They\nspoke of \u001b[31mtea", "id": "s", "ids": ["a"]}}`)
+	require.Regexp(t, `^5 messages condensed: They spoke of [^\x1b]*tea$`, describeEvent(c, e))
+}
+
+// Who lacks a scope learns which one, not how to send credentials.
+func TestRefusedForAScope(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"write", "admin"} {
+		text := (&statusError{status: 403, what: "POST /threads", detail: "Forbidden: threads.create needs the scope " + scope}).Error()
+		require.Contains(t, text, "use a key with the scope "+scope)
+		require.Contains(t, text, "--scope "+scope)
+		require.NotContains(t, text, "--header")
+	}
+	require.Contains(t, (&statusError{status: 403, detail: "Forbidden: look into the scope of things"}).Error(), "--header")
 }

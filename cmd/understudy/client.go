@@ -52,12 +52,22 @@ func (e *statusError) Error() string {
 		text += fmt.Sprintf("; name your server with --url, with its mount prefix if it has one: %s has no LangGraph API, or not this part of it", e.base)
 	case e.status == http.StatusForbidden && strings.HasPrefix(e.detail, "CSRF token missing"):
 		text += "; it has DeerFlow's accounts: send --header 'Cookie: access_token=…' of a session, or --header 'X-DeerFlow-Internal-Token: …' and --header 'X-DeerFlow-Owner-User-Id: …'"
+	case e.status == http.StatusForbidden && e.scope() != "":
+		text += fmt.Sprintf("; use a key with the scope %[1]s in UNDERSTUDY_API_KEY: understudy keys create --name NAME --scope %[1]s makes one", e.scope())
 	case e.status == http.StatusUnauthorized, e.status == http.StatusForbidden:
 		text += "; send credentials with --header 'Name: value', or an API key in UNDERSTUDY_API_KEY"
 	case e.status >= http.StatusInternalServerError:
 		text += "; the log of the server says more"
 	}
 	return text
+}
+
+// scope is the scope that credentials lack; "" when that is not why they are refused.
+func (e *statusError) scope() string {
+	if _, scope, ok := strings.Cut(e.detail, " the scope "); ok && scopes[scope] != "" {
+		return scope
+	}
+	return ""
 }
 
 // noRoute is what servers say of a path that is not theirs.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore"
 	"understudy/internal/loop"
 )
 
@@ -55,13 +57,42 @@ errors, and crashes after which they were tried again. --follow continues with n
 			}
 			c.println(c.paint(dim, clockOf(e.Get("created_at").String())) + " " + describeEvent(c, e))
 		})
-		if err == nil && empty && !asJSON {
+		switch {
+		case err != nil || asJSON:
+			return err
+		case empty:
 			fmt.Fprintln(out, "nothing has happened here yet")
+		case !follow && len(args) == 1:
+			return showQuestions(cmd.Context(), c, api, args[0])
 		}
-		return err
+		return nil
 	}
 	return cmd
 }
+
+// showQuestions writes what the last run of a thread asks, for which its log has an end with success.
+func showQuestions(ctx context.Context, c *chat, api *client, thread string) error {
+	var answer json.RawMessage
+	if err := api.get(ctx, "/threads/"+pathSegment(thread), &answer); err != nil {
+		return api.threadError(err, thread)
+	}
+	t := gjson.ParseBytes(answer)
+	if t.Get("status").String() != "interrupted" {
+		return nil
+	}
+	t.Get("interrupts").ForEach(func(_, asked gjson.Result) bool {
+		for _, i := range asked.Array() {
+			value := i.Get("value")
+			c.println(c.paint(yellow, "waits for an answer: ") + eventText(c, cmp.Or(value.Get("question").String(), value.String())))
+		}
+		return true
+	})
+	c.println(c.paint(dim, "answer it: "+api.command("chat --thread "+thread)))
+	return nil
+}
+
+// eventText is a text on one line, shortened.
+func eventText(c *chat, s string) string { return strings.ReplaceAll(c.clean(cut(s, 300)), "\n", " ") }
 
 // eachEvent reads the events of a thread or run, page by page. With follow it waits for new ones, also while the server restarts, which it notes, as it does why a run
 // has none. began is called after the first answer.
@@ -110,7 +141,7 @@ func eachEvent(ctx context.Context, api *client, path, thread string, follow boo
 // describeEvent is an event on one line.
 func describeEvent(c *chat, e gjson.Result) string {
 	content, kind := e.Get("content"), e.Get("event_type").String()
-	line := func(s string) string { return strings.ReplaceAll(c.clean(cut(s, 300)), "\n", " ") }
+	line := func(s string) string { return eventText(c, s) }
 	switch {
 	case e.Get("category").String() == "message":
 		text := line(textOf(content.Get("content")))
@@ -118,6 +149,8 @@ func describeEvent(c *chat, e gjson.Result) string {
 			text += c.paint(cyan, " → "+line(call.Get("name").String()+" "+call.Get("args").Raw))
 		}
 		return c.paint(bold, fmt.Sprintf("%-6s", line(content.Get("type").String()))) + " " + strings.TrimSpace(text)
+	case kind == eventstore.TypeSummarize:
+		return c.paint(dim, fmt.Sprintf("%d messages condensed: ", content.Get("replaced_count").Int())) + line(content.Get("summary").String())
 	case kind == "run.start":
 		return c.paint(blue, "run "+e.Get("run_id").String()) + " of " + line(content.Get("chain").String()) + " begins"
 	case kind == "run.end":
