@@ -71,7 +71,7 @@ func TestUnusableDatabases(t *testing.T) {
 		want  string
 	}{
 		"empty":    {func(path string) error { return os.Truncate(path, 0) }, "is empty, and was not"},
-		"a folder": {func(path string) error { return os.Mkdir(path, 0o700) }, "is a directory"},
+		"a folder": {func(path string) error { return os.Mkdir(path, 0o700) }, "is a directory, not a database: move it away"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

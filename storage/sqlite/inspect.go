@@ -120,7 +120,8 @@ func accessible(path string) error {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+		return fmt.Errorf("%w, not a database: move it away and restore a backup (understudy restore), or name another data folder with --data",
+			&fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR})
 	}
 	return nil
 }
