@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -23,6 +24,10 @@ import (
 	"understudy/internal/logctx"
 	"understudy/internal/names"
 )
+
+// firstPatience is how long the third reload in a row runs, each for files that changed during the one before, until the next one may begin. An import that
+// hangs is seldom corrected sooner: the log names its line after two seconds.
+const firstPatience = 5 * time.Second
 
 // settle is how long files have to be at rest before they are read: editors and checkouts change several in a row.
 const settle = 300 * time.Millisecond
@@ -36,10 +41,11 @@ type reloader struct {
 	reload func(context.Context, *config.Config) error
 	// bundle makes the components of graphs anew.
 	bundle  func(context.Context, *config.Config)
-	bundles bool // there were components the last time
+	bundles atomic.Bool // there were components the last time, or there may have been: the configuration was not read
 	// problems returns the import errors by graph.
 	problems func() map[string]error
 	rested   time.Duration
+	patience time.Duration // see apart
 
 	mu     sync.Mutex // guards what follows
 	files  []string   // that langgraph.json names, as it is now
@@ -59,14 +65,19 @@ func (p *paths) add(more ...string) {
 
 // changes are files that changed since the last reload.
 type changes struct {
-	graphs, components paths
+	graphs paths
+	// during: files of graphs changed during a reload, or while other workers import the same after it. Imports may have written them.
+	during bool
+	held   bool // that the next reload waits is in the log
 	// other was created during a reload. It may be what is missing if that fails; it may also be of the graphs themselves, which write it when they are imported.
-	other string
+	other      string
+	components bool // files that components may consist of changed
 }
 
 // running is a reload that has not ended.
 type running struct {
-	changes
+	graphs paths
+	began  time.Time
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed at the end
 }
@@ -74,33 +85,28 @@ type running struct {
 // errNewer ends a reload when files change again: its result would be of no use, and a graph that hangs in its import holds up the one that is corrected.
 var errNewer = errors.New("files changed again")
 
-// begin loads what changed in a goroutine, whose end closes ended.
-func (r *reloader) begin(ctx context.Context, w *fsnotify.Watcher, c changes) *running {
+// begin loads the graphs in a goroutine, whose end closes ended.
+func (r *reloader) begin(ctx context.Context, w *fsnotify.Watcher, graphs paths) *running {
 	ctx, cancel := context.WithCancelCause(ctx)
-	now := &running{changes: c, cancel: cancel, ended: make(chan struct{})}
+	now := &running{graphs: graphs, began: time.Now(), cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(now.ended)
 		defer cancel(nil)
-		if len(c.components) > 0 {
-			r.bundleAgain(ctx)
-		}
-		if len(c.graphs) > 0 {
-			r.again(ctx, w, c.graphs)
-		}
+		r.again(ctx, w, graphs)
 	}()
 	return now
 }
 
 // stop ends a reload, and returns what it was to load; nothing when it has ended.
-func (now *running) stop() changes {
+func (now *running) stop() paths {
 	select {
 	case <-now.ended:
-		return changes{}
+		return nil
 	default:
 	}
 	now.cancel(errNewer)
 	<-now.ended
-	return now.changes
+	return now.graphs
 }
 
 // Run watches until ctx ends. Where files cannot be watched it says so, and returns nil: the server works without.
@@ -115,23 +121,32 @@ func (r *reloader) Run(ctx context.Context) error {
 		r.watch(w, dir)
 	}
 	r.watchFiles(w, r.cfg)
-	r.bundles = len(r.cfg.Components) > 0
-	rest := time.NewTimer(time.Hour)
-	rest.Stop()
+	r.bundles.Store(len(r.cfg.Components) > 0)
+	// Components have a timer and a goroutine of their own: what graphs write must not hold up their reload, nor an import that hangs the components.
+	bundle := make(chan struct{}, 1)
+	var bundling sync.WaitGroup
+	bundling.Go(func() { r.bundleWhen(ctx, bundle) })
+	defer bundling.Wait()
+	graphs, components := stopped(), stopped()
 	var changed changes
 	now := &running{ended: make(chan struct{})}
-	close(now.ended) // none runs
-	ended := now.ended
+	close(now.ended)        // none runs
+	var ended chan struct{} // of a reload that runs
 	defer func() { <-now.ended }()
+	row := 0 // reloads in a row, each for files that changed during the one before
+	loaded := hashes{}
+	var late time.Time // until then other workers import what a reload loaded
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ended:
 			ended = nil
+			late = time.Now().Add(time.Since(now.began))
 			if changed.other != "" && r.hasFailed() {
 				changed.graphs.add(changed.other)
-				rest.Reset(r.rested)
+				changed.during = true
+				graphs.Reset(r.rested)
 			}
 			changed.other = ""
 		case err := <-w.Errors:
@@ -140,22 +155,85 @@ func (r *reloader) Run(ctx context.Context) error {
 			}
 		case e := <-w.Events:
 			if r.note(w, e, &changed, ended != nil) {
-				rest.Reset(r.rested)
+				changed.during = ended != nil || time.Now().Before(late)
+				graphs.Reset(r.rested)
 			}
-		case <-rest.C:
+			if changed.components {
+				components.Reset(r.rested)
+				changed.components = false
+			}
+		case <-components.C:
+			select {
+			case bundle <- struct{}{}:
+			default: // it is to be done already
+			}
+		case <-graphs.C:
+			if changed.during {
+				changed.graphs = slices.DeleteFunc(changed.graphs, loaded.has)
+			}
+			if len(changed.graphs) == 0 { // files were written again as they were
+				changed.during, changed.held = false, false
+				continue
+			}
+			if wait := time.Until(now.began.Add(r.apart(row))); changed.during && wait > 0 {
+				if !changed.held {
+					r.log.Warn("files changed during each of the last reloads; the next one waits", "changed", r.some(changed.graphs), "wait", wait.Round(time.Millisecond),
+						"fix", "if graphs write these files when they are imported, let them write only what differs")
+				}
+				changed.held = true
+				graphs.Reset(wait)
+				continue
+			}
+			if row++; !changed.during {
+				row = 0
+			}
 			all := now.stop()
-			all.graphs.add(changed.graphs...)
-			all.components.add(changed.components...)
+			all.add(changed.graphs...)
+			loaded.add(all)
 			now, changed = r.begin(ctx, w, all), changes{}
 			ended = now.ended
 		}
 	}
 }
 
-// note adds to what changed, and reports whether anything was added that is to be loaded. running: a reload runs.
+// stopped returns a timer that does not run.
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// apart is how long after the begin of a reload the next one begins, for files that changed during it, after a number of such reloads in a row. It
+// doubles: else graphs that write files when they are imported would never be loaded, or always.
+func (r *reloader) apart(row int) time.Duration {
+	if row < 2 {
+		return 0
+	}
+	return r.patience << min(row-2, 8)
+}
+
+// hashes are of files that changed, as they were at the begin of the last reload for them.
+type hashes map[string][sha256.Size]byte
+
+func (h hashes) add(files paths) {
+	for _, path := range files {
+		delete(h, path)
+		if data, err := os.ReadFile(path); err == nil {
+			h[path] = sha256.Sum256(data)
+		}
+	}
+}
+
+// has reports whether a file is as it was.
+func (h hashes) has(path string) bool {
+	was, known := h[path]
+	data, err := os.ReadFile(path)
+	return known && err == nil && sha256.Sum256(data) == was
+}
+
+// note adds to what changed, and reports whether graphs are to be loaded for it. running: a reload runs.
 func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, running bool) (counts bool) {
 	graph := func() { c.graphs.add(e.Name); counts = true }
-	component := func() { c.components.add(e.Name); counts = true }
 	leads := e.Has(fsnotify.Create) && r.leads(e.Name)
 	if leads {
 		r.watchFolders(w)
@@ -166,9 +244,7 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 			if holds(e.Name, func(name string) bool { return strings.HasSuffix(name, ".py") }) {
 				graph()
 			}
-			if holds(e.Name, isComponent) {
-				component()
-			}
+			c.components = c.components || r.bundles.Load() && holds(e.Name, isComponent)
 		}
 	}
 	if e.Op == fsnotify.Chmod {
@@ -183,62 +259,8 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 	case other && r.hasFailed():
 		graph()
 	}
-	if e.Name == r.cfg.File || r.inside(e.Name) && isComponent(e.Name) {
-		component()
-	}
+	c.components = c.components || e.Name == r.cfg.File || r.bundles.Load() && r.inside(e.Name) && isComponent(e.Name)
 	return counts
-}
-
-// watch adds a folder and those below it. What is no folder, or cannot be watched, is passed over.
-func (r *reloader) watch(w *fsnotify.Watcher, dir string) {
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // it went away meanwhile, or is not ours to read
-		}
-		if path != r.cfg.Dir && r.ignored(path) {
-			return fs.SkipDir
-		}
-		return w.Add(path)
-	})
-	if err != nil {
-		r.log.Warn("changes below a folder are not seen", "folder", dir, "error", err)
-	}
-}
-
-// watchFiles watches the files that langgraph.json names, wherever they are, and reports whether they may have changed before they were watched.
-func (r *reloader) watchFiles(w *fsnotify.Watcher, cfg *config.Config) (unseen bool) {
-	r.mu.Lock()
-	r.files = cfg.Files
-	r.mu.Unlock()
-	return r.watchFolders(w)
-}
-
-// watchFolders watches the folders of files, and of those that are missing the nearest one around them, in which the next one is created. It reports whether a folder is new.
-func (r *reloader) watchFolders(w *fsnotify.Watcher) (added bool) {
-	before := w.WatchList()
-	var dirs []string
-	for _, file := range r.named() {
-		dir := filepath.Dir(file)
-		for info, err := os.Stat(dir); (err != nil || !info.IsDir()) && dir != filepath.Dir(dir); info, err = os.Stat(dir) {
-			dir = filepath.Dir(dir)
-		}
-		if slices.Contains(dirs, dir) {
-			continue
-		}
-		dirs = append(dirs, dir)
-		if err := w.Add(dir); err != nil {
-			r.log.Warn("changes of a file are not seen", "file", file, "error", err)
-		}
-	}
-	after := w.WatchList() // a folder that is watched by another name is not listed by this one
-	return slices.ContainsFunc(dirs, func(dir string) bool { return !slices.Contains(before, dir) && slices.Contains(after, dir) })
-}
-
-// named returns the files that langgraph.json names.
-func (r *reloader) named() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.files
 }
 
 func (r *reloader) hasFailed() bool {
@@ -253,75 +275,44 @@ func (r *reloader) setFailed(failed bool) {
 	r.failed = failed
 }
 
-// leads reports whether a file that langgraph.json names is below a path.
-func (r *reloader) leads(path string) bool {
-	return slices.ContainsFunc(r.named(), func(file string) bool { return below(file, path) })
-}
-
-// inside reports whether a path is in a folder of which everything is watched. Of others, the named files count.
-func (r *reloader) inside(path string) bool {
-	return below(path, r.cfg.Dir) || slices.ContainsFunc(r.cfg.Workers.PythonPath, func(dir string) bool { return below(path, dir) })
-}
-
-// below reports whether a path is below a folder.
-func below(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && rel != "." && filepath.IsLocal(rel)
-}
-
-// holds reports whether a folder has a file that counts.
-func holds(dir string, counts func(name string) bool) bool {
-	entries, err := os.ReadDir(dir)
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return counts(e.Name()) })
-}
-
-// ignored are folders in which no graph is written by hand.
-func (r *reloader) ignored(path string) bool {
-	switch name := filepath.Base(path); {
-	case strings.HasPrefix(name, "."), name == "__pycache__", name == "node_modules", name == "venv", name == "site-packages", path == r.cfg.Storage.Data:
-		return true
+// bundleWhen bundles the components for each value of due, until ctx ends.
+func (r *reloader) bundleWhen(ctx context.Context, due <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due:
+			r.bundleAgain(ctx)
+		}
 	}
-	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg"))
-	return err == nil
-}
-
-func (r *reloader) matters(path string) bool {
-	name := filepath.Base(path)
-	beside := filepath.Dir(path) == r.cfg.Dir
-	return path == r.cfg.File || slices.Contains(r.named(), path) || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
-		r.inside(path) && strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, ".")
-}
-
-// isComponent reports whether the components of a graph may consist of a file.
-func isComponent(path string) bool {
-	switch name := filepath.Base(path); filepath.Ext(name) {
-	case ".tsx", ".jsx", ".ts", ".js", ".mjs", ".mts", ".cjs", ".cts", ".css", ".json", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".txt":
-		return !strings.HasPrefix(name, ".")
-	}
-	return false
 }
 
 // bundleAgain bundles the components. It leaves mistakes in the configuration to again, which logs them.
 func (r *reloader) bundleAgain(ctx context.Context) {
 	cfg, _, err := r.load()
-	if err != nil || r.bundle == nil || len(cfg.Components) == 0 && !r.bundles {
+	had := r.bundles.Swap(err != nil || len(cfg.Components) > 0)
+	if err != nil || r.bundle == nil || len(cfg.Components) == 0 && !had {
 		return
 	}
-	r.bundles = len(cfg.Components) > 0
 	r.bundle(ctx, cfg)
 }
 
 // mostChanged is how many files a line of the log names.
 const mostChanged = 4
 
-// again reads the configuration and loads the graphs.
-func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []string) {
-	r.setFailed(true)
+// some names changed files for the log.
+func (r *reloader) some(changed paths) string {
 	short := make([]string, len(changed))
 	for i, path := range changed {
 		short[i] = r.short(path)
 	}
-	log := r.log.With("changed", names.Some(short, mostChanged))
+	return names.Some(short, mostChanged)
+}
+
+// again reads the configuration and loads the graphs.
+func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []string) {
+	r.setFailed(true)
+	log := r.log.With("changed", r.some(changed))
 	log.Info("reloading…")
 	began := time.Now()
 	took := func() slog.Attr { return logctx.Took(time.Since(began)) }

@@ -8,11 +8,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"understudy/graph"
@@ -120,7 +123,7 @@ func TestReloadSaysTheFix(t *testing.T) {
 	require.Equal(t, 2, strings.Count(log.String(), "a graph does not import"))
 }
 
-// A reload that hangs ends as soon as files change again, and what it was to load is loaded with the next one: each file is named, also those of components.
+// A reload that hangs ends as soon as files change again, and what it was to load is loaded with the next one: each file is named.
 func TestNewerChangeEndsAReload(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -152,18 +155,140 @@ func TestNewerChangeEndsAReload(t *testing.T) {
 	require.Eventually(t, func() bool { write("hangs.py"); return len(begun) > 0 }, time.Minute, 100*time.Millisecond) // watched from some time on
 	write("other.py")
 	require.Eventually(t, has(`reloading… changed="hangs.py, other.py"`), time.Minute, time.Millisecond, &log)
-	before := bundled.Load()
-	write("part.tsx") // alone it loads no graph, but ends what loads them
-	require.Eventually(t, func() bool {
-		return bundled.Load() > before && strings.Count(log.String(), `reloading… changed="hangs.py, other.py"`) > 1
-	}, time.Minute, time.Millisecond, &log)
-	before = ended.Load()
+	before, ends := bundled.Load(), ended.Load()
+	write("part.tsx") // is bundled although a reload hangs, and does not end it
+	require.Eventually(t, func() bool { return bundled.Load() > before }, time.Minute, time.Millisecond, &log)
+	require.Equal(t, ends, ended.Load())
 	write("written.txt") // as by the import of a graph
 	write("corrected.py")
 	require.Eventually(t, has("msg=reloaded"), time.Minute, time.Millisecond, &log)
 	require.Contains(t, log.String(), `msg=reloaded changed="hangs.py, other.py, corrected.py"`, "the files of reloads that did not end count")
-	require.Equal(t, before+1, ended.Load(), "what graphs write does not end their reload")
+	require.Equal(t, ends+1, ended.Load(), "what graphs write does not end their reload")
 	require.EqualValues(t, ended.Load(), strings.Count(log.String(), "reload ended: files changed again"))
 	write("later.py")
 	require.Eventually(t, has(`msg=reloaded changed=later.py`), time.Minute, time.Millisecond, &log)
+}
+
+// importing runs a reloader whose graphs do something when they are imported, and returns the folder and the log. bundled counts bundles.
+func importing(t *testing.T, cfg config.Config, patience time.Duration, imports func(ctx context.Context, dir string, log *logtest.Buffer), bundled *atomic.Int32) (dir string, log *logtest.Buffer) {
+	t.Helper()
+	dir, log = t.TempDir(), &logtest.Buffer{}
+	cfg.Dir, cfg.File = dir, filepath.Join(dir, "langgraph.json")
+	r := &reloader{
+		log: slog.New(slog.NewTextHandler(log, nil)), cfg: &cfg, rested: time.Millisecond, patience: patience,
+		load: func() (*config.Config, []config.Warning, error) { return &cfg, nil, nil },
+		reload: func(ctx context.Context, _ *config.Config) error {
+			imports(ctx, dir, log)
+			return context.Cause(ctx)
+		},
+		bundle:   func(context.Context, *config.Config) { bundled.Add(1) },
+		problems: func() map[string]error { return nil },
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+	return dir, log
+}
+
+// save writes a file once, or until it is seen by the log: a reloader watches from some time on.
+func save(t *testing.T, dir, name string, log *logtest.Buffer) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		if strings.Contains(log.String(), "reloading…") {
+			return true
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		return false
+	}, time.Minute, 100*time.Millisecond)
+}
+
+// Pictures and data that an import or a running agent writes do not end a reload, nor hold it up; they are bundled only where there are components.
+func TestWrittenDataEndsNoReload(t *testing.T) {
+	t.Parallel()
+	for name, components := range map[string][]config.Components{"no components": nil, "components": {{}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var bundled, written atomic.Int32
+			write := func(dir string) {
+				for _, name := range []string{"graph.png", "state.json", "notes.txt", "style.css"} {
+					assert.NoError(t, os.WriteFile(filepath.Join(dir, name), fmt.Append(nil, written.Add(1)), 0o600))
+				}
+			}
+			dir, log := importing(t, config.Config{Components: components}, time.Hour, func(ctx context.Context, dir string, _ *logtest.Buffer) {
+				write(dir)
+				for began, before := time.Now(), bundled.Load(); ctx.Err() == nil && time.Since(began) < time.Minute; {
+					if components != nil && bundled.Load() > before || components == nil && time.Since(began) > 300*time.Millisecond {
+						return
+					}
+					runtime.Gosched()
+				}
+			}, &bundled)
+			save(t, dir, "a.py", log)
+			require.Eventually(t, func() bool { return strings.Contains(log.String(), "msg=reloaded") }, 20*time.Second, time.Millisecond, log)
+			require.NotContains(t, log.String(), "reload ended")
+			if components == nil {
+				require.Zero(t, bundled.Load())
+			}
+			// An agent that writes all the time.
+			ctx, cancel := context.WithCancel(t.Context())
+			var agent sync.WaitGroup
+			agent.Go(func() {
+				for ctx.Err() == nil {
+					write(dir)
+				}
+			})
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "b.py"), nil, 0o600))
+			seen := assert.Eventually(t, func() bool { return strings.Contains(log.String(), "msg=reloaded changed=b.py") }, 20*time.Second, 10*time.Millisecond, log)
+			cancel()
+			agent.Wait()
+			require.True(t, seen)
+		})
+	}
+}
+
+// Code that an import writes as it was does not cause another reload each time.
+func TestImportThatWritesTheSameCode(t *testing.T) {
+	t.Parallel()
+	var bundled atomic.Int32
+	dir, log := importing(t, config.Config{}, 0, func(_ context.Context, dir string, _ *logtest.Buffer) {
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, "generated.py"), []byte("x = 1"), 0o600))
+	}, &bundled)
+	save(t, dir, "a.py", log)
+	for i := range 5 {
+		name := fmt.Sprintf("user%d.py", i)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), name) }, time.Minute, time.Millisecond, log)
+	}
+	require.LessOrEqual(t, strings.Count(log.String(), "reloading…"), 10, log)
+}
+
+// An import that writes other code each time is loaded: the third reload in a row is not ended at once, and what is changed after it does not wait.
+func TestImportThatWritesOtherCode(t *testing.T) {
+	t.Parallel()
+	var bundled, imported atomic.Int32
+	dir, log := importing(t, config.Config{}, time.Hour, func(ctx context.Context, dir string, log *logtest.Buffer) {
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, "generated.py"), fmt.Append(nil, imported.Add(1)), 0o600))
+		for ctx.Err() == nil && !strings.Contains(log.String(), "the next one waits") {
+			time.Sleep(time.Millisecond)
+		}
+	}, &bundled)
+	save(t, dir, "a.py", log)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "msg=reloaded") }, 20*time.Second, time.Millisecond, log)
+	require.EqualValues(t, 3, imported.Load(), log)
+	require.Equal(t, 1, strings.Count(log.String(), "the next one waits"), log)
+	require.Eventually(t, func() bool { // other workers may import for some time
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, "corrected.py"), fmt.Append(nil, time.Now()), 0o600))
+		return strings.Contains(log.String(), `reloading… changed="generated.py, corrected.py"`)
+	}, 20*time.Second, 100*time.Millisecond, log)
+}
+
+// However often files change during reloads, the time that each has grows, and is bounded.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	r := &reloader{patience: time.Second}
+	require.Zero(t, r.apart(1))
+	require.Equal(t, time.Second, r.apart(2))
+	require.Equal(t, 8*time.Second, r.apart(5))
+	require.Equal(t, r.apart(100), r.apart(1000))
 }
