@@ -18,7 +18,7 @@ var auditCases = map[string]func(*testing.T, Backend){
 		t.Helper()
 		var want []audit.Entry
 		for i := range 20 {
-			e := audit.Entry{At: at(i), Event: audit.Events[i%len(audit.Events)], Identity: fmt.Sprint("ada 😀", i%2), Source: fmt.Sprint("192.0.2.", i%3), Resource: "r", Outcome: "401", Detail: "d", Count: i + 1}
+			e := audit.Entry{At: at(i), Event: audit.Events[i%len(audit.Events)], Identity: fmt.Sprint("ada 😀", i%2), Source: fmt.Sprint("192.0.2.", i%7), Resource: "r", Outcome: "401", Detail: "d", Count: i + 1}
 			require.NoError(t, b.Audit.AppendAudit(ctx, []audit.Entry{e}))
 			want = append(want, e)
 		}
