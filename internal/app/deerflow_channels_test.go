@@ -69,6 +69,17 @@ func (h *handing) keep(thread string) {
 	h.write("alice", thread, "of alice")
 }
 
+// begin begins a run of alice that lasts until the test is over.
+func (h *handing) begin(thread string) {
+	h.Helper()
+	status, answer := h.as("alice", "/threads/"+thread+"/runs", `{"assistant_id":"waits","input":{}}`)
+	require.Equal(h, 200, status, answer)
+	h.Cleanup(func() { // the end of the server would wait for it
+		status, answer := h.as("alice", "/threads/"+thread+"/runs/"+gjson.Get(answer, "run_id").String()+"/cancel?wait=true", "")
+		require.Less(h, status, 300, answer)
+	})
+}
+
 func (h *handing) write(user, thread, text string) {
 	h.Helper()
 	folder := filepath.Join(h.srv.deerflow.Home.ThreadDir(user, thread), "user-data", "outputs")
@@ -109,10 +120,7 @@ func TestChannelsTakeNoThreadWithARun(t *testing.T) {
 	t.Parallel()
 	h := startHanding(t)
 	h.keep(handed)
-	begin := func() {
-		status, answer := h.as("alice", "/threads/"+handed+"/runs", `{"assistant_id":"waits","input":{}}`)
-		require.Equal(t, 200, status, answer)
-	}
+	begin := func() { h.begin(handed) }
 	h.store.next.Store(&begin)
 	require.Equal(t, 409, h.create("bob", handed))
 	require.Equal(t, 409, h.create("bob", handed))
@@ -169,10 +177,7 @@ func TestChannelsMoveFilesLater(t *testing.T) {
 	h := startHanding(t)
 	require.Equal(t, 200, h.create("alice", handed))
 	h.write("bob", handed, "of bob")
-	begin := func() { // the request fails after this
-		status, answer := h.as("alice", "/threads/"+handed+"/runs", `{"assistant_id":"waits","input":{}}`)
-		require.Equal(t, 200, status, answer)
-	}
+	begin := func() { h.begin(handed) } // the request fails after this
 	h.store.next.Store(&begin)
 	require.Equal(t, 409, h.create("bob", handed))
 	require.Equal(t, map[string]string{"bob": "of bob"}, h.files(handed))
