@@ -32,11 +32,25 @@ func (check Check) within(ctx context.Context) error {
 	return err
 }
 
-// checks holds the last failures, so that only changes are logged.
+// checks holds the last results, so that only changes are logged.
 type checks struct {
-	mu     sync.Mutex
-	failed map[string]bool
+	began time.Time // of the server
+	mu    sync.Mutex
+	last  map[string]health
 }
+
+// health is the last result of a check.
+type health int
+
+const (
+	neverAsked health = iota
+	notYet            // it has not passed, in a server that started just now
+	fails
+	passes
+)
+
+// startTime is how long a server that starts is expected not to be ready.
+const startTime = time.Minute
 
 // isProbe reports whether a request asks about the health of the server.
 func (s *Server) isProbe(c *fiber.Ctx) bool {
@@ -139,20 +153,29 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// noteCheck logs a check whose result changed, with the complete error, which may contain host names.
+// noteCheck logs a check whose result changed, with the complete error, which may contain host names. That a server which starts is not ready yet is no warning.
 func (s *Server) noteCheck(name string, err error) {
 	s.checks.mu.Lock()
 	defer s.checks.mu.Unlock()
-	if s.checks.failed[name] == (err != nil) {
+	was, now := s.checks.last[name], fails
+	switch {
+	case err == nil:
+		now = passes
+	case was <= notYet && time.Since(s.checks.began) < startTime:
+		now = notYet
+	}
+	if now == was {
 		return
 	}
-	if s.checks.failed == nil {
-		s.checks.failed = map[string]bool{}
-	}
-	s.checks.failed[name] = err != nil
-	if err != nil {
+	s.checks.last[name] = now
+	switch now {
+	case notYet:
+		s.Log.Info("not ready yet", "check", name, "error", err)
+	case fails:
 		s.Log.Warn("not ready", "check", name, "error", err)
-	} else {
-		s.Log.Info("ready again", "check", name)
+	case passes:
+		if was != neverAsked {
+			s.Log.Info("ready", "check", name)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func New(o Options) *Server {
 		Logger: o.Logger, LogReasons: o.LogReasons, Registry: o.Registry, Tracer: o.Tracer, Audit: o.Audit,
 		MaxBody: o.MaxBody, MaxBodies: o.MaxBodies, MaxReads: o.MaxReads, MaxStreams: o.MaxStreams,
 		Heartbeat: o.Heartbeat, BodyTimeout: o.BodyTimeout, BodyRest: o.BodyRest, WriteTimeout: o.WriteTimeout,
-	}), Completer: web.NewCompleter(o.Logger, o.Configurable, !o.Disable.Webhooks, o.CheckWebhook), opts: o, doors: newDoors()}
+	}), Completer: web.NewCompleter(o.Logger, o.Configurable, !o.Disable.Webhooks, o.CheckWebhook), opts: o, doors: newDoors(), checks: checks{began: time.Now(), last: map[string]health{}}}
 	s.Follow = s.follow
 	s.app = fiber.New(fiber.Config{
 		DisableStartupMessage:        true,

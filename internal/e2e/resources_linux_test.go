@@ -349,8 +349,8 @@ func TestFullDiskOfCommands(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"is full; free disk space, or name another folder", []string{"backup", within, "--data", from}},
-		{"is full; free disk space, or name another folder", []string{"restore", backup, "--data", within}},
+		{"MB, or name another folder as TARGET; nothing was changed", []string{"backup", within, "--data", from}},
+		{"MB, or name another folder", []string{"restore", backup, "--data", within}},
 		{"is full", []string{"import", "--from", from, "--data", within}},
 	} {
 		require.Contains(t, run(c.args...), c.want, c.args)
