@@ -74,12 +74,14 @@ func TestObserversDoNotStopRuns(t *testing.T) {
 
 		close(release)
 		broken.Store(false)
-		var kinds []any
-		for range 5 {
+		kinds := []any{nil}
+		for kinds[len(kinds)-1] != understudy.Cancelled {
 			o := <-got
 			require.Equal(t, thread, o.Thread)
-			kinds = append(kinds, o.Kind)
+			if o.Kind != understudy.Changed || o.Kind != kinds[len(kinds)-1] { // a busy writer saves the checkpoints of a run in two transactions
+				kinds = append(kinds, o.Kind)
+			}
 		}
-		require.Equal(t, []any{understudy.Started, understudy.Changed, understudy.Completed, understudy.Started, understudy.Cancelled}, kinds)
+		require.Equal(t, []any{nil, understudy.Started, understudy.Changed, understudy.Completed, understudy.Started, understudy.Cancelled}, kinds)
 	})
 }

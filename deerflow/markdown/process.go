@@ -40,9 +40,9 @@ func Converter(program string) files.Converter {
 			return context.Cause(ctx)
 		}
 		defer func() { <-slots }()
-		ctx, cancel := context.WithTimeout(ctx, timeout)
+		within, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, program, Command, path.Ext(name))
+		cmd := exec.CommandContext(within, program, Command, path.Ext(name))
 		cmd.Stdin, cmd.Stdout = document, to
 		cmd.Env = append(os.Environ()[:0:0], "PATH="+os.Getenv("PATH"), "SYSTEMROOT="+os.Getenv("SYSTEMROOT"), memory)
 		cmd.WaitDelay = time.Second
@@ -53,7 +53,9 @@ func Converter(program string) files.Converter {
 		switch {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil:
+		case ctx.Err() != nil: // the request ended: that says nothing of the document
+			return context.Cause(ctx)
+		case within.Err() != nil:
 			return &files.NoText{Reason: fmt.Sprintf("its conversion took longer than %s", timeout)}
 		case errors.As(err, &exit):
 			return &files.NoText{Reason: reason(said.String())} // it found none, or ended in the attempt

@@ -71,8 +71,10 @@ func TestDocumentsWithoutText(t *testing.T) {
 		require.NotContains(t, none.Reason, "\n", name)
 		require.Less(t, len(none.Reason), 220, name)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	var none *files.NoText
-	require.NotErrorAs(t, convert(ctx, os.Stdin, "a.pdf", &bytes.Buffer{}), &none) // the request ended: that says nothing of the document
+	for range 20 { // there is a slot and an end: either may be seen first
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var none *files.NoText
+		require.NotErrorAs(t, convert(ctx, os.Stdin, "a.pdf", &bytes.Buffer{}), &none) // that says nothing of the document
+	}
 }
