@@ -12,6 +12,7 @@ import (
 	"understudy/internal/components"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/server/internal/web"
 )
 
 // Components are the React components that graphs show in their clients.
@@ -114,7 +115,7 @@ func (s *Server) componentAsset(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "no-cache") // names stay when components change; ETag spares the transfer
 	c.Set(fiber.HeaderETag, a.Tag)
 	c.Vary(fiber.HeaderAcceptEncoding)
-	if hasTag(c.Get(fiber.HeaderIfNoneMatch), a.Tag) {
+	if web.HasTag(c.Get(fiber.HeaderIfNoneMatch), a.Tag) {
 		return c.SendStatus(http.StatusNotModified)
 	}
 	if a.Gzip != nil && accepts(c, "gzip") {
@@ -122,16 +123,6 @@ func (s *Server) componentAsset(c *fiber.Ctx) error {
 		return c.Send(a.Gzip)
 	}
 	return c.Send(a.Body)
-}
-
-// hasTag reports whether If-None-Match names a version, also as a weak one, which proxies make when they compress.
-func hasTag(header, tag string) bool {
-	for one := range strings.SplitSeq(header, ",") {
-		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
-			return true
-		}
-	}
-	return false
 }
 
 // noUI is the answer of LangGraph Server for graphs without components.

@@ -201,9 +201,9 @@ func shortOf(dir, temp string, need int64, free func(string) (bytes int64, disk 
 	hasTemp, tempDisk, tempKnown := free(temp)
 	switch {
 	case known && tempKnown && disk == tempDisk && has < 2*need:
-		return fmt.Sprintf("that needs %s on the disk of %s, which has %s", Megabytes(2*need), dir, Megabytes(has))
+		return (&NoRoomError{dir, 2 * need, has}).Error()
 	case known && has < need:
-		return fmt.Sprintf("that needs %s on the disk of %s, which has %s", Megabytes(need), dir, Megabytes(has))
+		return (&NoRoomError{dir, need, has}).Error()
 	case tempKnown && hasTemp < need:
 		return fmt.Sprintf("that needs %s for temporary files on the disk of %s, which has %s", Megabytes(need), temp, Megabytes(hasTemp))
 	}

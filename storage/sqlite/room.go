@@ -23,14 +23,20 @@ func (e *NoRoomError) Unwrap() error { return syscall.ENOSPC }
 // roomIn returns a NoRoomError if the disk of a folder, which may have to be made, is known to have less than need bytes: what fills a disk before it fails harms
 // other programs.
 func roomIn(dir string, need int64) error {
-	at := filepath.Clean(dir)
-	for _, err := os.Stat(at); err != nil && at != filepath.Dir(at); _, err = os.Stat(at) {
-		at = filepath.Dir(at)
-	}
+	at := Existing(dir)
 	if has, _, known := freeBytes(at); known && has < need {
 		return &NoRoomError{at, need, has}
 	}
 	return nil
+}
+
+// Existing returns the nearest of dir and its parents that exists; a file, if one stands in the way.
+func Existing(dir string) string {
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); err == nil || at == filepath.Dir(at) {
+			return at
+		}
+	}
 }
 
 // Megabytes is a number of bytes as messages show it.

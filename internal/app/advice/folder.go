@@ -22,7 +22,7 @@ const Target = "TARGET"
 
 // Folder explains why dir, which the setting names, cannot be worked in; nil if err says nothing of that.
 func Folder(setting, dir string, err error) *Problem {
-	at := Existing(dir)
+	at := storage.Existing(dir)
 	info, statErr := os.Stat(at)
 	another := "name another folder with " + setting
 	if setting == Target {
@@ -85,15 +85,6 @@ func uidOf(info fs.FileInfo, err error) int {
 	return uid
 }
 
-// Existing returns the nearest of dir and its parents that exists; a file, if one stands in the way.
-func Existing(dir string) string {
-	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
-		if _, err := os.Stat(at); err == nil || at == filepath.Dir(at) {
-			return at
-		}
-	}
-}
-
 // elsewhere reports whether an error names a file that is neither in dir, or where it would be made, nor one of its parents.
 func elsewhere(dir string, err error) bool {
 	var path *fs.PathError
@@ -109,7 +100,7 @@ func elsewhere(dir string, err error) bool {
 		rel, err := filepath.Rel(parent, child)
 		return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 	}
-	return !in(Existing(dir), file) && !in(file, dir)
+	return !in(storage.Existing(dir), file) && !in(file, dir)
 }
 
 // reason is the part of an error that names the file and its cause.

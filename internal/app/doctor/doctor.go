@@ -506,7 +506,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		d.say("data", Warning, fmt.Sprintf("the check of the database (%s) did not finish within a minute", megabytes(in.Size)), "")
+		d.say("data", Warning, fmt.Sprintf("the check of the database (%s) did not finish within a minute", sqlite.Megabytes(in.Size)), "")
 	case err != nil:
 		if p := advice.Folder(setting, cfg.Storage.Data, err); p != nil {
 			d.say("data", Problem, p.Text, p.Fix)
@@ -523,15 +523,13 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 			"use that version, or a backup from before")
 	default:
 		d.locked(cfg, in.Locked)
-		text := fmt.Sprintf("the database (%s, schema %d of %d) is intact", megabytes(in.Size), in.Schema, in.Known)
+		text := fmt.Sprintf("the database (%s, schema %d of %d) is intact", sqlite.Megabytes(in.Size), in.Schema, in.Known)
 		if in.Schema < in.Known {
 			text += "; the next start migrates it"
 		}
 		d.say("data", Fine, text, "")
 	}
 }
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // Room on the disk that is too little, and that is a worry.
 const (
@@ -541,7 +539,7 @@ const (
 
 // folder reports whether one can be worked in. setting is what names it.
 func (d *doctor) folder(setting, dir string) bool {
-	at, err := advice.Existing(dir), error(nil)
+	at, err := sqlite.Existing(dir), error(nil)
 	if info, e := os.Stat(at); e == nil && at == dir {
 		// The server takes the access of others away, which only the owner may do.
 		if uid, known := owner.Of(info); known && uid != os.Getuid() && os.Getuid() != 0 {
@@ -566,9 +564,9 @@ func (d *doctor) folder(setting, dir string) bool {
 	free, kind := diskOf(at)
 	switch {
 	case free >= 0 && free < tooLittleRoom:
-		d.say("data", Problem, fmt.Sprintf("%s: %s free", setting, megabytes(free)), "free disk space")
+		d.say("data", Problem, fmt.Sprintf("%s: %s free", setting, sqlite.Megabytes(free)), "free disk space")
 	case free >= 0 && free < littleRoom:
-		d.say("data", Warning, fmt.Sprintf("%s: %s free", setting, megabytes(free)), "free disk space soon; when the disk is full, runs wait")
+		d.say("data", Warning, fmt.Sprintf("%s: %s free", setting, sqlite.Megabytes(free)), "free disk space soon; when the disk is full, runs wait")
 	}
 	if kind != "" {
 		d.say("data", Warning, fmt.Sprintf("%s: %s is on a %s file system, where locks and syncs are unreliable", setting, dir, kind), "use a local disk")
@@ -579,7 +577,7 @@ func (d *doctor) folder(setting, dir string) bool {
 	}
 	room := ""
 	if free >= 0 {
-		room = "; " + megabytes(free) + " free"
+		room = "; " + sqlite.Megabytes(free) + " free"
 	}
 	d.say("data", Fine, fmt.Sprintf("%s: %s can be written%s%s", setting, dir, made, room), "")
 	return true

@@ -347,7 +347,7 @@ func TestExamineGraphs(t *testing.T) {
 	}
 }
 
-// A server that serves is asked for its graphs, and its port and database are not checked.
+// While a server is running, doctor asks it for its graphs and does not check its port or database.
 func TestExamineServing(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)

@@ -19,6 +19,7 @@ import (
 	"understudy/internal/fleet"
 	"understudy/run/clock"
 	"understudy/storage/postgres"
+	"understudy/storage/sqlite"
 )
 
 // database looks at the Postgres database, without changing it.
@@ -54,7 +55,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	}
 	d.apart(cfg, in.Servers)
 	d.locked(cfg, in.Locked)
-	text := fmt.Sprintf("the database (%s, schema %d of %d) answers", megabytes(in.Size), in.Schema, in.Known)
+	text := fmt.Sprintf("the database (%s, schema %d of %d) answers", sqlite.Megabytes(in.Size), in.Schema, in.Known)
 	if in.Schema < in.Known {
 		text += "; the next start migrates it"
 	}

@@ -214,7 +214,7 @@ func sendArtifact(c *fiber.Ctx, a *files.Artifact, download bool) error {
 	}
 	tag := `"` + a.Tag + `"`
 	c.Set(fiber.HeaderETag, tag)
-	if named(c.Get(fiber.HeaderIfNoneMatch), tag) {
+	if web.HasTag(c.Get(fiber.HeaderIfNoneMatch), tag) {
 		c.Status(http.StatusNotModified)
 		return a.Close()
 	}

@@ -57,13 +57,3 @@ func position(digits string) int64 {
 	}
 	return n
 }
-
-// named reports whether a header If-None-Match names an entity tag: in a list, weak, or with all others as *.
-func named(header, tag string) bool {
-	for one := range strings.SplitSeq(header, ",") {
-		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
-			return true
-		}
-	}
-	return false
-}

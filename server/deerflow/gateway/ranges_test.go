@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/fault"
+	"understudy/server/internal/web"
 )
 
 // A range is answered as Go's file server answers it, or is refused where that ignores it.
@@ -63,9 +64,9 @@ func TestRanges(t *testing.T) {
 func TestEntityTags(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{`"a"`, `W/"a"`, "*", `"x", "a"`, `"x",W/"a" , "y"`} {
-		require.True(t, named(header, `"a"`), header)
+		require.True(t, web.HasTag(header, `"a"`), header)
 	}
 	for _, header := range []string{"", `"x"`, "a", `"`, `"a`, `w/"a"`, `"ab"`, `"x","y"`} {
-		require.False(t, named(header, `"a"`), header)
+		require.False(t, web.HasTag(header, `"a"`), header)
 	}
 }

@@ -30,3 +30,13 @@ func selected(c *fiber.Ctx, f header.Filter) map[string]string {
 	})
 	return headers
 }
+
+// HasTag reports whether a header If-None-Match names an entity tag: in a list, with all others as *, or as a weak one, which proxies make when they compress.
+func HasTag(header, tag string) bool {
+	for one := range strings.SplitSeq(header, ",") {
+		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}
