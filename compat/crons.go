@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -19,16 +20,15 @@ func NewCron(body []byte, t id.Thread) (run.NewCron, error) {
 		return run.NewCron{}, err
 	}
 	n := run.NewCron{
-		Thread:         t,
-		AssistantID:    o.text("assistant_id"),
-		Schedule:       o.text("schedule"),
-		Timezone:       o.text("timezone"),
-		Metadata:       o.metadata(),
-		OnRunCompleted: o.text("on_run_completed"),
-		Enabled:        o.raw("enabled") == nil || o.bool("enabled"),
+		Thread:      t,
+		AssistantID: o.text("assistant_id"),
+		Schedule:    o.text("schedule"),
+		Timezone:    o.text("timezone"),
+		Metadata:    o.metadata(),
+		Enabled:     o.raw("enabled") == nil || o.bool("enabled"),
 	}
-	if n.OnRunCompleted == "" && t == "" {
-		n.OnRunCompleted = "delete"
+	if t == "" { // the thread of the others stays: a patch alone sets it there, without effect
+		n.OnRunCompleted = cmp.Or(o.text("on_run_completed"), "delete")
 	}
 	if err := o.namedTimezone(); err != nil {
 		return n, err

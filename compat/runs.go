@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"understudy/id"
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 	"understudy/run"
 )
 
@@ -268,7 +270,7 @@ func appendKwargs(dst []byte, k *run.Arguments) []byte {
 	r := newRow(dst, nil)
 	r.raw("input", k.Input)
 	r.raw("command", k.Command)
-	r.object("config", encryption.Hide(k.Config))
+	r.object("config", startingAt(k, encryption.Hide(k.Config)))
 	r.raw("context", k.Context)
 	r.key("stream_mode")
 	r.dst = appendTexts(r.dst, k.Modes)
@@ -282,6 +284,26 @@ func appendKwargs(dst []byte, k *run.Arguments) []byte {
 	r.bool("checkpoint_during", k.Durability != "exit")
 	r.text("durability", k.Durability)
 	return r.end()
+}
+
+// startingAt returns a configuration with the checkpoint at which the run was asked to start, as clients see it: in configurable.
+func startingAt(k *run.Arguments, config json.RawMessage) json.RawMessage {
+	if k.CheckpointID == "" && k.CheckpointNS == "" {
+		return config
+	}
+	o := jsonobj.Of(config)
+	configurable := jsonobj.Of(o.Get("configurable"))
+	if k.CheckpointID != "" {
+		configurable.SetText("checkpoint_id", string(k.CheckpointID))
+	}
+	if k.CheckpointNS != "" {
+		configurable.SetText("checkpoint_ns", k.CheckpointNS)
+	}
+	if len(k.CheckpointMap) > 0 {
+		configurable.Set("checkpoint_map", k.CheckpointMap)
+	}
+	o.Set("configurable", configurable.JSON())
+	return o.JSON()
 }
 
 // AppendResult appends the answer of a wait or join.
