@@ -39,8 +39,7 @@ type Open struct {
 	closed bool
 	events int
 
-	pace time.Duration // see WatchEvents
-	next time.Time     // when pace allows the next write
+	watched bool // see WatchEvents
 
 	withdrawn func(ctx context.Context) bool // whether the credentials of its client were; nil: they cannot be
 }
@@ -72,10 +71,17 @@ func (t *Transport) StreamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.
 // frame is how often a screen draws. What a client draws need not arrive in more pieces.
 const frame = 16 * time.Millisecond
 
-// WatchEvents is StreamEvents for clients that look on while runs are executed. Most of what such a stream costs are its writes, so records that follow one
-// another within the time of a frame are sent together. The first one after a pause is sent at once.
+// fewWatched streams that bring something at the same time are written to once a frame, more of them once in manyFrames: most of what they cost is waking up
+// and writing.
+const (
+	fewWatched = 4
+	manyFrames = 3
+)
+
+// WatchEvents is StreamEvents for clients that look on while runs are executed: records that follow one another within the time of a frame are sent together.
+// The first one after a pause is sent at once.
 func (t *Transport) WatchEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
-	return t.streamOpen(c, &Open{f: f, ids: ids, pace: frame})
+	return t.streamOpen(c, &Open{f: f, ids: ids, watched: true})
 }
 
 // Form writes the records of a run as the events of another protocol.
@@ -310,7 +316,7 @@ func (o *Open) sendUntil(ctx context.Context, beat time.Time) error {
 			if err := o.writeRecords(records); err != nil {
 				return err
 			}
-			if o.pace > 0 && err == nil && len(records) < manyRecords {
+			if o.watched && err == nil && len(records) < manyRecords {
 				o.rest(period)
 			}
 		}
@@ -339,17 +345,18 @@ func (o *Open) sendUntil(ctx context.Context, beat time.Time) error {
 // manyRecords are enough for one write: a stream that is behind does not wait for more.
 const manyRecords = 64
 
-// rest lets records gather, unless the last write was long ago: then the next record is sent at once.
+// rest lets records gather until the next frame. All streams begin their frames at the same moments, so the process wakes up once for all of them.
 func (o *Open) rest(ctx context.Context) {
-	now := time.Now()
-	if due := o.next; now.Before(due) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(due.Sub(now)):
-		}
-		now = due
+	pace := frame
+	if o.s.resting.Add(1) > fewWatched { // a stream that brings something rests most of the time
+		pace *= manyFrames
 	}
-	o.next = now.Add(o.pace)
+	defer o.s.resting.Add(-1)
+	now := time.Now()
+	select {
+	case <-ctx.Done():
+	case <-time.After(now.Truncate(pace).Add(pace).Sub(now)):
+	}
 }
 
 // batchBytes is the approximate size of one write. Larger batches should get a new deadline.

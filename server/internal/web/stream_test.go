@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,25 +10,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A stream that is looked at writes at most once a frame while records follow one another, and at once after a pause.
+// Streams that are looked at write once a frame while records follow one another, all of them at the same moments, and less often when they are many.
 func TestPaceOfWatchedStreams(t *testing.T) {
+	for streams, most := range map[int]int{1: 64, fewWatched: 64, 50: 21} { // writes of each in a second
+		synctest.Test(t, func(t *testing.T) {
+			s := &Transport{}
+			var all sync.WaitGroup
+			for n := range streams {
+				all.Go(func() {
+					o := &Open{s: s, watched: true}
+					time.Sleep(time.Duration(n) * time.Millisecond / 20) // the first record of each comes at another time
+					writes := 0
+					for began := time.Now(); time.Since(began) < time.Second; writes++ {
+						o.rest(t.Context())
+						require.Zero(t, time.Since(time.Now().Truncate(frame)), "they write together")
+					}
+					require.InDelta(t, most, writes, 2)
+				})
+			}
+			all.Wait()
+			require.Zero(t, s.resting.Load())
+		})
+	}
+}
+
+func TestWatchedStreamsOfClientsThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		took := func(ctx context.Context, o *Open) time.Duration {
-			began := time.Now()
-			o.rest(ctx)
-			return time.Since(began)
-		}
-		o := &Open{pace: frame}
-		require.Zero(t, took(t.Context(), o), "the first record is sent at once")
-		for range 3 {
-			require.Equal(t, frame, took(t.Context(), o))
-		}
-		time.Sleep(frame / 2)
-		require.Equal(t, frame/2, took(t.Context(), o), "what came in the middle of a frame waits for its end")
-		time.Sleep(time.Second)
-		require.Zero(t, took(t.Context(), o), "after a pause")
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.Zero(t, took(gone, o), "of a client that has left")
+		began := time.Now()
+		(&Open{s: &Transport{}, watched: true}).rest(gone)
+		require.Zero(t, time.Since(began))
 	})
 }

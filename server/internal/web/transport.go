@@ -37,7 +37,8 @@ type Transport struct {
 	Slots  Budget // of open streams
 	Reads  Budget // memory of long answers
 
-	tabs tabs // streams of browsers
+	tabs    tabs         // streams of browsers
+	resting atomic.Int64 // watched streams that wait for their next frame
 
 	// Requests continue after streams have ended, and answers of temporary runs longer than both. These contexts have the lifetime of the server.
 	Streaming    context.Context //nolint:containedctx // as above
