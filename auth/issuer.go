@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"understudy/access"
 	"understudy/internal/loop"
+	"understudy/internal/serverurl"
 )
 
 const (
@@ -255,12 +257,12 @@ func (i *issuer) fetch(ctx context.Context) error {
 		}
 	}
 	if len(set) == 0 {
-		return fmt.Errorf("%s has no key that tokens can be checked with%s", i.address, because(ignored))
+		return fmt.Errorf("%s has no key that tokens can be checked with%s", serverurl.Shown(i.address), because(ignored))
 	}
 	if text := because(ignored); text != i.ignored {
 		i.ignored = text
 		if ignored != nil {
-			i.o.Log.WarnContext(ctx, "some keys of the issuer of tokens are ignored", "address", i.address, "error", ignored)
+			i.o.Log.WarnContext(ctx, "some keys of the issuer of tokens are ignored", "address", serverurl.Shown(i.address), "error", ignored)
 		}
 	}
 	return i.set.KeyReplaceAll(ctx, set)
@@ -322,27 +324,31 @@ func Downgrade(issuer string, addresses ...string) error {
 	}
 	for _, address := range addresses {
 		if address != "" && !strings.HasPrefix(strings.ToLower(address), "https://") {
-			return fmt.Errorf("%s does not begin with https://, as the issuer does", address)
+			return fmt.Errorf("%s does not begin with https://, as the issuer does", serverurl.Shown(address))
 		}
 	}
 	return nil
 }
 
 func (i *issuer) read(ctx context.Context, address string, into any) error {
+	shown := serverurl.Shown(address)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return err
+	var resp *http.Response
+	if err == nil {
+		resp, err = i.o.Client.Do(req)
 	}
-	resp, err := i.o.Client.Do(req)
 	if err != nil {
-		return err
+		if failed := (*url.Error)(nil); errors.As(err, &failed) {
+			err = failed.Err // without the address, which its text repeats
+		}
+		return fmt.Errorf("%s: %w", shown, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers with %s", address, resp.Status)
+		return fmt.Errorf("%s answers with %s", shown, resp.Status)
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxDocument)).Decode(into); err != nil {
-		return fmt.Errorf("%s: %w", address, err)
+		return fmt.Errorf("%s: %w", shown, err)
 	}
 	return nil
 }

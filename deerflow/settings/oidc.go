@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"understudy/internal/serverurl"
 )
 
 // OIDC is single sign-on.
@@ -55,7 +57,7 @@ func (o *OIDC) check(warn func(string)) error {
 		return nil
 	}
 	if o.Frontend = strings.TrimSuffix(o.Frontend, "/"); o.Frontend != "" && !isAddress(o.Frontend) {
-		return fmt.Errorf("auth.oidc.frontend_base_url: %q is no address; write one that begins with https://", o.Frontend)
+		return fmt.Errorf("auth.oidc.frontend_base_url: %s is no address; write one that begins with https://", serverurl.Shown(o.Frontend))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Providers)) {
 		p, at := o.Providers[name], "auth.oidc.providers."+name
@@ -63,11 +65,11 @@ func (o *OIDC) check(warn func(string)) error {
 		case !providerID.MatchString(name):
 			return fmt.Errorf("auth.oidc.providers: %q is no name; write letters, digits, hyphens and underscores", name)
 		case !isAddress(p.Issuer):
-			return fmt.Errorf("%s.issuer: %q is no address; write one that begins with https://", at, p.Issuer)
+			return fmt.Errorf("%s.issuer: %s is no address; write one that begins with https://", at, serverurl.Shown(p.Issuer))
 		case p.ClientID == "":
 			return fmt.Errorf("%s has no client_id", at)
 		case p.RedirectURI != "" && !isAddress(p.RedirectURI):
-			return fmt.Errorf("%s.redirect_uri: %q is no address", at, p.RedirectURI)
+			return fmt.Errorf("%s.redirect_uri: %s is no address", at, serverurl.Shown(p.RedirectURI))
 		case !slices.Contains([]string{"", "client_secret_post", "client_secret_basic", "none"}, p.Method):
 			return fmt.Errorf("%s.token_endpoint_auth_method: write client_secret_post, client_secret_basic or none", at)
 		}

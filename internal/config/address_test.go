@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -105,4 +106,32 @@ func TestAddressesAreMistakesWithTheirPlace(t *testing.T) {
 	_, _, err = Load(Source{Mode: Proxy, File: file, Flags: map[string]string{"upstream": "http://us:secret@host:1"}, Lookup: func(string) (string, bool) { return "", false }})
 	require.ErrorContains(t, err, "--upstream: remove the credentials")
 	require.NotContains(t, err.Error(), "secret")
+}
+
+// An address in langgraph.json may hold a password or a key, so what is wrong with it is said without them.
+func TestWrongAddressesAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{
+		"auth.jwt.issuer":          `"auth": {"jwt": {"issuer": %q}}`,
+		"auth.jwt.jwks_url":        `"auth": {"jwt": {"issuer": "i", "jwks_url": %q}}`,
+		"auth.oidc.issuer":         `"auth": {"oidc": {"client_id": "c", "issuer": %q}}`,
+		"auth.oidc.url":            `"auth": {"oidc": {"client_id": "c", "issuer": "https://login.example", "url": %q}}`,
+		"graphs.a.agent.mcp.t.url": `"graphs": {"a": {"agent": {"model": "scripted:x.json", "mcp": {"t": {"url": %q}}}}}`,
+		"graphs.a.url":             `"graphs": {"a": {"url": %q}}`,
+		"graphs.a.agent.model":     `"graphs": {"a": {"agent": {"model": {"name": "openai:gpt", "base_url": %q}}}}`,
+	}
+	for key, file := range files {
+		refused := 0
+		for _, address := range []string{
+			"ftp://u:s3cret@example.com/s3cret?key=s3cret", "ws://example.com/?key=s3cret", "u:s3cret@example.com", "https://u:s3cret@example.com/%zz", "https://u:s3/cret@example.com",
+			"https://u:s3cret@example.com/a", "https://example.com/a?key=s3cret", "https://example.com/#s3cret", "u:s3/cret@example.com",
+		} {
+			_, warnings, err := Load(setup(t, "{"+fmt.Sprintf(file, address)+"}", nil))
+			if err != nil {
+				refused++
+			}
+			require.NotRegexp(t, `s3/?cret`, fmt.Sprint(err, warnings), "%s: %s", key, address)
+		}
+		require.Positive(t, refused, key)
+	}
 }

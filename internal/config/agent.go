@@ -11,6 +11,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/agent/mcp"
 	"understudy/graph/agent/provider"
+	"understudy/internal/serverurl"
 )
 
 // Agent is a declared agent: a graph that langgraph.json describes, as options of package agent. What only exists while it runs is left out: models,
@@ -192,7 +193,7 @@ func (f *file) mcpServers(a *Agent, v value, key string) {
 			"call_timeout":  f.setDuration(&s.Call, 24*time.Hour),
 			"url": func(v value, key string) {
 				if s.URL = f.filled(v, key, "https://mcp.example.com/mcp"); s.URL != "" && !isHTTP(s.URL) {
-					f.wrong(v, key, "%q is no address; write one that begins with https://", s.URL)
+					f.wrong(v, key, "%s is no address; write one that begins with https://", serverurl.Shown(s.URL))
 				}
 			},
 			"headers":   func(v value, key string) { f.headers(&s.Headers, v, key) },

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"understudy/auth"
+	"understudy/internal/serverurl"
 )
 
 // Auth is the auth section. The zero value asks for no authentication.
@@ -158,7 +159,7 @@ func (f *file) jwt(v value, key string) {
 		},
 		"jwks_url": func(v value, key string) {
 			if j.JWKSURL = f.text(v, key, "https://login.example.com/keys"); j.JWKSURL != "" && !isHTTP(j.JWKSURL) {
-				f.wrong(v, key, "%q is no address; write one that begins with https://", j.JWKSURL)
+				f.wrong(v, key, "%s is no address; write one that begins with https://", serverurl.Shown(j.JWKSURL))
 			}
 		},
 		"secret_env": func(v value, key string) {
@@ -179,7 +180,7 @@ func (f *file) jwt(v value, key string) {
 	case !secret && j.JWKSURL == "" && j.Issuer == "":
 		f.wrong(v, key, `says not how tokens are checked; write {"issuer": "https://…"}, a jwks_url, or a secret_env`)
 	case !secret && j.JWKSURL == "" && !isHTTP(j.Issuer):
-		f.wrong(v, key, "issuer %q is no address, so write where its keys are in jwks_url", j.Issuer)
+		f.wrong(v, key, "issuer %s is no address, so write where its keys are in jwks_url", serverurl.Shown(j.Issuer))
 	}
 	if len(j.Audience) == 0 && !secret {
 		f.warn(join(key, "audience"), "missing: tokens that the issuer made for other applications are accepted too")

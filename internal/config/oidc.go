@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"understudy/internal/serverurl"
 )
 
 // OIDC is auth.oidc: the OpenID provider at which people sign in with a browser.
@@ -57,7 +59,9 @@ func (f *file) oidc(v value, key string) {
 	case o.Issuer == "":
 		f.wrong(v, key, `has no issuer; write the address of the provider: {"issuer": "https://login.example.com/", "client_id": "…"}`)
 	case err != nil || !isHTTP(o.Issuer) || issuer.Host == "":
-		f.wrong(v, join(key, "issuer"), "%q is no address; write one that begins with https://", o.Issuer)
+		f.wrong(v, join(key, "issuer"), "%s is no address; write one that begins with https://", serverurl.Shown(o.Issuer))
+	case issuer.User != nil || issuer.RawQuery != "" || issuer.Fragment != "":
+		f.wrong(v, join(key, "issuer"), "%s is no issuer: these have no user, password or query; write the one in the provider's OpenID configuration", serverurl.Shown(o.Issuer))
 	case issuer.Scheme == "http" && !IsLoopback(issuer.Hostname()):
 		f.warn(join(key, "issuer"), "without TLS: who is on the network between can sign in as anyone")
 	}
@@ -70,7 +74,7 @@ func (f *file) oidc(v value, key string) {
 	if o.URL != "" {
 		base, err := url.Parse(o.URL)
 		if o.URL = strings.TrimSuffix(o.URL, "/"); err != nil || !isHTTP(o.URL) || base.Host == "" || strings.Trim(base.Path, "/") != "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
-			f.wrong(v, join(key, "url"), "%q is not where browsers reach the server; write scheme and host only, such as https://agents.example.com (http.mount_prefix is added)", o.URL)
+			f.wrong(v, join(key, "url"), "%s is not where browsers reach the server; write scheme and host only, such as https://agents.example.com (http.mount_prefix is added)", serverurl.Shown(o.URL))
 		}
 	}
 	if o.Idle > o.Session {

@@ -18,13 +18,18 @@ const Example = "http://127.0.0.1:2024"
 type Error struct{ text, why string }
 
 func (e *Error) Error() string {
-	shown := "the address"
-	if !strings.ContainsAny(e.text, "@?#") {
-		shown = strconv.Quote(e.text)
-	} else if u, err := url.Parse(e.text); err == nil && u.Host != "" && !strings.Contains(e.text, "@") {
-		shown = strconv.Quote(u.Scheme + "://" + u.Host + "/…")
+	return fmt.Sprintf("%s is no URL of a server: %s; write one such as %s", Shown(e.text), e.why, Example)
+}
+
+// Shown is an address for messages and logs, in quotes: of one that may hold a secret only scheme and host, or "the address" when even these may be part of it.
+func Shown(text string) string {
+	if !strings.ContainsAny(text, "@?#") {
+		return strconv.Quote(text)
 	}
-	return fmt.Sprintf("%s is no URL of a server: %s; write one such as %s", shown, e.why, Example)
+	if u, err := url.Parse(text); err == nil && u.Host != "" && !strings.Contains(text, "@") {
+		return strconv.Quote(u.Scheme + "://" + u.Host + "/…")
+	}
+	return "the address"
 }
 
 // Parse returns the base of a server's API: http or https, a host, and a path without a slash at the end, such as a mount prefix. It accepts

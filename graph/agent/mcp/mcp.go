@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"slices"
 	"strings"
@@ -63,6 +64,7 @@ const quiet = 2 * time.Second
 // Source is a server's tools. It is safe for concurrent use.
 type Source struct {
 	opts  Options
+	at    *url.URL      // Options.URL; nil: a program
 	pause time.Duration // first one
 	quiet time.Duration // how long a start may take before the log says so
 
@@ -87,6 +89,13 @@ func New(o Options) (*Source, error) {
 	if o.Name == "" || (o.Command == "") == (o.URL == "") {
 		return nil, errors.New("an MCP server needs a name, and a command or an address")
 	}
+	var at *url.URL
+	if o.URL != "" {
+		var err error
+		if at, err = url.Parse(o.URL); err != nil { // its text repeats the address
+			return nil, fmt.Errorf("the address of the MCP server %s cannot be parsed", o.Name)
+		}
+	}
 	if o.Start <= 0 {
 		o.Start = 30 * time.Second
 	}
@@ -97,7 +106,7 @@ func New(o Options) (*Source, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Log = o.Log.With("mcp_server", o.Name)
-	s := &Source{opts: o, pause: firstPause, quiet: quiet, turn: make(chan struct{}, 1)}
+	s := &Source{opts: o, at: at, pause: firstPause, quiet: quiet, turn: make(chan struct{}, 1)}
 	s.open, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -231,7 +240,7 @@ func (s *Source) start(ctx context.Context) (*session, error) {
 	if cmd != nil {
 		s.opts.Log.Info("mcp server started", "pid", cmd.Process.Pid)
 	} else {
-		s.opts.Log.Info("mcp server connected", "url", s.opts.URL)
+		s.opts.Log.Info("mcp server connected", "url", place(s.at))
 	}
 	return live, nil
 }
@@ -253,12 +262,12 @@ func (s *Source) logSlow(ctx context.Context) (done func()) {
 
 // transport is the way to the server, and its process; nil if it runs elsewhere.
 func (s *Source) transport() (sdk.Transport, *exec.Cmd) {
-	if s.opts.URL != "" {
-		client := &http.Client{Transport: headed{s.opts}}
+	if s.at != nil {
+		client := &http.Client{Transport: headed{s.opts, s.at}}
 		if s.opts.SSE {
-			return &sdk.SSEClientTransport{Endpoint: s.opts.URL, HTTPClient: client}, nil
+			return &sdk.SSEClientTransport{Endpoint: place(s.at), HTTPClient: client}, nil
 		}
-		return &sdk.StreamableClientTransport{Endpoint: s.opts.URL, HTTPClient: client}, nil
+		return &sdk.StreamableClientTransport{Endpoint: place(s.at), HTTPClient: client}, nil
 	}
 	cmd := exec.Command(s.opts.Command, s.opts.Args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.opts.Dir, group.Environment(s.opts.Env, "TERM"), group.Attributes()
@@ -267,14 +276,30 @@ func (s *Source) transport() (sdk.Transport, *exec.Cmd) {
 	return &sdk.CommandTransport{Command: cmd, TerminateDuration: 2 * time.Second}, cmd
 }
 
-// headed sends requests with the headers of options.
-type headed struct{ Options }
+// place is an address without what may hold a key: errors, which reach logs and the clients of runs, repeat it.
+func place(at *url.URL) string {
+	return (&url.URL{Scheme: at.Scheme, Host: at.Host, Path: at.Path, RawPath: at.RawPath}).String()
+}
+
+// headed sends requests with the headers of options, and to the server at an address with what place leaves out of it.
+type headed struct {
+	Options
+	at *url.URL
+}
 
 // RoundTrip implements http.RoundTripper.
 func (h headed) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	for name, value := range h.Headers {
 		r.Header.Set(name, value)
+	}
+	if r.URL.Host == h.at.Host {
+		if password, _ := h.at.User.Password(); h.at.User != nil && r.Header.Get("Authorization") == "" {
+			r.SetBasicAuth(h.at.User.Username(), password)
+		}
+		if r.URL.Path == h.at.Path && r.URL.RawQuery == "" {
+			r.URL.RawQuery = h.at.RawQuery
+		}
 	}
 	if h.Transport != nil {
 		return h.Transport.RoundTrip(r)

@@ -355,7 +355,8 @@ func TestServersAtAnAddress(t *testing.T) {
 			}
 			var down atomic.Bool
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if down.Load() || r.Header.Get("X-Key") != "k" {
+				user, password, _ := r.BasicAuth()
+				if down.Load() || r.Header.Get("X-Key") != "k" || user != "u" || password != "hidden" || r.Method == "POST" && !sse && r.URL.Query().Get("key") != "hidden" {
 					http.Error(w, "away", http.StatusServiceUnavailable)
 					return
 				}
@@ -363,12 +364,21 @@ func TestServersAtAnAddress(t *testing.T) {
 			}))
 			t.Cleanup(server.CloseClientConnections)
 			t.Cleanup(server.Close)
-			s, err := New(Options{Name: "far", URL: server.URL, SSE: sse, Prefix: true, Headers: map[string]string{"X-Key": "k"}})
+			var log logtest.Buffer
+			address := strings.Replace(server.URL, "http://", "http://u:hidden@", 1) + "/mcp?key=hidden"
+			s, err := New(Options{Name: "far", URL: address, SSE: sse, Prefix: true, Headers: map[string]string{"X-Key": "k"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = s.Close() })
+			unreachable, err := New(Options{Name: "far", URL: "http://u:hidden@127.0.0.1:1/mcp?key=hidden", SSE: sse})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = unreachable.Close() })
+			_, err = unreachable.Tools(t.Context())
+			require.ErrorContains(t, err, "connection refused")
+			require.NotContains(t, err.Error(), "hidden")
 			down.Store(true)
 			_, err = s.Tools(t.Context())
 			require.ErrorContains(t, err, "MCP server far")
+			require.NotContains(t, err.Error(), "hidden")
 			down.Store(false)
 			tools, err := s.Tools(t.Context())
 			require.NoError(t, err)
@@ -382,6 +392,8 @@ func TestServersAtAnAddress(t *testing.T) {
 				out, err := tools[0].Run(t.Context(), message.ToolCall{ID: "2", Name: "far_say", Args: []byte(`{"text":"again"}`)})
 				return err == nil && strings.Contains(fmt.Sprint(out), "said again")
 			}, 30*time.Second, 50*time.Millisecond)
+			require.Contains(t, log.String(), "mcp server connected")
+			require.NotContains(t, log.String(), "hidden")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -312,7 +313,9 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	opts.Logger = slog.New(slog.DiscardHandler)
 	for _, g := range cfg.Graphs {
 		if g.Remote != nil {
-			d.say("graph", Fine, fmt.Sprintf("%s is served by %s (not checked)", g.ID, g.Remote.URL), "")
+			if u, err := url.Parse(g.Remote.URL); err == nil { // as the configuration has checked
+				d.say("graph", Fine, fmt.Sprintf("%s is served by %s (not checked)", g.ID, u.Redacted()), "")
+			}
 		}
 		if g.Agent != nil {
 			d.agent(cfg, g, opts.Logger)
