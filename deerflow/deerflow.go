@@ -132,7 +132,7 @@ func Read(o Options) (*DeerFlow, error) {
 	}
 	d.Origins, d.Commands = origins(env("GATEWAY_CORS_ORIGINS")), list(env("DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST"))
 	d.Memory = &memory.Book{File: d.memoryFile, Facts: d.memoryFacts, Now: o.Now}
-	d.Agents = &agent.Folder{Dir: func(user string) string { return filepath.Join(d.Home.UserDir(user), "agents") }, Shared: filepath.Join(d.Home.Dir, "agents")}
+	d.Agents = &agent.Folder{Dir: func(user string) string { return filepath.Join(d.Home.UserDir(user), "agents") }, Shared: filepath.Join(d.Home.Dir, "agents"), Log: o.Log}
 	d.Skills = &skill.Library{
 		Root: d.skillsRoot, User: func(user string) string { return filepath.Join(d.Home.UserDir(user), "skills", "custom") },
 		Enabled: func(_ string, s *skill.Skill) (bool, error) { return d.Extensions.SkillEnabled(s.Name) },

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +22,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"understudy/internal/fault"
+	"understudy/internal/news"
 	"understudy/internal/wholefile"
 )
 
@@ -64,8 +66,10 @@ type Folder struct {
 	Dir func(user string) string
 	// Shared is the folder of agents that all users have; "" there is none.
 	Shared string
+	Log    *slog.Logger
 
-	mu sync.Mutex
+	mu    sync.Mutex
+	noted news.Texts // problems that were logged, by folder
 }
 
 func unknown(name string) error { return fault.Newf(fault.NotFound, "Agent '%s' not found", name) }
@@ -130,7 +134,7 @@ func (f *Folder) Has(user, name string) (bool, error) {
 	return err == nil, err
 }
 
-// List returns the agents of a user, by name.
+// List returns the agents of a user, by name. Those that cannot be read are left out, with a warning: one of them must not hide the others.
 func (f *Folder) List(user string) ([]*Agent, error) {
 	list, seen := []*Agent{}, map[string]bool{}
 	for _, in := range []string{f.Dir(user), f.Shared} {
@@ -146,7 +150,11 @@ func (f *Folder) List(user string) ([]*Agent, error) {
 			if fault.Is(err, fault.NotFound) {
 				continue // being made, or deleted meanwhile
 			} else if err != nil {
-				return nil, err
+				seen[e.Name()] = true // one of the user's, in whose place is none of all users
+				if at := filepath.Join(in, e.Name()); f.noted.Is(at, err.Error()) {
+					f.Log.Warn("an agent is left out of lists, and runs of it fail", "agent", e.Name(), "folder", at, "error", err, "fix", "correct its "+config+", or move the folder away")
+				}
+				continue
 			}
 			seen[a.Name] = true
 			list = append(list, a)

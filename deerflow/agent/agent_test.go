@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +69,44 @@ func TestSharedAgents(t *testing.T) {
 	require.FileExists(t, filepath.Join(f.Dir("ann"), "cook", "memory.json"))
 	require.Equal(t, []string{"cook: new"}, names("ann"))
 	require.True(t, fault.Is(f.Create("ann", &Agent{Name: "cook"}), fault.Conflict))
+}
+
+// An agent that cannot be read, of a user or of all, does not hide the others. The log names it, once until it changes.
+func TestUnreadableAgents(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	var log bytes.Buffer
+	f := &Folder{Dir: func(user string) string { return filepath.Join(home, user) }, Shared: filepath.Join(home, "agents"), Log: slog.New(slog.NewTextHandler(&log, nil))}
+	put := func(dir, name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, config), []byte(text), 0o600))
+	}
+	for _, dir := range []string{f.Dir("ann"), f.Shared} {
+		put(dir, "broken", "name: [broken")
+		put(dir, "good-of-"+filepath.Base(dir), "description: works")
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "folder-of-"+filepath.Base(dir), config), 0o755))
+	}
+	put(f.Shared, "cook", "description: works")
+	put(f.Dir("ann"), "cook", "description: {") // and does not have the one of all users
+	names := func(user string) (list []string) {
+		for range 3 {
+			all, err := f.List(user)
+			require.NoError(t, err)
+			list = nil
+			for _, a := range all {
+				list = append(list, a.Name)
+			}
+		}
+		return list
+	}
+	require.Equal(t, []string{"good-of-agents", "good-of-ann"}, names("ann"))
+	require.Equal(t, 4, strings.Count(log.String(), "left out"), log.String())
+	log.Reset()
+	require.Equal(t, []string{"cook", "good-of-agents"}, names("ben"))
+	require.Equal(t, 1, strings.Count(log.String(), "left out"), log.String()) // the shared one, which ann's own hid
+	log.Reset()
+	put(f.Dir("ann"), "broken", "description: works")
+	put(f.Dir("ann"), "cook", "description: [")
+	require.Equal(t, []string{"broken", "good-of-agents", "good-of-ann"}, names("ann"))
+	require.Equal(t, 1, strings.Count(log.String(), "left out"), log.String()) // for another reason
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"understudy/internal/fault"
+	"understudy/internal/news"
 	"understudy/internal/regular"
 )
 
@@ -54,42 +55,19 @@ type Library struct {
 	Now   func() time.Time
 
 	writing sync.Mutex // one change of custom skills at a time
-	noted   noted
-}
-
-// noted are the problems of folders that were logged, by path: a folder is read for each request.
-type noted struct {
-	mu    sync.Mutex
-	texts map[string]string
-}
-
-// maxNoted bounds the problems that are remembered; beyond it those that were logged are forgotten.
-const maxNoted = 1000
-
-// isNews reports whether a text about something, such as a path, is another than the one that was noted last, and notes it.
-func (n *noted) isNews(about, text string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if last, known := n.texts[about]; known && last == text {
-		return false
-	}
-	if n.texts == nil || len(n.texts) >= maxNoted {
-		n.texts = map[string]string{}
-	}
-	n.texts[about] = text
-	return true
+	noted   news.Texts // problems that were logged, by path: a folder is read for each request
 }
 
 // warn logs a problem of a path, if it is not the one that was logged last.
 func (l *Library) warn(text, path string, err error) {
-	if l.noted.isNews(path, text+err.Error()) {
+	if l.noted.Is(path, text+err.Error()) {
 		l.Log.Warn(text, "path", path, "error", err)
 	}
 }
 
 // warnDouble logs that two skills have one name, once.
 func (l *Library) warnDouble(used, left *Skill) {
-	if l.noted.isNews(left.Dir+"\x00"+used.Dir, "") {
+	if l.noted.Is(left.Dir+"\x00"+used.Dir, "") {
 		l.Log.Warn("two skills have one name; the agent has one of them", "skill", used.Name, "used", used.Dir, "left_out", left.Dir, "fix", "rename or delete one of them")
 	}
 }
@@ -282,17 +260,25 @@ func (l *Library) Switch(user, name string, on bool) (*Skill, error) {
 	return s, nil
 }
 
+// installing bounds the archives that are unpacked and judged at once: each may take half a GiB of disk meanwhile.
+var installing = make(chan struct{}, 2)
+
 // Install adds the skill of an archive to those of a user. Errors: *Refused, fault.Conflict when there is one with its name.
+// It is judged before the lock of changes is taken, because a model may take minutes; of several with one name that are judged at once the first is installed.
 func (l *Library) Install(ctx context.Context, user string, r io.ReaderAt, size int64) (string, error) {
 	a, err := open(r, size)
 	if err != nil {
 		return "", &Refused{err.Error()}
 	}
 	name := a.front.Name
-	l.writing.Lock()
-	defer l.writing.Unlock()
 	if err := l.absent(user, name); err != nil {
 		return "", err
+	}
+	select {
+	case installing <- struct{}{}:
+		defer func() { <-installing }()
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
 	home := l.User(user)
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -308,6 +294,11 @@ func (l *Library) Install(ctx context.Context, user string, r io.ReaderAt, size 
 	}
 	if err := os.Chmod(stage, 0o755); err != nil {
 		return "", fmt.Errorf("install skill %s: %w", name, err)
+	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if err := l.absent(user, name); err != nil { // another was first
+		return "", err
 	}
 	if err := os.Rename(stage, filepath.Join(home, name)); err != nil {
 		if l.absent(user, name) != nil { // another process was first

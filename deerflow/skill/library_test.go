@@ -2,6 +2,7 @@ package skill
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/fault"
 )
 
 // Of skills with one name a user's comes before the deployment's, and in one folder the one whose path is last, as in DeerFlow. The log names both, once.
@@ -69,4 +72,58 @@ func TestSkillsOfOneName(t *testing.T) {
 	require.Empty(t, names())
 	scan := Scanner(filepath.Join(dir, "skills", "public"), slog.New(slog.DiscardHandler))
 	require.Equal(t, filepath.Join(dir, "skills/public/a!"), scan()[0].Dir)
+}
+
+// While a model judges an archive, which may take minutes, other skills are installed, edited, listed and deleted. Of two archives with one name that are judged at once
+// one is installed, as a whole.
+func TestInstallWhileAnotherIsJudged(t *testing.T) {
+	t.Parallel()
+	s := library(t)
+	ctx := t.Context()
+	agent := Agent{Library: s.Library, User: "u", Thread: "t"}
+	require.NoError(t, agent.Create(ctx, "other", strings.ReplaceAll(front, "demo", "other")))
+	judging, decide := make(chan struct{}), make(chan struct{})
+	s.Judge = func(_ context.Context, _, content string, _ bool) (Verdict, error) {
+		if strings.Contains(content, "SLOW") {
+			judging <- struct{}{}
+			<-decide
+		}
+		return Verdict{Decision: "allow"}, nil
+	}
+	errs := make(chan error)
+	install := func(text string) {
+		archive := zipped(t, file{name: "demo/SKILL.md", text: front + text}, file{name: "demo/assets/a.txt", text: text})
+		_, err := s.Install(ctx, "u", bytes.NewReader(archive), int64(len(archive)))
+		errs <- err
+	}
+	for _, text := range []string{"SLOW 1", "SLOW 2"} {
+		go install(text)
+		<-judging
+	}
+	// What is being judged is not there, and holds up nothing.
+	all, err := s.List("u")
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.NoError(t, s.Edit(ctx, "u", "other", strings.ReplaceAll(front, "demo", "other")+"More.\n"))
+	require.NoError(t, s.Delete("u", "other"))
+	waiting, cancel := context.WithCancel(ctx) // two are judged at once; the next one waits, as long as its request
+	cancel()
+	third := zipped(t, file{name: "SKILL.md", text: strings.ReplaceAll(front, "demo", "third")})
+	_, err = s.Install(waiting, "u", bytes.NewReader(third), int64(len(third)))
+	require.ErrorIs(t, err, context.Canceled)
+	close(decide)
+	first, second := <-errs, <-errs
+	if first != nil {
+		first, second = second, first
+	}
+	require.NoError(t, first)
+	require.True(t, fault.Is(second, fault.Conflict), second)
+	_, text, err := s.Read("u", "demo")
+	require.NoError(t, err)
+	asset, err := os.ReadFile(filepath.Join(s.User("u"), "demo", "assets", "a.txt"))
+	require.NoError(t, err)
+	require.Equal(t, front+string(asset), text)
+	have, err := os.ReadDir(s.User("u"))
+	require.NoError(t, err)
+	require.Len(t, have, 2, "demo and the history are all that is there")
 }
