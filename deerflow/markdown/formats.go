@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ledongthuc/pdf"
 	"github.com/xuri/excelize/v2"
 )
 
@@ -36,6 +35,7 @@ var errFull = errors.New("the text is too long")
 type writer struct {
 	bytes.Buffer
 	left int
+	end  func(reason string) // ends the process, which some documents keep busy forever
 }
 
 // line writes a line and an empty one.
@@ -313,37 +313,6 @@ func xlsx(r io.ReaderAt, size int64, w *writer) error {
 		}
 		if err := errors.Join(rows.Error(), rows.Close(), w.add("\n")); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// pdfText writes the text of the pages of a PDF.
-func pdfText(r io.ReaderAt, size int64, w *writer) error {
-	doc, err := pdf.NewReader(r, size)
-	if err != nil {
-		return err
-	}
-	fonts := map[string]*pdf.Font{}
-	for n := 1; n <= doc.NumPage(); n++ {
-		page := doc.Page(n)
-		if page.V.IsNull() {
-			continue
-		}
-		for _, name := range page.Fonts() {
-			if _, ok := fonts[name]; !ok {
-				font := page.Font(name)
-				fonts[name] = &font
-			}
-		}
-		text, err := page.GetPlainText(fonts)
-		if err != nil {
-			return err
-		}
-		if text = strings.TrimSpace(text); text != "" {
-			if err := w.line(text); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

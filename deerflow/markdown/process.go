@@ -104,10 +104,11 @@ func Main(ext string, in *os.File, out, errs io.Writer) (code int) {
 			code = exitNone
 		}
 	}()
-	stop := watch(func() {
-		fmt.Fprintf(errs, "its conversion needs more than %d MiB of memory\n", maxMemory>>20)
+	end := func(reason string) {
+		fmt.Fprintln(errs, reason)
 		os.Exit(exitNone)
-	})
+	}
+	stop := watch(func() { end(fmt.Sprintf("its conversion needs more than %d MiB of memory", maxMemory>>20)) })
 	defer stop()
 	convert := formats[strings.ToLower(ext)]
 	if convert == nil {
@@ -119,7 +120,7 @@ func Main(ext string, in *os.File, out, errs io.Writer) (code int) {
 		fmt.Fprintln(errs, err)
 		return exitNone
 	}
-	w := &writer{left: maxText}
+	w := &writer{left: maxText, end: end}
 	if err := convert(in, info.Size(), w); err != nil && !errors.Is(err, errFull) {
 		fmt.Fprintln(errs, err)
 		return exitNone

@@ -190,7 +190,7 @@ func (s *fileHandlers) getArtifact(c *fiber.Ctx, _ string, f *files.Thread) erro
 }
 
 // sendArtifact answers with a file, or the part of it that was requested. Active contents are only ever downloaded, and nothing is rendered with
-// rights of this site.
+// rights of this site; Chromium shows PDFs under this policy, too.
 func sendArtifact(c *fiber.Ctx, a *files.Artifact, download bool) error {
 	how := "inline"
 	if a.Active || download {
