@@ -235,7 +235,9 @@ func (g *Graph) build(ctx context.Context, b *building) (*agent.Agent, error) {
 		}
 		chain = append(chain, m)
 	}
-	chain = append(append(append(chain, middleware.TerminalResponse()), last...), middleware.SystemMessages())
+	questions := tool.Clarification()
+	questions.Tools = nil // which is among those of the sandbox
+	chain = append(append(append(chain, questions, middleware.TerminalResponse()), last...), middleware.SystemMessages())
 	return agent.New(agent.Options{Name: Name, Model: first, Sources: g.sourceFor(chain, nil), Middleware: chain, State: state()})
 }
 

@@ -192,3 +192,19 @@ func TestClarificationOfARun(t *testing.T) {
 	require.Equal(t, "done", v.Get("messages|@reverse|0.content").String())
 	require.Len(t, w.seen, 2)
 }
+
+// A question comes before what the model wants to do next to it: those calls are left out, and the run ends with the question.
+func TestClarificationComesFirst(t *testing.T) {
+	t.Parallel()
+	ls := scripted.ToolCall{Name: "ls", Args: json.RawMessage(`{"path":"/mnt/user-data/workspace"}`)}
+	ask := scripted.ToolCall{Name: "ask_clarification", Args: json.RawMessage(`{"question":"Which?","clarification_type":"missing_info"}`)}
+	for _, calls := range [][]scripted.ToolCall{{ls, ask}, {ask, ls}, {ls, ask, ls}} {
+		w := setup(t, config, scripted.Answer{When: "go", From: "human", ToolCalls: calls})
+		v, _ := w.send(t, "t", `{"messages":[{"type":"human","content":"go"}]}`, `{}`)
+		require.Equal(t, `["human","ai","tool"]`, v.Get("messages.#.type").Raw)
+		require.Equal(t, `["ask_clarification"]`, v.Get("messages.1.tool_calls.#.name").Raw)
+		require.Len(t, w.seen, 1)
+		v, _ = w.send(t, "u", `{"messages":[{"type":"human","content":"go"}]}`, `{"non_interactive":true}`) // the tool is not there
+		require.Equal(t, len(calls), len(v.Get("messages.1.tool_calls").Array()))
+	}
+}

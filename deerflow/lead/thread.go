@@ -2,7 +2,6 @@ package lead
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"understudy/graph/agent"
@@ -43,11 +42,4 @@ func (g *Graph) threadData() agent.Middleware {
 			return update, nil
 		}},
 	}
-}
-
-func hidden(m message.Message) bool {
-	var v struct {
-		Hidden bool `json:"hide_from_ui"`
-	}
-	return json.Unmarshal(m.AdditionalKwargs, &v) == nil && v.Hidden
 }

@@ -23,7 +23,8 @@ func Bash(o Options) agent.Tool {
 	}
 	return agent.Tool{
 		Name: "bash",
-		Description: "Runs a command of bash in /mnt/user-data/workspace. Name files by absolute paths. Start programs that do not end by themselves in the background, " +
+		Description: "Runs a command of bash in /mnt/user-data/workspace. Name files by absolute paths in commands. In scripts that you write to files name them relative to that folder, " +
+			"such as ../uploads/table.csv and ../outputs/chart.png: programs may not know the absolute ones. Start programs that do not end by themselves in the background, " +
 			"with their output in a file, such as `program > /mnt/user-data/workspace/program.log 2>&1 &`. They end with the conversation's turn.",
 		Schema: schema(description, arg{"command", text, "The command.", false}),
 		Run: run(o, func(ctx context.Context, s Sandbox, a args) (any, error) {

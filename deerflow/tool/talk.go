@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +16,6 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
-	"understudy/internal/jsonobj"
 )
 
 // answer returns an update of the state with the result of the running call.
@@ -128,83 +126,5 @@ func ViewImage(o Options) agent.Tool {
 			image := Image{Base64: base64.StdEncoding.EncodeToString(content), Type: want, Size: len(content), Sum: hex.EncodeToString(sum[:])}
 			return answer(ctx, "Successfully read image", pregel.Values{"viewed_images": map[string]Image{a.Path: image}}), nil
 		}),
-	}
-}
-
-// Question is what ask_clarification asks.
-type Question struct {
-	Question string          `json:"question"`
-	Type     string          `json:"clarification_type"`
-	Context  *string         `json:"context"`
-	Options  json.RawMessage `json:"options"` // a list; some models send it as text
-}
-
-// icons show the type of a question.
-var icons = map[string]string{"missing_info": "❓", "ambiguous_requirement": "🤔", "approach_choice": "🔀", "risk_confirmation": "⚠️", "suggestion": "💡"}
-
-// Choices returns the options that can be shown: without blanks, each once.
-func (q Question) Choices() (list []string) {
-	raw := q.Options
-	var packed string
-	if json.Unmarshal(raw, &packed) == nil && packed != "" {
-		if raw = json.RawMessage(packed); !json.Valid(raw) {
-			raw = jsonobj.Quote(packed)
-		}
-	}
-	var values []any
-	if json.Unmarshal(raw, &values) != nil {
-		var one any
-		if json.Unmarshal(raw, &one) != nil || one == nil {
-			return nil
-		}
-		values = []any{one}
-	}
-	seen := map[string]bool{}
-	for _, v := range values {
-		choice := strings.TrimSpace(fmt.Sprint(v))
-		if v == nil || choice == "" || seen[choice] {
-			continue
-		}
-		seen[choice] = true
-		list = append(list, choice)
-	}
-	return list
-}
-
-// Text returns the question as the user sees it.
-func (q Question) Text() string {
-	icon := icons[q.Type]
-	if icon == "" {
-		icon = icons["missing_info"]
-	}
-	out := icon + " " + q.Question
-	if q.Context != nil && *q.Context != "" {
-		out = icon + " " + *q.Context + "\n\n" + q.Question
-	}
-	for i, choice := range q.Choices() {
-		if i == 0 {
-			out += "\n"
-		}
-		out += fmt.Sprintf("\n  %d. %s", i+1, choice)
-	}
-	return out
-}
-
-// AskClarification returns the tool ask_clarification. The run ends with the question; the next message of the user answers it.
-func AskClarification() agent.Tool {
-	return agent.Tool{
-		Name:        "ask_clarification",
-		Description: "Asks the user a question, and waits for the answer. Ask before you act when something is missing, unclear, risky, or has several good ways. Call it alone.",
-		Schema: schema(arg{"question", text, "The question, short and exact.", false},
-			arg{"clarification_type", text + `,"enum":["missing_info","ambiguous_requirement","approach_choice","risk_confirmation","suggestion"]`, "Why you ask.", false},
-			arg{"context", textOrNull, "What the user needs to know to answer.", true}, arg{"options", `"anyOf":[{"type":"array","items":{"type":"string"}},{"type":"string"},{"type":"null"}]`, "Answers to choose from.", true}),
-		Direct: true,
-		Run: func(_ context.Context, call message.ToolCall) (any, error) {
-			var q Question
-			if err := json.Unmarshal(call.Args, &q); err != nil {
-				return nil, fmt.Errorf("arguments: %w", err)
-			}
-			return message.Tool(q.Text(), call.ID).WithName(call.Name).WithID("clarification:" + call.ID), nil
-		},
 	}
 }

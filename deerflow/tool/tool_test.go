@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 	"go.uber.org/goleak"
 
 	"understudy/deerflow/sandbox"
@@ -189,6 +191,71 @@ func TestClarification(t *testing.T) {
 		require.Equal(t, "ask_clarification", got.Name)
 	}
 	require.True(t, b.tools["ask_clarification"].Direct)
+}
+
+// The web UI shows a question as a card: to write an answer, to choose one, or to fill in a form. A form that it could not show as a whole is none.
+func TestClarificationCard(t *testing.T) {
+	t.Parallel()
+	b := setup(t, tool.Options{})
+	card := func(args m) (card, text string) {
+		args["question"], args["clarification_type"] = "What?", "missing_info"
+		got := b.call(t, "ask_clarification", args).(message.Message)
+		return gjson.GetBytes(got.Artifact, "human_input").Raw, got.Text()
+	}
+	const head = `"kind":"human_input_request","source":"ask_clarification","request_id":"clarification:c1","clarification_type":"missing_info","question":"What?",`
+	got, _ := card(m{"context": "Why."})
+	require.JSONEq(t, `{"version":1,`+head+`"input_mode":"free_text","tool_call_id":"c1","context":"Why."}`, got)
+	got, _ = card(m{"options": []any{"red", "blue"}})
+	require.JSONEq(t, `{"version":1,`+head+`"input_mode":"choice_with_other","tool_call_id":"c1",
+		"options":[{"id":"option-1","label":"red","value":"red"},{"id":"option-2","label":"blue","value":"blue"}]}`, got)
+	const fields = `[{"name":"day","type":"date","required":"true"},{"name":"tea","label":"Which tea","type":"multi_select","options":["green","black","green"]},
+		{"name":"size","type":"huge","placeholder":"small"},{"name":"none","type":"select"}]`
+	for _, given := range []any{fields, gjson.Parse(fields).Value()} { // some models send it as text
+		got, text := card(m{"fields": given, "options": []any{"red"}})
+		require.JSONEq(t, `{"version":2,`+head+`"input_mode":"form","tool_call_id":"c1","fields":[
+			{"name":"day","label":"day","type":"date","required":true},
+			{"name":"tea","label":"Which tea","type":"multi_select","required":false,"options":[{"id":"tea-option-1","label":"green","value":"green"},{"id":"tea-option-2","label":"black","value":"black"}]},
+			{"name":"size","label":"size","type":"text","required":false,"placeholder":"small"},
+			{"name":"none","label":"none","type":"text","required":false}]}`, got)
+		require.Equal(t, "❓ What?\n\n  1. day (required)\n  2. Which tea — options: green / black (multiple allowed)\n  3. size\n  4. none\n\nPlease reply with a value for each field.", text)
+	}
+	list := func(n int, field string) string { // n fields with names of their own
+		var all []string
+		for i := range n {
+			all = append(all, strings.ReplaceAll(field, "#", strconv.Itoa(i)))
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	}
+	long := strings.Repeat("ü", 200)
+	for _, tt := range []struct {
+		fields string
+		form   bool
+	}{
+		{list(16, `{"name":"f#"}`), true},
+		{list(17, `{"name":"f#"}`), false},
+		{`[{"name":"` + long + `"}]`, true},
+		{`[{"name":"` + long + `x"}]`, false},
+		{`[{"name":"a","label":"` + long + `x"}]`, false},
+		{`[{"name":"a","placeholder":"` + long + `x"}]`, false},
+		{`[{"name":"a","type":"select","options":` + list(24, `"#"`) + `}]`, true},
+		{`[{"name":"a","type":"select","options":` + list(25, `"#"`) + `}]`, false},
+		{`[{"name":"a","type":"select","options":["` + long + `x"]}]`, false},
+		{`[{"name":"a","options":["` + long + `x"]}]`, true},
+		{list(16, `{"name":"#","type":"select","options":`+list(24, `"`+long[:80]+`#"`)+`}`), false}, // more than 16 KiB
+		{`[{"name":"a"},{"name":"a"}]`, false},
+		{`[{"name":"__proto__"}]`, false},
+		{`[{"name":" "}]`, false},
+		{`[{"label":"a"}]`, false},
+		{`[]`, false},
+		{`null`, false},
+		{`"[{"`, false},
+		{`"{}"`, false},
+		{`"7"`, false},
+		{`"[7]"`, false},
+	} {
+		got, _ := card(m{"fields": gjson.Parse(tt.fields).Value()})
+		require.Equal(t, tt.form, gjson.Get(got, "input_mode").Str == "form", "%.100s", tt.fields)
+	}
 }
 
 // description comes first, and schemas are objects that say what is required.

@@ -143,3 +143,13 @@ func TestDeepArguments(t *testing.T) {
 	_, err := message.Convert([]byte(`{"role":"assistant","content":"","tool_calls":[{"id":"a","function":{"name":"f","arguments":"` + strings.Repeat("[", 8<<20) + `"}}]}`))
 	require.ErrorContains(t, err, "not valid JSON")
 }
+
+// What is hidden from people is for models, unless it is an answer that a person gave on a card.
+func TestForModel(t *testing.T) {
+	t.Parallel()
+	for kwargs, want := range map[string]bool{
+		``: false, `null`: false, `{}`: false, `{"hide_from_ui":false}`: false, `{"hide_from_ui":true}`: true, `{"hide_from_ui":true,"human_input_response":{"value":"red"}}`: false,
+	} {
+		require.Equal(t, want, message.Message{Type: message.TypeHuman, AdditionalKwargs: json.RawMessage(kwargs)}.ForModel(), kwargs)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/deerflow/settings"
 )
@@ -91,5 +92,17 @@ func TestBodies(t *testing.T) {
 		var p Problems
 		require.ErrorAs(t, err, &p, body)
 		require.JSONEq(t, want, string(p.JSON()), body)
+	}
+}
+
+// disable_clarification is not stored; that nobody is there to answer is.
+func TestUnattendedRuns(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		`{}`: `{"user_id":"u"}`, `{"disable_clarification":false}`: `{"user_id":"u"}`, `{"disable_clarification":true}`: `{"non_interactive":true,"user_id":"u"}`,
+	} {
+		r, err := ReadRun([]byte(`{"assistant_id":"lead_agent","context":`+given+`}`), &settings.Settings{}, "u", "t")
+		require.NoError(t, err)
+		require.JSONEq(t, want, gjson.GetBytes(r.LangGraph, "context").Raw, given)
 	}
 }

@@ -206,6 +206,9 @@ func (f *Form) context(o *jsonobj.Object, out *RunBody, set *settings.Settings, 
 	config.Delete("context")
 	out.Thread = gjson.GetBytes(f.Object("config"), "configurable.thread_id").String()
 	ctx := jsonobj.Of(given)
+	if gjson.GetBytes(ctx.Get("disable_clarification"), "@this").Bool() {
+		ctx.Set("non_interactive", json.RawMessage("true")) // it is no secret, and a run that another server takes over knows it too
+	}
 	for _, c := range []*jsonobj.Object{ctx, configurable} {
 		for _, key := range slices.Concat(serverContext, transientContext) {
 			c.Delete(key)

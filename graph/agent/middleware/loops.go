@@ -110,7 +110,7 @@ func repeated(list []message.Message) (same int, often []called) {
 	var newest []message.ToolCall
 	for i := len(list) - 1; i >= 0; i-- {
 		m := list[i]
-		if m.Type == message.TypeHuman && !hidden(m) && !strings.HasPrefix(m.Text(), loopWarning) {
+		if m.Type == message.TypeHuman && !m.ForModel() && !strings.HasPrefix(m.Text(), loopWarning) {
 			break
 		}
 		if m.Type != message.TypeAI || len(m.ToolCalls) == 0 {
@@ -140,9 +140,6 @@ func repeated(list []message.Message) (same int, often []called) {
 	}
 	return same, often
 }
-
-// hidden reports whether a message is not shown to people.
-func hidden(m message.Message) bool { return gjson.GetBytes(m.AdditionalKwargs, "hide_from_ui").Bool() }
 
 // salient are the arguments by which calls are compared.
 var salient = []string{"path", "url", "query", "command", "pattern", "glob", "cmd"}

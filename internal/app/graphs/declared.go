@@ -394,7 +394,7 @@ func (d *declaration) guarding(m config.AgentMiddleware, parts *parts) (agent.Mi
 	case "safety_finish_reason":
 		return middleware.SafetyFinishReason(), nil
 	case "clarification":
-		return agent.Middleware{Name: "ClarificationMiddleware", Tools: []agent.Tool{tool.AskClarification()}}, nil
+		return tool.Clarification(), nil
 	}
 	return agent.RepairToolCalls(), nil
 }
