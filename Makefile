@@ -187,8 +187,9 @@ conformance-deerflow: build
 	@conformance/deerflow/ui if-built
 
 .PHONY: deerflow-ui
-deerflow-ui: build ## visit DeerFlow's own web UI in Chromium; builds it the first time (minutes)
+deerflow-ui: build bin/roundrobin ## visit DeerFlow's own web UI in Chromium, on one server and on two; builds it the first time (minutes)
 	@conformance/deerflow/ui
+	@python3 conformance/databases.py conformance/deerflow/ui
 
 # One server, in the parts that run side by side before a landing.
 .PHONY: conformance-server conformance-python conformance-servers conformance-javascript conformance-deployments

@@ -1,4 +1,7 @@
-"""A Postgres and a Redis of one's own, gone when they are not wanted any more."""
+"""A Postgres and a Redis of one's own, gone when they are not wanted any more.
+
+`python3 databases.py COMMAND ...` runs a command that has their addresses in UNDERSTUDY_DATABASE_URL and UNDERSTUDY_REDIS_URL.
+"""
 from __future__ import annotations
 
 import contextlib
@@ -8,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -95,3 +99,8 @@ def ready(process, name, answers):
     while not answers():
         assert process.poll() is None and time.monotonic() < deadline, f"{name} did not start"
         time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    with postgres() as database, redis() as streams:
+        raise SystemExit(subprocess.run(sys.argv[1:], env=os.environ | {"UNDERSTUDY_DATABASE_URL": database(), "UNDERSTUDY_REDIS_URL": streams}).returncode)

@@ -1,149 +1,17 @@
 // A person's visit to DeerFlow's own web UI, which understudy serves in the Gateway's place: conformance/deerflow/ui starts both. BASE_URL is that of the UI.
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
 import { test } from "node:test";
-import { BASE_URL, eventually, launch, openPage } from "../browser/browser.mjs";
-
-const folder = process.env.BROWSER_SCREENSHOTS;
-let pictures = 0;
-
-/** A person with a session of their own. */
-class Person {
-  static async arrive(browser) {
-    const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, locale: "en-US" });
-    const person = new Person();
-    person.page = await openPage(context);
-    person.failures = [];
-    person.page.on("response", (res) => {
-      const known = person.expected?.some(([status, part]) => res.status() === status && res.url().includes(part));
-      if (res.status() >= 400 && !known) person.failures.push(`${res.status()} ${res.request().method()} ${res.url()}`);
-    });
-    person.page.on("pageerror", (error) => {
-      const known = person.expected?.some(([status, part]) => `${error}`.includes(`HTTP ${status}`) && `${error}`.includes(part));
-      if (!known) person.failures.push(`uncaught: ${error}`);
-    });
-    return person;
-  }
-
-  /** Ends the visit: no request failed that should not have. */
-  async leave() {
-    await this.picture("end");
-    await this.page.context().close();
-    assert.deepEqual(this.failures, []);
-  }
-
-  async picture(name) {
-    if (!folder) return;
-    mkdirSync(folder, { recursive: true });
-    await this.page.screenshot({ path: `${folder}/${String(++pictures).padStart(2, "0")}-${name}.png` });
-  }
-
-  async register(email) {
-    await this.page.goto(`${BASE_URL}/login`);
-    await this.page.getByRole("button", { name: /Don't have an account/i }).click();
-    await this.page.locator("input[type=email]").fill(email);
-    await this.page.locator("input[type=password]").fill("correct-horse-battery");
-    await this.page.locator("button[type=submit]").click();
-    await this.input.waitFor();
-  }
-
-  async signOutAndIn(email) {
-    await this.page.context().clearCookies();
-    await this.page.goto(`${BASE_URL}/workspace`);
-    await this.page.waitForURL(/\/login/);
-    await this.page.locator("input[type=email]").fill(email);
-    await this.page.locator("input[type=password]").fill("correct-horse-battery");
-    await this.page.locator("button[type=submit]").click();
-    await this.input.waitFor();
-  }
-
-  get input() {
-    return this.page.getByPlaceholder(/how can i assist you/i);
-  }
-
-  get submit() {
-    return this.page.getByRole("button", { name: "Submit" });
-  }
-
-  get list() {
-    return this.page.getByTestId("main-message-list");
-  }
-
-  async open(thread = "new") {
-    await this.page.goto(`${BASE_URL}/workspace/chats/${thread}`);
-    await this.input.waitFor();
-  }
-
-  get thread() {
-    return this.page.url().split("/").pop().split("?")[0];
-  }
-
-  /** Sends a message, and waits for the answer's text and for the end of the run. */
-  async say(text, answer) {
-    await this.input.fill(text);
-    await this.input.press("Enter");
-    if (answer) await this.sees(answer);
-  }
-
-  async sees(...texts) {
-    for (const text of texts) await this.list.getByText(text).first().waitFor();
-  }
-
-  async idle() {
-    await eventually(async () => {
-      const runs = await this.api("GET", `/threads/${this.thread}/runs`);
-      assert.ok(runs.length > 0 && runs.every((run) => !["pending", "running"].includes(run.status)));
-    });
-    await this.submit.locator("svg.lucide-arrow-up").waitFor();
-  }
-
-  /** What the page itself may ask for, with its cookies. */
-  async api(method, path, body) {
-    return this.page.evaluate(
-      async ([method, path, body]) => {
-        const csrf = document.cookie.match(/csrf_token=([^;]*)/)?.[1] ?? "";
-        const headers = { "content-type": "application/json", "x-csrf-token": decodeURIComponent(csrf) };
-        const res = await fetch(`/api${path}`, { method, headers, body: body && JSON.stringify(body) });
-        if (!res.ok) return { failed: res.status, ...(await res.json().catch(() => ({}))) };
-        return res.json();
-      },
-      [method, path, body],
-    );
-  }
-}
+import { BASE_URL, eventually, launch } from "../browser/browser.mjs";
+import { Person, stepsOf } from "./person.mjs";
 
 test("a visit to DeerFlow", async (t) => {
   const browser = await launch();
   t.after(() => browser.close());
-  // What follows a step that failed has nothing to go on.
-  let failed = false;
-  const step = (name, fn) =>
-    t.test(name, async (t) => {
-      if (failed) return t.skip("a step before failed");
-      try {
-        await fn();
-      } catch (error) {
-        failed = true;
-        await ada.picture("failed");
-        throw error;
-      }
-    });
   const once = `${process.pid}-${Date.now()}`;
   const ada = await Person.arrive(browser);
+  const step = stepsOf(t, ada);
 
-  await step("the first visitor creates the administrator", async () => {
-    await ada.page.goto(`${BASE_URL}/workspace`);
-    await ada.page.waitForURL(/\/(login|setup)/);
-    const status = await ada.api("GET", "/v1/auth/setup-status");
-    if (!status.needs_setup) return;
-    await ada.page.goto(`${BASE_URL}/setup`);
-    await ada.page.getByPlaceholder("you@example.com").fill("admin@example.com");
-    await ada.page.getByPlaceholder("Password (min. 8 characters)").fill("correct-horse-battery");
-    await ada.page.getByPlaceholder("Confirm password").fill("correct-horse-battery");
-    await ada.page.getByRole("button", { name: "Create Admin Account" }).click();
-    await ada.input.waitFor();
-    await ada.page.context().clearCookies();
-  });
+  await step("the first visitor creates the administrator", () => ada.setUp());
 
   await step("sign up and sign in", async () => {
     await ada.register(`ada-${once}@example.com`);

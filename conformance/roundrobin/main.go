@@ -2,13 +2,15 @@
 // of them made is requested from another.
 //
 //	roundrobin http://127.0.0.1:2024 http://127.0.0.1:2025
+//	roundrobin -listen 127.0.0.1:8001 http://127.0.0.1:2024 http://127.0.0.1:2025
 //
-// Its first line says where it listens. It ends with SIGTERM or an interrupt.
+// Its first line says where it listens: on a free port, unless -listen names one. It ends with SIGTERM or an interrupt.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"net"
@@ -23,17 +25,19 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	if err := serve(os.Args[1:]); err != nil {
+	listen := flag.String("listen", "127.0.0.1:0", "`address` to listen on")
+	flag.Parse()
+	if err := serve(*listen, flag.Args()); err != nil {
 		log.Fatal("roundrobin: ", err)
 	}
 }
 
-func serve(addresses []string) error {
+func serve(listen string, addresses []string) error {
 	proxy, err := newProxy(addresses)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
 	}
