@@ -100,44 +100,8 @@ func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool
 		return false, fmt.Errorf("it continued in both places since the export (%d checkpoints only here, %d only there): delete it there to export it again",
 			len(links)-shared, len(have)-shared)
 	}
-	known := places(have)
-	wanted := newSums()
-	var batch []*Step
-	size := 0
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		err := to.Put(ctx, name, batch)
-		batch, size = nil, 0
-		return err
-	}
-	ahead := len(have) > countShared(links, have)
-	if err := from.Read(ctx, links, func(p *Step) error {
-		p.Metadata = rename(p.Metadata, name)
-		if err := wanted.add(p); err != nil {
-			return err
-		}
-		if _, ok := known[place{p.NS, p.ID}]; ok {
-			j.result.Checkpoints.Known++
-			j.result.Writes.Known += len(p.Writes)
-			if ahead || len(p.Writes) == 0 {
-				return nil // later writes are of the target
-			}
-		} else {
-			j.result.Checkpoints.New++
-			j.result.Writes.New += len(p.Writes)
-		}
-		own := *p
-		batch = append(batch, &own)
-		if size += own.Size(); len(batch) >= batchSteps || size >= batchBytes {
-			return flush()
-		}
-		return nil
-	}); err != nil {
-		return false, err
-	}
-	if err := flush(); err != nil {
+	wanted, err := x.send(ctx, j, name, from, links, have, to)
+	if err != nil {
 		return false, err
 	}
 	if len(have) < len(links) {
@@ -158,6 +122,50 @@ func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool
 	}
 	j.compared(wanted.total())
 	return true, nil
+}
+
+// send writes the checkpoints of links, in batches, to the thread that is called name in the target and has the checkpoints have there.
+// It returns the sums of all of links.
+func (x *Exporter) send(ctx context.Context, j *job, name string, from History, links, have []Link, to Sink) (*sums, error) {
+	known := places(have)
+	ahead := len(have) > countShared(links, have)
+	wanted := newSums()
+	var batch []*Step
+	size := 0
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		err := to.Put(ctx, name, batch)
+		batch, size = nil, 0
+		return err
+	}
+	err := from.Read(ctx, links, func(p *Step) error {
+		p.Metadata = rename(p.Metadata, name)
+		if err := wanted.add(p); err != nil {
+			return err
+		}
+		if _, ok := known[place{p.NS, p.ID}]; ok {
+			j.result.Checkpoints.Known++
+			j.result.Writes.Known += len(p.Writes)
+			if ahead || len(p.Writes) == 0 {
+				return nil // later writes are of the target
+			}
+		} else {
+			j.result.Checkpoints.New++
+			j.result.Writes.New += len(p.Writes)
+		}
+		own := *p
+		batch = append(batch, &own)
+		if size += own.Size(); len(batch) >= batchSteps || size >= batchBytes {
+			return flush()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return wanted, flush()
 }
 
 func (x *Exporter) items(ctx context.Context, j *job, to Sink) error {

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"understudy/graph"
@@ -267,65 +265,17 @@ func (p *Pool) slow(w *worker, name, at, code string, took time.Duration) {
 
 // failed notes that a worker died before it was ready. Later workers skip a graph whose import killed it.
 func (p *Pool) failed(ctx context.Context, w *worker, err error) {
-	text := w.tail.String()
-	if text == "" {
-		text = "it wrote nothing to stderr"
-	}
-	name, verdict, blameless := w.epitaph()
-	var lacks, remedy string
-	if name == "" && verdict == "" {
-		lacks, remedy = shortage(err, text, w.gen.opts.Env)
-	}
-	short := lacks != ""
-	var hopeless error
-	if verdict == "" && !blameless && !short && !w.hasSpoken() {
-		hopeless = w.gen.probe(ctx)
-	}
-	late := name == "" && verdict != "" // it did not die, but exceeded its time
-	outside := verdict == "" && killedFromOutside(err)
-	switch {
-	case blameless:
+	d := w.diagnose(ctx, err)
+	if d == nil {
 		return
-	case verdict != "":
-		err = errors.New(verdict)
-	case err == nil:
-		err = errors.New("it left")
 	}
-	w.startErr = fmt.Errorf("a worker died while it loaded the graphs (%w): %s", err, text)
-	if late { // its last output may not be the cause
-		w.startErr = fmt.Errorf("a worker had to be ended before it loaded a graph: %w (it wrote: %s)", err, lastLine(text))
-	}
-	switch {
-	case short && w.pid == 0:
-		w.startErr = fmt.Errorf("%w (%s)", err, lacks)
-	case short:
-		w.startErr = fmt.Errorf("a worker died while it started (%w): %s (%s)", err, lastLine(text), lacks)
-	}
-	if hopeless != nil {
-		w.startErr = fmt.Errorf("%s is not a Python interpreter: %w", w.gen.opts.Python, hopeless)
-	}
-	var alone string // a command that shows why
-	if name != "" && verdict == "" {
-		alone = importAlone(&w.gen.opts, name)
-	}
-	cause := &StartError{Reason: lastLine(w.startErr.Error()), Interpreter: w.gen.opts.Python, Graph: name, Hopeless: hopeless != nil || strings.Contains(text, tooOld)}
-	switch {
-	case short:
-		cause.Fix = remedy
-	case hopeless != nil || w.pid == 0:
-		cause.Fix = otherPython
-	case name != "":
-		cause.Fix = alone
-	case !late:
-		cause.Fix = Fix(cause.Interpreter, cause.Reason, w.gen.opts.dirs()...)
-	}
-	w.why = cause
+	w.startErr, w.why = d.err, d.cause
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.patient = w.gen.imported || outside || short
-	if name != "" && !p.patient {
-		w.gen.blame(name, verdict != "", &graph.Failure{
-			Type: "ImportError", Message: fmt.Sprintf("The process that imported graph '%s' died: %v", name, err), Detail: text, Fix: alone,
+	p.patient = w.gen.imported || d.outside || d.short
+	if d.cause.Graph != "" && !p.patient {
+		w.gen.blame(d.cause.Graph, d.ended, &graph.Failure{
+			Type: "ImportError", Message: fmt.Sprintf("The process that imported graph '%s' died: %v", d.cause.Graph, d.exit), Detail: d.wrote, Fix: d.cause.Fix,
 		})
 	}
 	if w.standby {
@@ -333,14 +283,14 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	}
 	if p.failures++; p.failures == 1 {
 		p.failing = time.Now()
-		if late {
+		if d.late {
 			p.failing = w.began
 		}
 	}
-	if late { // a time limit counts as long as the other failures
+	if d.late { // a time limit counts as long as the other failures
 		p.failures = max(p.failures, startFailures)
 	}
-	p.failure, p.cause = w.startErr, cause
+	p.failure, p.cause = d.err, d.cause
 	p.logFailure(p.cause)
 	p.begun()
 }
@@ -358,16 +308,6 @@ func (p *Pool) isHopeless() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failures > 0 && p.cause != nil && p.cause.Hopeless
-}
-
-// killedFromOutside reports signals that an import does not send to itself by accident.
-func killedFromOutside(err error) bool {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return false
-	}
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGTERM)
 }
 
 // begun closes p.started once. The caller holds p.mu.

@@ -26,83 +26,100 @@ type exit struct {
 	err       error     // of runs that are left at the deadline; nil: a graph.Death
 }
 
+// checkup is what a look at a worker found.
+type checkup struct {
+	quiet  time.Duration // since the ping that its loop has not answered; zero: none
+	large  bool          // it is over its memory limit
+	served bool          // it took runs until now
+	reason string        // why it cannot stay; "": it can, or leaves in order
+	kill   bool          // it was put into the state killed
+	forced bool          // it may have runs, and is killed all the same
+	hangs  bool          // it takes long to start, and has not begun to import
+	slow   bool          // it takes long to import a graph
+
+	graph, at, code string        // what it imports, and the line that is at work
+	took            time.Duration // for that, or for its start
+}
+
 // tick kills the worker if it must be killed now, and reports whether it did.
 func (w *worker) tick(now time.Time) bool {
 	memory, limit := int64(0), w.pool.opts.MemoryLimit
 	if limit > 0 {
 		memory = child.ResidentMemory(w.pid)
 	}
-	w.mu.Lock()
-	quiet := time.Duration(0)
-	if !w.pingAt.IsZero() {
-		quiet = now.Sub(w.pingAt)
-	}
-	reason := ""
-	importing := w.graph
-	within := w.pool.startWithin
-	if importing != "" {
-		within = w.pool.importWithin
-	}
-	took := now.Sub(w.since)
-	late := w.state == starting && took > within
-	switch {
-	case late && importing != "":
-		reason = fmt.Sprintf("importing %s took longer than %s", importing, took.Round(time.Second))
-		if w.at != "" {
-			reason += ", at " + w.at
-		}
-	case late:
-		reason = fmt.Sprintf("it was not ready after %s", took.Round(time.Second))
-	case memory > limit:
-		reason = fmt.Sprintf("it had %d MiB of memory and may have %d (--worker-memory)", memory>>20, limit>>20)
-	}
-	has := !w.exit.deadline.IsZero()
-	overdue := has && (now.After(w.exit.deadline) || w.state == leaving && quiet > w.pool.answerWithin && !w.exit.blameless)
-	forced := late || overdue || memory > 2*limit
-	kill := forced || w.state == leaving && len(w.calls) == 0
-	served := w.state < leaving
-	slow := w.state == starting && importing != "" && took >= slowImport && !kill
-	hangs := w.state == starting && !w.begun && took >= w.pool.slowStart && !kill
-	if kill {
-		w.state = killed
-		if w.exit.reason == "" {
-			w.exit.reason = reason
-		}
-		if reason != "" {
-			w.exit.err = nil
-		}
-	}
-	at, code := w.at, w.code
-	w.mu.Unlock()
-	if kill && forced {
+	c := w.examine(now, memory, limit)
+	if c.forced {
 		w.pool.metrics.killed.Inc()
 	}
-	if hangs {
-		w.pool.slowToStart(w, took)
+	if c.hangs {
+		w.pool.slowToStart(w, c.took)
 	}
-	if slow {
-		w.pool.slow(w, importing, at, code, took)
+	if c.slow {
+		w.pool.slow(w, c.graph, c.at, c.code, c.took)
 	}
-	if memory > limit && served {
+	if c.large && c.served {
 		w.pool.opts.Logger.Warn("a worker is over its memory limit and goes out of service", "pid", w.pid, "bytes", memory, "limit", limit)
 	}
 	switch {
-	case kill:
+	case c.kill:
 		w.child.Kill()
 		return true
-	case memory > limit:
-		w.retire(exit{reason: reason, deadline: now.Add(w.pool.killGrace)})
-	case quiet > w.pool.lost:
+	case c.large:
+		w.retire(exit{reason: c.reason, deadline: now.Add(w.pool.killGrace)})
+	case c.quiet > w.pool.lost:
 		w.retire(exit{}) // its runs may still succeed
 		select {
 		case <-w.lost:
 		default:
 			close(w.lost) // by this goroutine only
 		}
-	case quiet > w.pool.silence:
-		w.rest(quiet)
+	case c.quiet > w.pool.silence:
+		w.rest(c.quiet)
 	}
 	return false
+}
+
+// examine decides whether the worker has to be killed, and if so puts it into that state.
+func (w *worker) examine(now time.Time, memory, limit int64) checkup {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := checkup{large: memory > limit, served: w.state < leaving, graph: w.graph, at: w.at, code: w.code, took: now.Sub(w.since)}
+	if !w.pingAt.IsZero() {
+		c.quiet = now.Sub(w.pingAt)
+	}
+	within := w.pool.startWithin
+	if c.graph != "" {
+		within = w.pool.importWithin
+	}
+	late := w.state == starting && c.took > within
+	switch {
+	case late && c.graph != "":
+		c.reason = fmt.Sprintf("importing %s took longer than %s", c.graph, c.took.Round(time.Second))
+		if c.at != "" {
+			c.reason += ", at " + c.at
+		}
+	case late:
+		c.reason = fmt.Sprintf("it was not ready after %s", c.took.Round(time.Second))
+	case c.large:
+		c.reason = fmt.Sprintf("it had %d MiB of memory and may have %d (--worker-memory)", memory>>20, limit>>20)
+	}
+	overdue := !w.exit.deadline.IsZero() &&
+		(now.After(w.exit.deadline) || w.state == leaving && c.quiet > w.pool.answerWithin && !w.exit.blameless)
+	c.forced = late || overdue || memory > 2*limit
+	c.kill = c.forced || w.state == leaving && len(w.calls) == 0
+	if !c.kill {
+		c.slow = w.state == starting && c.graph != "" && c.took >= slowImport
+		c.hangs = w.state == starting && !w.begun && c.took >= w.pool.slowStart
+		return c
+	}
+	w.state = killed
+	if w.exit.reason == "" {
+		w.exit.reason = c.reason
+	}
+	if c.reason != "" {
+		w.exit.err = nil
+	}
+	return c
 }
 
 // isKilled reports whether this server has killed the worker.
