@@ -8,6 +8,7 @@ import (
 	process "understudy/internal/child"
 	"understudy/internal/config"
 	"understudy/internal/fleet"
+	"understudy/storage/postgres"
 )
 
 // keeper reports this server to the others of its database.
@@ -34,8 +35,8 @@ func (s *Server) keeper(version, instance string) *fleet.Keeper {
 	if s.cfg.Mode != config.Worker {
 		k.Self.Address = s.url()
 	}
-	if shared, ok := s.rows.(fleet.Store); ok {
-		k.Store = shared
+	if shared, ok := s.rows.(*postgres.Store); ok {
+		k.Store, k.Self.Keys = shared, shared.ReadingKeys()
 	}
 	return k
 }

@@ -52,6 +52,8 @@ type Server struct {
 	Graphs []string `json:"graphs,omitempty"`
 	// Live says where its live streams are, which servers of one database share: see Place. "": a version that does not report it.
 	Live string `json:"live,omitempty"`
+	// Keys are the IDs of the encryption keys that it can read with; nil: it has none, or is of a version that does not report them.
+	Keys []string `json:"keys,omitempty"`
 }
 
 // Place names where live streams are: in Redis below a prefix of keys, or, without one, in the memory of the server. Addresses of Redis are left out: two servers may

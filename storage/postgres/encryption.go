@@ -32,6 +32,9 @@ func (s *Store) useKeys(ctx context.Context, opts Options) (*seal.Keyring, error
 		if err != nil || note == known {
 			return keys, err
 		}
+		if err := s.allRead(ctx, known, keys.Writes()); err != nil {
+			return nil, err
+		}
 		if err := keys.Leave(ctx, known); err != nil {
 			return nil, err
 		}

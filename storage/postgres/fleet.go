@@ -14,8 +14,10 @@ const (
 	manyLines  = "DELETE FROM server_logs WHERE id IN (SELECT id FROM server_logs WHERE server = $1 ORDER BY id DESC OFFSET $2)"
 	oldLines   = "DELETE FROM server_logs WHERE id IN (SELECT id FROM server_logs WHERE at < $1 ORDER BY at LIMIT 1000)"
 	allServers = "SELECT server, at, body FROM servers ORDER BY server"
-	newLines   = "SELECT server, at, lines FROM server_logs WHERE at > $1 ORDER BY at DESC LIMIT $2"
-	leave      = "DELETE FROM servers WHERE server = $1 OR at < $2"
+	// liveServers are those whose last report is younger than a number of microseconds, by the clock of the database.
+	liveServers = "SELECT server, at, body FROM servers WHERE at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1 ORDER BY server"
+	newLines    = "SELECT server, at, lines FROM server_logs WHERE at > $1 ORDER BY at DESC LIMIT $2"
+	leave       = "DELETE FROM servers WHERE server = $1 OR at < $2"
 )
 
 var _ fleet.Store = (*Store)(nil)

@@ -31,6 +31,8 @@ type Inspection struct {
 	Servers []fleet.Report
 	// Locked is why the database does not open with the configured encryption; nil: it does, as far as that shows without handlers.
 	Locked error
+	// Begins reports that the database is not encrypted, and the next start with the configuration begins that.
+	Begins bool
 	// Refused is why the database would save nothing, because it is read-only or its disk is full, and Fix what ends that. "": neither.
 	Refused, Fix string
 }
@@ -60,13 +62,10 @@ func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Ins
 		err = conn.QueryRow(ctx, "SELECT coalesce(max(number), 0) FROM understudy_migrations").Scan(&in.Schema)
 	}
 	if err == nil && in.Schema > 0 {
-		var known string
-		if known, err = keyNote(ctx, conn); err == nil {
-			in.Locked = seal.Fits(ctx, c, known, inspected{conn})
-		}
+		err = in.fits(ctx, c, conn)
 	}
 	if err == nil && in.Schema == in.Known {
-		in.Servers, err = reports(ctx, conn)
+		in.Servers, err = reports(ctx, conn, allServers)
 	}
 	if err == nil {
 		in.Room, err = room(ctx, conn)
@@ -86,9 +85,25 @@ func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Ins
 	return in, nil
 }
 
-// reports returns the last reports of the servers, decrypted if the key is there.
-func reports(ctx context.Context, conn *pgx.Conn) ([]fleet.Report, error) {
-	rows, err := conn.Query(ctx, allServers)
+// fits compares the configured encryption with the database.
+func (in *Inspection) fits(ctx context.Context, c encryption.Configured, conn *pgx.Conn) error {
+	known, err := keyNote(ctx, conn)
+	if err != nil {
+		return err
+	}
+	changes, locked := seal.Fits(ctx, c, known, inspected{conn})
+	in.Locked, in.Begins = locked, known == "" && changes != ""
+	if changes == "" || in.Schema != in.Known {
+		return nil
+	}
+	servers, err := reports(ctx, conn, liveServers, fleet.Lately.Microseconds())
+	in.Locked = unread(servers, known, changes)
+	return err
+}
+
+// reports returns the last reports of the servers that a query finds, decrypted if the key is there.
+func reports(ctx context.Context, db asker, query string, args ...any) ([]fleet.Report, error) {
+	rows, err := db.Query(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

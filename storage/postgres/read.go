@@ -170,7 +170,7 @@ func (s *Store) use(ctx context.Context, begin string, fn func(q *reader) error)
 		s.metrics.Retried.Inc()
 		s.pool.Reset() // the other idle connections are probably dead too
 	}
-	return classify(ended(ctx, err))
+	return s.explained(ended(ctx, err))
 }
 
 // useOnce runs fn once; again says that it may be repeated.

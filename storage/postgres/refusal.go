@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"understudy/storage/internal/seal"
 )
 
 const (
@@ -117,13 +119,19 @@ func (s *Store) refuses() error {
 	return s.refusal.err
 }
 
-// Ping returns an error if the database does not respond, is read-only, or has refused a write because its disk is full and still does.
+// Ping returns an error if the database does not respond, is encrypted with a key that is not there, is read-only, or has refused a write because its disk is full and still does.
 func (s *Store) Ping(ctx context.Context) error {
-	readOnly := false
+	readOnly, note := false, ""
 	if err := s.read(ctx, func(q *reader) error {
-		return q.query(askReadOnly, func(r *row) error { readOnly = r.Bool(0); return nil })
+		return q.query(askReadOnly+", coalesce((SELECT value FROM meta WHERE key = $1), '')", func(r *row) error {
+			readOnly, note = r.Bool(0), r.Text(1)
+			return nil
+		}, seal.MetaKey)
 	}); err != nil {
 		return err
+	}
+	if err := s.keys.Readable(note); err != nil {
+		return s.unreadable(err)
 	}
 	if readOnly {
 		s.refused(errReadOnly)

@@ -108,6 +108,7 @@ type Store struct {
 	keys   *seal.Keyring            // encrypts; nil does not
 
 	refusal  refusal
+	lacks    atomic.Bool // content was met whose key is not there, and the log says so
 	indexing atomic.Bool // messages are to be indexed
 
 	mu    sync.Mutex                // guards known

@@ -102,7 +102,7 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 				}
 			}
 			s.note(err)
-			return classify(err)
+			return s.explained(err)
 		}
 		s.metrics.Retried.Inc()
 		if lost(err) {

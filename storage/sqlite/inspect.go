@@ -29,6 +29,8 @@ type Inspection struct {
 	Schema, Known int
 	// Locked is why the database does not open with the configured encryption; nil: it does, as far as that shows without handlers.
 	Locked error
+	// Begins reports that the database is not encrypted, and the next start with the configuration begins that.
+	Begins bool
 	// Damage has the lines of SQLite's quick_check, or why the file cannot be read; nil if it is
 	// intact.
 	Damage []string
@@ -81,7 +83,9 @@ func Inspect(ctx context.Context, dir string, c encryption.Configured) (Inspecti
 	if err == nil && in.Schema >= 3 { // else there is no table meta
 		var known string
 		if known, err = keyNote(conn); err == nil {
-			in.Locked = seal.Fits(ctx, c, known, keyTable{conn: conn})
+			var changes string
+			changes, in.Locked = seal.Fits(ctx, c, known, keyTable{conn: conn})
+			in.Begins = known == "" && changes != ""
 		}
 	}
 	switch {

@@ -66,6 +66,8 @@ type doctor struct {
 	Examination
 	mu       sync.Mutex // guards findings, and orders calls of Found and Doing: graphs are reported while a check waits
 	findings []Finding
+
+	refused, begins bool // the database is encrypted otherwise than configured; or not yet
 }
 
 func (d *doctor) say(check string, v Verdict, text, fix string, details ...string) {
@@ -526,6 +528,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 			"use that version, or a backup from before")
 	default:
 		d.locked(cfg, in.Locked)
+		d.begins = in.Begins
 		text := fmt.Sprintf("the database (%s, schema %d of %d) is intact", sqlite.Megabytes(in.Size), in.Schema, in.Known)
 		if in.Schema < in.Known {
 			text += "; the next start migrates it"

@@ -114,8 +114,14 @@ func TestEncryptionFitsTheDatabase(t *testing.T) {
 				with(c.is)
 				d := &doctor{}
 				d.data(t.Context(), cfg)
+				d.encryption(cfg)
 				var problems []string
+				begins := strings.HasPrefix(c.name, "begins")
 				for _, f := range d.findings {
+					if f.Check == "encryption" { // what a start begins is no fact yet, nor what does not start
+						require.Equal(t, begins, strings.Contains(f.Text, "the next start begins to encrypt"), "%s: %s", c.name, f.Text)
+						require.False(t, f.Verdict == Fine && (begins || c.want != ""), "%s: %s", c.name, f.Text)
+					}
 					if f.Verdict == Problem {
 						require.Equal(t, "encryption", f.Check, f.Text)
 						problems = append(problems, f.Text)

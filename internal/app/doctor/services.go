@@ -55,6 +55,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	}
 	d.apart(cfg, in.Servers)
 	d.locked(cfg, in.Locked)
+	d.begins = in.Begins
 	text := fmt.Sprintf("the database (%s, schema %d of %d) answers", sqlite.Megabytes(in.Size), in.Schema, in.Known)
 	if in.Schema < in.Known {
 		text += "; the next start migrates it"

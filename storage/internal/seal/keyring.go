@@ -157,6 +157,15 @@ func (k *Keyring) Check(ctx context.Context, known string) (note string, err err
 	})
 }
 
+// Readable returns an UnknownKey if a database is encrypted, by what it says now, with a key that is not there. Handlers get all keys.
+func (k *Keyring) Readable(note string) error {
+	raw, err := hex.DecodeString(KeyOf(note))
+	if err != nil || len(raw) == 0 || k.Asks() || usable(string(raw)) {
+		return nil
+	}
+	return UnknownKey(raw)
+}
+
 // Leave notes that a database may have values with the key of a note that is about to be replaced, until all are encrypted anew (OlderKeys).
 func (k *Keyring) Leave(ctx context.Context, known string) error {
 	id := KeyOf(known)
@@ -187,6 +196,34 @@ func (k *Keyring) ID() string {
 		return ""
 	}
 	return ring.ID()
+}
+
+// ByHandlers stands for all data keys of handlers among the IDs of keys.
+const ByHandlers = "handlers"
+
+// Reads returns the IDs of the keys that decrypt; nil: none does.
+func (k *Keyring) Reads() (ids []string) {
+	if k == nil {
+		return nil
+	}
+	if k.fixed != nil {
+		for id := range k.fixed.all {
+			ids = append(ids, hex.EncodeToString([]byte(id)))
+		}
+		slices.Sort(ids)
+	}
+	if k.handlers != nil {
+		ids = append(ids, ByHandlers)
+	}
+	return ids
+}
+
+// Writes returns the ID of the key that encrypts, or ByHandlers; "": none does.
+func (k *Keyring) Writes() string {
+	if k.Asks() {
+		return ByHandlers
+	}
+	return k.ID()
 }
 
 // For returns the ring that encrypts in the encryption.Context of ctx; nil does not encrypt. It asks the handlers for a new data key if there is none. Call it

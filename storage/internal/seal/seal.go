@@ -59,9 +59,10 @@ const maxDerived = 16 << 10
 // UnknownKey is the ID of a key that is not there.
 type UnknownKey string
 
-func (id UnknownKey) Error() string {
-	return "key " + hex.EncodeToString([]byte(id)) + ": " + ErrUnknownKey.Error()
-}
+func (id UnknownKey) Error() string { return "key " + id.Hex() + ": " + ErrUnknownKey.Error() }
+
+// Hex returns the ID as people see it.
+func (id UnknownKey) Hex() string { return hex.EncodeToString([]byte(id)) }
 
 // Unwrap returns ErrUnknownKey.
 func (UnknownKey) Unwrap() error { return ErrUnknownKey }
