@@ -1,6 +1,7 @@
 package deerflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -29,6 +31,7 @@ type Installation struct {
 	rows            map[string]*thread.Thread // of threads_meta
 	owner           string                    // of what has none: the first administrator
 	hidden          map[string]bool           // runs that a later one answered again, and edits of questions that failed
+	runs            map[string][]begun        // of threads, oldest first
 	broken          map[string]int            // rows of threads that cannot be read
 	notes           []string
 }
@@ -64,7 +67,7 @@ func OpenPostgres(ctx context.Context, address string, checkpoints transfer.Sour
 }
 
 func open(ctx context.Context, t tables, checkpoints transfer.Source) (*Installation, error) {
-	i := &Installation{Source: checkpoints, tables: t, rows: map[string]*thread.Thread{}, hidden: map[string]bool{}, broken: map[string]int{}, owner: "default"}
+	i := &Installation{Source: checkpoints, tables: t, rows: map[string]*thread.Thread{}, hidden: map[string]bool{}, runs: map[string][]begun{}, broken: map[string]int{}, owner: "default"}
 	for _, table := range []string{"threads_meta", "runs"} {
 		if found, err := t.has(ctx, table); err != nil || !found {
 			_ = t.close() // the database is another one, or what is wrong with it was said
@@ -112,7 +115,10 @@ func (i *Installation) look(ctx context.Context) error {
 	if orphans > 0 {
 		i.notes = append(i.notes, fmt.Sprintf("%d threads had no owner and belong to %s, the first administrator, now", orphans, i.owner))
 	}
-	return i.tables.each(ctx, "SELECT "+text("run_id", "status", "metadata_json")+" FROM runs", nil, func(r []string) error {
+	return i.tables.each(ctx, "SELECT "+text("run_id", "status", "metadata_json", "thread_id", "created_at")+" FROM runs ORDER BY created_at", nil, func(r []string) error {
+		if id.Canonical(r[0]) == r[0] { // others cannot be named here
+			i.runs[r[3]] = append(i.runs[r[3]], begun{id.Run(r[0]), when(r[4])})
+		}
 		of := gjson.Get(r[2], "regenerate_from_run_id").String()
 		switch {
 		case of == "":
@@ -206,6 +212,54 @@ func (i *Installation) Threads(ctx context.Context) iter.Seq2[*transfer.Thread, 
 			}
 		}
 	}
+}
+
+// begun is when a run was created.
+type begun struct {
+	run id.Run
+	at  time.Time
+}
+
+// History implements transfer.Source. Checkpoints of DeerFlow do not name the run that wrote them. Runs of a thread follow each other, so it is the one that was created
+// last before; messages have it, and by it what people thought of the answer.
+func (i *Installation) History(ctx context.Context, t *transfer.Thread) (transfer.History, error) {
+	h, err := i.Source.History(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return history{h, i.runs[t.Key]}, nil
+}
+
+type history struct {
+	transfer.History
+	runs []begun
+}
+
+// Read implements transfer.History.
+func (h history) Read(ctx context.Context, links []transfer.Link, fn func(*transfer.Step) error) error {
+	return h.History.Read(ctx, links, func(s *transfer.Step) error {
+		if source := gjson.GetBytes(s.Metadata, "source").String(); source == "loop" || source == "input" {
+			if r := h.runAt(s.ID); r != "" && !gjson.GetBytes(s.Metadata, "run_id").Exists() {
+				metadata := jsonobj.Of(s.Metadata)
+				metadata.SetText("run_id", string(r)) // as the agent writes it here: a turn is found by it when it is to run again
+				s.Metadata = metadata.JSON()
+			}
+		}
+		return fn(s)
+	})
+}
+
+// runAt returns the run that was the last when a checkpoint was made; "": none, or its time is not known.
+func (h history) runAt(c id.Checkpoint) id.Run {
+	at, ok := c.Time()
+	if !ok {
+		return ""
+	}
+	n, _ := slices.BinarySearchFunc(h.runs, at, func(b begun, at time.Time) int { return cmp.Or(b.at.Compare(at), -1) }) // the first that was created later
+	if n == 0 {
+		return ""
+	}
+	return h.runs[n-1].run
 }
 
 // Transcript implements transfer.TranscriptSource: the messages that people saw, from the events of runs, for the state has only those that were not

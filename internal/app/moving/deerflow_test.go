@@ -36,7 +36,7 @@ CREATE TABLE users (id VARCHAR(36) PRIMARY KEY, email VARCHAR(320) NOT NULL, pas
 	oauth_provider VARCHAR(32), oauth_id VARCHAR(128), needs_setup BOOLEAN NOT NULL, token_version INTEGER NOT NULL);
 CREATE TABLE threads_meta (thread_id VARCHAR(64) PRIMARY KEY, assistant_id VARCHAR(128), user_id VARCHAR(64), display_name VARCHAR(256), status VARCHAR(20), metadata_json JSON,
 	created_at DATETIME, updated_at DATETIME);
-CREATE TABLE runs (run_id VARCHAR(64) PRIMARY KEY, thread_id VARCHAR(64) NOT NULL, user_id VARCHAR(64), status VARCHAR(20), metadata_json JSON);
+CREATE TABLE runs (run_id VARCHAR(64) PRIMARY KEY, thread_id VARCHAR(64) NOT NULL, user_id VARCHAR(64), status VARCHAR(20), metadata_json JSON, created_at DATETIME NOT NULL);
 CREATE TABLE run_events (id INTEGER PRIMARY KEY, thread_id VARCHAR(64), run_id VARCHAR(64), user_id VARCHAR(64), event_type VARCHAR(32), category VARCHAR(16), content TEXT,
 	event_metadata JSON, seq INTEGER, created_at DATETIME, UNIQUE (thread_id, seq));
 CREATE TABLE feedback (feedback_id VARCHAR(64) PRIMARY KEY, run_id VARCHAR(64), thread_id VARCHAR(64), user_id VARCHAR(64), message_id VARCHAR(64), rating INTEGER, comment TEXT, created_at DATETIME);
@@ -57,45 +57,59 @@ func deerFlowMessage(n int) string {
 	return fmt.Sprintf(`{"type":"%s","id":"m%d","content":"text %d"}`, kind, n, n)
 }
 
-// deerFlowHome makes the folder of an installation. Its thread "chat-1" has ten messages, of which the state has the last two.
-func deerFlowHome(t *testing.T) string {
+// emptyDeerFlow makes the folder of an installation, and returns what adds rows to its tables.
+func emptyDeerFlow(t *testing.T) (home string, add func(table string, values ...any)) {
 	t.Helper()
-	home := t.TempDir()
+	home = t.TempDir()
 	file := filepath.Join(home, ".deer-flow", "data", "deerflow.db")
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	conn, err := sqlite.OpenConn(file, sqlite.OpenReadWrite|sqlite.OpenCreate)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close()) }()
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	require.NoError(t, sqlitex.ExecuteScript(conn, deerFlowTables, nil))
-	add := func(table string, values ...any) {
+	return home, func(table string, values ...any) {
 		t.Helper()
 		marks := strings.TrimSuffix(strings.Repeat("?,", len(values)), ",")
 		require.NoError(t, sqlitex.Execute(conn, "INSERT INTO "+table+" VALUES ("+marks+")", &sqlitex.ExecOptions{Args: values}))
 	}
-	add("users", ben, "Ben@example.com", "$dfv2$hash-of-ben", "user", "2026-05-02 03:04:05.000006", nil, nil, 0, 3)
-	add("users", anna, "anna@example.com", nil, "admin", "2026-05-03 03:04:05.000006", "github", "g1", 1, 0)
-	add("threads_meta", "chat-1", "lead_agent", ben, "A title", "idle", `{"deerflow_pinned":true,"user_id":"liar"}`, "2026-06-01 10:00:00.000001", "2026-06-02 10:00:00.000001")
-	add("threads_meta", "empty", nil, nil, nil, "idle", `{}`, "2026-06-01 10:00:00.000001", "2026-06-01 10:00:00.000001")
-	list := msgp.AppendArrayHeader(nil, 2)
-	for _, n := range []int{8, 9} {
-		list, err = jsonplus.AppendMessage(list, json.RawMessage(deerFlowMessage(n)))
+}
+
+// deerFlowCheckpoint is a checkpoint as its table has it.
+func deerFlowCheckpoint(t *testing.T, id string, version int, messages ...string) []byte {
+	t.Helper()
+	list := msgp.AppendArrayHeader(nil, uint32(len(messages)))
+	for _, m := range messages {
+		var err error
+		list, err = jsonplus.AppendMessage(list, json.RawMessage(m))
 		require.NoError(t, err)
 	}
-	checkpoint := msgp.AppendMapHeader(nil, 6)
+	out := msgp.AppendMapHeader(nil, 6)
 	for _, pair := range []struct {
 		key   string
 		value []byte
 	}{
 		{"v", msgp.AppendInt(nil, 4)},
-		{"id", msgp.AppendString(nil, "1f051c2e-7a3b-6f2a-8002-1b2c3d4e5f60")},
+		{"id", msgp.AppendString(nil, id)},
 		{"ts", msgp.AppendString(nil, "2026-06-02T10:00:00.000000+00:00")},
 		{"channel_values", append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "messages"), list...)},
-		{"channel_versions", msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "messages"), "00000000000000000000000000000005.0.1")},
+		{"channel_versions", msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "messages"), fmt.Sprintf("%032d.0.1", version))},
 		{"versions_seen", msgp.AppendMapHeader(nil, 0)},
 	} {
-		checkpoint = append(msgp.AppendString(checkpoint, pair.key), pair.value...)
+		out = append(msgp.AppendString(out, pair.key), pair.value...)
 	}
-	add("checkpoints", "chat-1", "", "1f051c2e-7a3b-6f2a-8002-1b2c3d4e5f60", "1f051c2e-7a3b-6f2a-8001-1b2c3d4e5f60", "msgpack", checkpoint, `{"source":"loop","step":7,"run_id":"`+sound+`"}`)
+	return out
+}
+
+// deerFlowHome makes the folder of an installation. Its thread "chat-1" has ten messages, of which the state has the last two.
+func deerFlowHome(t *testing.T) string {
+	t.Helper()
+	home, add := emptyDeerFlow(t)
+	add("users", ben, "Ben@example.com", "$dfv2$hash-of-ben", "user", "2026-05-02 03:04:05.000006", nil, nil, 0, 3)
+	add("users", anna, "anna@example.com", nil, "admin", "2026-05-03 03:04:05.000006", "github", "g1", 1, 0)
+	add("threads_meta", "chat-1", "lead_agent", ben, "A title", "idle", `{"deerflow_pinned":true,"user_id":"liar"}`, "2026-06-01 10:00:00.000001", "2026-06-02 10:00:00.000001")
+	add("threads_meta", "empty", nil, nil, nil, "idle", `{}`, "2026-06-01 10:00:00.000001", "2026-06-01 10:00:00.000001")
+	add("checkpoints", "chat-1", "", "1f051c2e-7a3b-6f2a-8002-1b2c3d4e5f60", "1f051c2e-7a3b-6f2a-8001-1b2c3d4e5f60", "msgpack",
+		deerFlowCheckpoint(t, "1f051c2e-7a3b-6f2a-8002-1b2c3d4e5f60", 5, deerFlowMessage(8), deerFlowMessage(9)), `{"source":"loop","step":7,"run_id":"`+sound+`"}`)
 	seq := 0
 	event := func(run, category, caller, content string) {
 		seq++
@@ -116,9 +130,9 @@ func deerFlowHome(t *testing.T) string {
 	for n := range 2 {
 		add("run_events", 100+n, "empty", sound, ben, "x", "message", deerFlowMessage(20+n), `{}`, 1+n, "2026-06-02 10:00:00")
 	}
-	add("runs", first, "chat-1", ben, "success", `{}`)
-	add("runs", again, "chat-1", ben, "success", `{"regenerate_from_run_id":"`+first+`"}`)
-	add("runs", tried, "chat-1", ben, "error", `{"regenerate_from_run_id":"`+sound+`","replay_kind":"edit"}`)
+	add("runs", first, "chat-1", ben, "success", `{}`, "2026-05-01 10:00:00")
+	add("runs", again, "chat-1", ben, "success", `{"regenerate_from_run_id":"`+first+`"}`, "2026-05-01 11:00:00")
+	add("runs", tried, "chat-1", ben, "error", `{"regenerate_from_run_id":"`+sound+`","replay_kind":"edit"}`, "2026-06-03 10:00:00")
 	add("feedback", "f1", sound, "chat-1", ben, nil, -1, "bad", "2026-06-02 10:00:00.5")
 	add("feedback", "f3", again, "chat-1", ben, nil, nil, "no opinion", "2026-06-02 10:00:00.5")
 	add("feedback", "f4", first, "chat-1", ben, nil, 0, nil, "2026-06-02 10:00:00.5")
@@ -254,4 +268,60 @@ func TestImportWithoutAccounts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "default", gjson.GetBytes(row.Metadata, "user_id").String())
 	}
+}
+
+// Checkpoints of DeerFlow do not say which run wrote them. Imported messages have it all the same: feedback is shown at them, and turns can run again. What a client changed
+// between runs belongs to none.
+func TestImportFindsRuns(t *testing.T) {
+	t.Parallel()
+	home, add := emptyDeerFlow(t)
+	start := time.Date(2026, 6, 2, 10, 0, 0, 0, time.UTC)
+	add("users", ben, "ben@example.com", "", "user", "2026-05-02 03:04:05", nil, nil, 0, 0)
+	add("threads_meta", "chat", "lead_agent", ben, "A title", "idle", `{}`, "2026-06-01 10:00:00", "2026-06-02 10:00:00")
+	for run, after := range map[string]time.Duration{first: 0, again: time.Minute} {
+		add("runs", run, "chat", ben, "success", `{}`, start.Add(after).Format("2006-01-02 15:04:05.000000"))
+		add("feedback", "f-"+run, run, "chat", ben, nil, 1, nil, "2026-06-02 10:00:00")
+	}
+	messages := []string{deerFlowMessage(0), deerFlowMessage(1), deerFlowMessage(2), deerFlowMessage(3)}
+	steps := []struct {
+		after  time.Duration
+		source string
+		known  int // messages
+		run    string
+	}{
+		{-time.Second, "input", 0, ""}, {time.Second, "input", 0, first}, {2 * time.Second, "loop", 1, first}, {3 * time.Second, "loop", 2, first}, {30 * time.Second, "update", 2, ""},
+		{61 * time.Second, "input", 2, again}, {62 * time.Second, "loop", 3, again}, {63 * time.Second, "loop", 4, again},
+	}
+	parent := any(nil)
+	var ids []id.Checkpoint
+	for n, s := range steps {
+		ticks := start.Add(s.after).UnixNano()/100 + 0x01b21dd213814000 // of 100 ns since 1582
+		name := fmt.Sprintf("%08x-%04x-6%03x-8000-%012x", ticks>>28, ticks>>12&0xffff, ticks&0xfff, n)
+		add("checkpoints", "chat", "", name, parent, "msgpack", deerFlowCheckpoint(t, name, s.known, messages[:s.known]...), fmt.Sprintf(`{"source":"%s","step":%d}`, s.source, n-1))
+		parent = name
+		ids = append(ids, id.Checkpoint(name))
+	}
+	cfg := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
+	for range 2 { // the second time everything is there, and equal
+		result, err := Import{From: home}.Run(t.Context(), cfg, nil)
+		require.NoError(t, err)
+		require.Empty(t, result.Problems)
+	}
+	rows, err := openData(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	for n, s := range steps {
+		row, err := rows.RootCheckpoint(t.Context(), "chat", ids[n])
+		require.NoError(t, err)
+		require.Equal(t, []string{s.run, s.run}, []string{string(row.Run), gjson.GetBytes(row.Metadata, "run_id").String()}, n)
+	}
+	events, err := rows.Events(t.Context(), "chat", 0, 0)
+	require.NoError(t, err)
+	var runs []string
+	for _, e := range events {
+		if e.Category == eventstore.CategoryMessage {
+			runs = append(runs, string(e.Run))
+		}
+	}
+	require.Equal(t, []string{first, first, again, again}, runs)
 }
