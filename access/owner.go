@@ -15,6 +15,8 @@ import (
 type Owner struct {
 	// Key is the key of metadata that holds the identity of the owner. Requests cannot set it to anything else.
 	Key string
+	// Reserved are further keys of metadata that requests cannot set.
+	Reserved []string
 }
 
 var (
@@ -100,6 +102,9 @@ func (o Owner) owned(actor *Actor, q Question) (d Decision, err error) {
 // stamp returns metadata that say whose they are.
 func (o Owner) stamp(actor *Actor, resource string, metadata json.RawMessage) json.RawMessage {
 	m := jsonobj.Of(metadata)
+	for _, key := range o.Reserved {
+		m.Delete(key)
+	}
 	m.SetText(o.Key, actor.Identity)
 	if resource == Assistants && m.Text("created_by") == "system" { // everyone reads those
 		m.Delete("created_by")

@@ -190,7 +190,7 @@ func (s *base) pass(c *fiber.Ctx, who audience, h handler) error {
 }
 
 // Owners decides what accounts may do: each reaches what is theirs. It also decides where the policy of the server is another one, which knows no accounts.
-var Owners = access.Owner{Key: deerflow.OwnerKey}
+var Owners = access.Owner{Key: deerflow.OwnerKey, Reserved: []string{deerflow.FormerOwnerKey}}
 
 // adminText says what administrators alone may do.
 func adminText(path string) string {
