@@ -3,13 +3,16 @@ package gate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -515,4 +518,53 @@ func BenchmarkAdmit(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Handlers that hang while they are loaded again hold up nothing: those from before answer, a reload that is given up ends its process, and the corrected
+// file is loaded.
+func TestReloadThatHangs(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Dir = t.TempDir()
+	o.Auth = "./auth.py:auth"
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "auth.py"), []byte(text), 0o600))
+	}
+	handler := func(who string) string {
+		return "from langgraph_sdk import Auth\nauth = Auth()\n@auth.authenticate\nasync def f():\n    return '" + who + "'\n"
+	}
+	began := filepath.Join(o.Dir, "began")
+	hang := "import os, time\nwith open('began.part', 'w') as f:\n    f.write(str(os.getpid()))\nos.rename('began.part', 'began')\ntime.sleep(1000)\n"
+	write(handler("one"))
+	g := start(t, o)
+	who := func() string {
+		actor, err := g.Authenticate(t.Context(), bearer("x"))
+		require.NoError(t, err)
+		return actor.Identity
+	}
+	write(hang)
+	ctx, giveUp := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Reload(ctx, o) }()
+	pid := 0
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(began)
+		if err == nil {
+			pid, err = strconv.Atoi(string(text))
+		}
+		return err == nil
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, "one", who())
+	require.Empty(t, ended)
+	another := errors.New("another file was saved")
+	giveUp(another)
+	require.ErrorIs(t, <-ended, another)
+	require.Eventually(t, func() bool {
+		p, err := os.FindProcess(pid)
+		return err != nil || p.Signal(syscall.Signal(0)) != nil
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, "one", who())
+	write(handler("two"))
+	require.NoError(t, g.Reload(t.Context(), o))
+	require.Equal(t, "two", who())
 }

@@ -2,14 +2,17 @@ package python_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -479,4 +482,44 @@ func (l *waitedLog) Write(b []byte) (int, error) {
 		l.once.Do(func() { close(l.there) })
 	}
 	return n, err
+}
+
+// A reload that is given up while graphs hang in their import ends the process that it has started; runs stay with the workers from before, and the corrected file is
+// loaded.
+func TestAReloadThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	good, err := os.ReadFile("testdata/graphs/graphs.py")
+	require.NoError(t, err)
+	o := options(t)
+	o.Dir = t.TempDir()
+	save := func(text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), []byte(text), 0o600))
+	}
+	save(string(good))
+	o.Graphs = map[string]python.Spec{"echo": {Path: "./mine.py:echo"}}
+	p := start(t, o)
+	began := filepath.Join(o.Dir, "began")
+	save("import os, time\nwith open('began.part', 'w') as f:\n    f.write(str(os.getpid()))\nos.rename('began.part', 'began')\ntime.sleep(1000)\n")
+	ctx, giveUp := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Reload(ctx, o, time.Minute) }()
+	pid := 0
+	await(t, "the import", func() bool {
+		text, err := os.ReadFile(began)
+		if err == nil {
+			pid, err = strconv.Atoi(string(text))
+		}
+		return err == nil
+	})
+	another := errors.New("another file was saved")
+	giveUp(another)
+	require.ErrorIs(t, <-ended, another)
+	await(t, "the end of the process", func() bool {
+		at, err := os.FindProcess(pid)
+		return err != nil || at.Signal(syscall.Signal(0)) != nil
+	})
+	same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
+	save(string(good))
+	require.NoError(t, p.Reload(t.Context(), o, time.Minute))
+	same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
 }
