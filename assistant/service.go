@@ -417,6 +417,9 @@ func (s *Service) Subgraphs(ctx context.Context, a id.Assistant, namespace strin
 	return s.describe(ctx, a, graph.DescribeWhat{Kind: "subgraphs", Namespace: namespace, Recurse: recurse})
 }
 
+// Graphs returns the IDs of the graphs that this server has, sorted. Assistants of others cannot run.
+func (s *Service) Graphs() []string { return s.graphs.Names() }
+
 // Nodes returns where the code of the nodes of its graph is, as graph.Nodes.
 func (s *Service) Nodes(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
 	return s.describe(ctx, a, graph.DescribeWhat{Kind: "nodes"})

@@ -145,3 +145,11 @@ func (r *row) description(a *assistant.Assistant) {
 		}
 	}
 }
+
+// AppendGraphs appends {"graphs": […]}.
+func AppendGraphs(dst []byte, ids []string) []byte {
+	r := newRow(dst, nil)
+	r.key("graphs")
+	r.dst = appendTexts(r.dst, ids)
+	return r.end()
+}

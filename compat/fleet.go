@@ -55,6 +55,9 @@ func LogQuery(get func(name string) []string) (fleet.LogQuery, error) {
 	}
 	q.Text, _ = p.last("text")
 	q.Server, _ = p.last("server")
+	if v, ok := p.last("requests"); ok {
+		q.NoRequests = !True(v)
+	}
 	return q, nil
 }
 

@@ -37,6 +37,9 @@ func (h *assistantHandlers) routes(route register) {
 	route("GET", "/assistants/{assistant_id}/schemas", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
 		return sendRaw(c)(h.assistants.Schemas(c.UserContext(), a))
 	}))
+	route("GET", "/understudy/graphs", func(c *fiber.Ctx) error {
+		return web.SendJSON(c, compat.AppendGraphs(nil, h.assistants.Graphs()))
+	})
 	route("GET", "/understudy/assistants/{assistant_id}/nodes", withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
 		return sendRaw(c)(h.assistants.Nodes(c.UserContext(), a))
 	}))

@@ -126,6 +126,8 @@ func (f fakeAssistants) Drawing(_ context.Context, a string, x int) (json.RawMes
 	return json.RawMessage(`{"nodes":[],"edges":[]}`), f.note(a, x)
 }
 
+func (fakeAssistants) Graphs() []string { return []string{"g"} }
+
 func (f fakeAssistants) Nodes(_ context.Context, a id.Assistant) (json.RawMessage, error) {
 	return json.RawMessage(`{"nodes":[]}`), f.note(a)
 }

@@ -77,6 +77,7 @@ func TestRoutes(t *testing.T) {
 		{"PATCH", a, `{}`, 200, ""},
 		{"DELETE", a, "", 204, ""},
 		{"GET", "/assistants/echo/graph?xray=1", "", 200, `{"nodes":[],"edges":[]}`},
+		{"GET", "/understudy/graphs", "", 200, `{"graphs":["g"]}`},
 		{"GET", "/assistants/echo/graph?xray=0", "", 422, `{"detail":"Invalid xray value"}`},
 		{"GET", "/assistants/echo", "", 422, `{"detail":"Invalid assistant ID: must be a UUID"}`},
 		{"GET", a + "/schemas", "", 200, ""},

@@ -37,6 +37,8 @@ type Assistants interface {
 	SetLatest(ctx context.Context, a id.Assistant, version int) (*assistant.Assistant, error)
 	// Drawing also takes the name of a graph. xray: levels of subgraphs to expand, -1 all.
 	Drawing(ctx context.Context, idOrGraph string, xray int) (json.RawMessage, error)
+	// Graphs returns the IDs of the graphs that this server has, sorted.
+	Graphs() []string
 	// Nodes returns where the code of the nodes is: {nodes}, each with id, function, file and line.
 	Nodes(ctx context.Context, a id.Assistant) (json.RawMessage, error)
 	// Schemas returns {graph_id, input_schema, …}; Subgraphs {namespace: schemas}.

@@ -309,4 +309,9 @@ func TestServersAndLogs(t *testing.T) {
 	require.JSONEq(t, `["three"]`, line())
 	res, _ = w.ask(t, "GET", "/understudy/logs/stream", "")
 	require.Equal(t, 503, res.StatusCode, "its connection is one of the bounded number")
+	log.Info(logs.Request, "route", "/ok")
+	for query, want := range map[string]string{"?requests=false&level=info": `["one","two","three"]`, "?requests=true&limit=2": `["three","request"]`} {
+		_, body := w.ask(t, "GET", "/understudy/logs"+query, "")
+		require.JSONEq(t, want, gjson.Get(body, "lines.#.message").Raw, query)
+	}
 }

@@ -33,6 +33,19 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByRole("link", { name: /say 300/ }).first().waitFor();
   });
 
+  journey("the nodes of a subgraph light up, and one that asks waits, also after a reload", async (studio, page) => {
+    const { thread_id: thread } = await studio.rest("/threads", { metadata: { graph_id: "nested" } });
+    await page.goto(`${BASE_URL}/studio/t/${thread}?panel=graph`);
+    await page.getByRole("combobox", { name: "Assistant" }).selectOption("nested");
+    const node = (id, state) => page.locator(`.graph [data-node="${id}"][data-state="${state}"]`).waitFor();
+    await node("leaf:leaf_ask", "");
+    await page.getByRole("textbox", { name: "Message" }).or(page.getByRole("button", { name: "Send" })).first().focus();
+    await page.getByRole("button", { name: "Send" }).press("Enter");
+    for (const [id, state] of [["before", "done"], ["leaf:leaf_prepare", "done"], ["leaf:leaf_ask", "waiting"], ["after", ""]]) await node(id, state);
+    await page.reload();
+    for (const [id, state] of [["leaf:leaf_prepare", ""], ["leaf:leaf_ask", "waiting"], ["after", ""]]) await node(id, state);
+  });
+
   journey("a tool call with its result", async (studio, page) => {
     await studio.begin("agent", 'call search {"q": "cats"}');
     await studio.expect([["human", 'call search {"q": "cats"}'], ["ai", ""], ["ai", "tool said: Found 10 results for cats"]]);
@@ -856,6 +869,10 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByText("No line of the last ones").waitFor();
     await page.getByRole("searchbox", { name: "Find in the logs" }).fill("");
     await page.locator(".log-lines li").first().waitFor();
+    const request = page.locator(".log-lines li", { hasText: "route=/threads/search" });
+    assert.equal(await request.count(), 0, "what pages ask for is not what is looked for");
+    await page.getByRole("checkbox", { name: "Requests" }).press("Space");
+    await request.first().waitFor();
     await page.getByRole("button", { name: "Pause" }).click();
     await page.getByRole("button", { name: "Continue" }).waitFor();
   });

@@ -171,6 +171,40 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
     }
   });
 
+  alone("a graph that left langgraph.json is offered no more, and its threads say so", { timeout: 120_000 }, async () => {
+    const [file, data] = [project("left"), join(folder, "left")];
+    const serveIt = () => start("serve", "--studio", "--config", file, "--data", data, "--port", "0");
+    let server = await serveIt();
+    try {
+      const { thread_id } = await post(server.url, "/threads", { metadata: { graph_id: "careful" } });
+      const { assistant_id } = await post(server.url, "/assistants", { graph_id: "careful", name: "my own" });
+      await post(server.url, `/threads/${thread_id}/runs/wait`, { assistant_id, input: { messages: [{ role: "user", content: "hello" }] } });
+      await server.stop();
+      const config = JSON.parse(readFileSync(file, "utf8"));
+      delete config.graphs.careful;
+      writeFileSync(file, JSON.stringify(config));
+      server = await serveIt();
+      const { page, errors } = await open(`${server.url}/studio/`);
+      await page.getByRole("radio", { name: /^parrot/ }).waitFor();
+      assert.equal(await page.getByRole("radio", { name: /careful|my own/ }).count(), 0);
+      await page.goto(`${server.url}/studio/graphs`);
+      await page.getByText("Not on this server").filter({ hasText: "careful" }).filter({ hasText: "my own (careful)" }).waitFor();
+      await page.goto(`${server.url}/studio/t/${thread_id}`);
+      await page.getByText("you said: hello").waitFor();
+      assert.match(await page.getByRole("combobox", { name: "Assistant" }).evaluate((e) => e.selectedOptions[0].textContent), /^careful, not on this server/);
+      await page.getByRole("textbox", { name: "Message" }).fill("are you there?");
+      await page.keyboard.press("Enter");
+      await page.getByRole("alert").getByText(/Graph 'careful' not found/).waitFor();
+      assert.equal(await page.getByRole("textbox", { name: "Message" }).inputValue(), "are you there?", "what was typed is kept");
+      await page.getByRole("combobox", { name: "Assistant" }).selectOption("parrot");
+      await page.getByRole("textbox", { name: "Message" }).press("Enter");
+      await page.getByText("you said: are you there?").waitFor();
+      assert.deepEqual(errors.filter((error) => !/status of 404/.test(error)), []);
+    } finally {
+      await server.stop();
+    }
+  });
+
   test("in front of another server, by keyboard: whole conversations, and two runs compared", { timeout: 120_000 }, async () => {
     // The upstream shows what LangGraph Server would: what the graph has.
     const off = { state: false, history: false, threads: false, wait: false, stream: false, updates: false };

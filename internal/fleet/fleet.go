@@ -266,11 +266,16 @@ type LogQuery struct {
 	Level  slog.Level // and above
 	Text   string     // in the message or an attribute, whatever the case
 	Limit  int
+
+	NoRequests bool // leaves out the lines of requests
 }
 
 func (q *LogQuery) match(l *Logged) bool {
 	var level slog.Level
 	if level.UnmarshalText([]byte(l.Level)) != nil || level < q.Level || q.Server != "" && l.Server != q.Server {
+		return false
+	}
+	if q.NoRequests && l.Message == logs.Request {
 		return false
 	}
 	text := strings.ToLower(q.Text)
@@ -345,8 +350,7 @@ const othersEvery = beatEvery / 2
 // Follow follows lines that are written from now on, and returns up to q.Limit that were before.
 func (k *Keeper) Follow(ctx context.Context, q LogQuery) (*Follower, []Logged, error) {
 	f := &Follower{k: k, q: q, seen: map[string]uint64{}, asked: k.Now()}
-	all := q
-	all.Level, all.Text, all.Server, all.Limit = slog.Level(-100), "", "", 1<<20
+	all := LogQuery{Level: slog.Level(-100), Limit: 1 << 20}
 	list, _, err := k.logs(ctx, &all, nil, true)
 	if err != nil {
 		return nil, nil, err

@@ -19,6 +19,9 @@ const (
 	maxText  = 4 << 10 // of a message or attribute
 )
 
+// Request is the message of the line that each request leaves.
+const Request = "request"
+
 // Line is a line of the log.
 type Line struct {
 	Seq     uint64            `json:"seq"` // on its server, ascending

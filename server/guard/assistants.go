@@ -139,6 +139,9 @@ func (g *assistants) Drawing(ctx context.Context, idOrGraph string, xray int) (j
 	return g.inner.Drawing(ctx, idOrGraph, xray)
 }
 
+// Graphs is open, as runs and drawings of graphs are.
+func (g *assistants) Graphs() []string { return g.inner.Graphs() }
+
 func (g *assistants) Nodes(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
 	ctx, _, err := g.may(ctx, "read", a)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"understudy/id"
 	"understudy/internal/header"
 	"understudy/internal/logctx"
+	"understudy/internal/logs"
 	"understudy/run"
 )
 
@@ -128,7 +129,7 @@ func (t *Transport) Done(r *Request, status int, ended string) {
 	if r.Span != nil {
 		ctx = trace.ContextWithSpan(ctx, r.Span)
 	}
-	t.Log.LogAttrs(ctx, level, "request", attrs...)
+	t.Log.LogAttrs(ctx, level, logs.Request, attrs...)
 }
 
 // Bounds of what a request puts into its log line.

@@ -136,7 +136,7 @@ export interface Schemas {
 export interface State {
   values: Json;
   next: string[];
-  tasks: { id: string; name: string; error?: string | null; interrupts: Interrupt[] }[];
+  tasks: { id: string; name: string; error?: string | null; interrupts: Interrupt[]; state?: State | JsonObject | null }[]; // the state of a subgraph, if it is asked for
   checkpoint: { checkpoint_id: string };
   parent_checkpoint: { checkpoint_id: string } | null;
   metadata: JsonObject;

@@ -105,10 +105,20 @@ describe("a conversation", () => {
     const c = reduce(empty, { type: "rows", rows: [row(1, call), row(2, result), row(3, { ...result, id: "3", tool_call_id: "other" })] });
     expect(entriesOf(c).map((e) => e.key)).toEqual(["1", "3"]);
   });
+  const event = (name: string, data: unknown): StreamEvent => ({ name, data: JSON.stringify(data) });
   test("tasks show how long they took and how they ended", () => {
-    const event = (name: string, data: unknown): StreamEvent => ({ name, data: JSON.stringify(data) });
     let c = reduce(empty, { type: "event", event: event("tasks", { id: "1", name: "n", input: {} }), now: 10 });
     c = reduce(c, { type: "event", event: event("tasks", { id: "1", name: "n", error: "no", result: {}, interrupts: [] }), now: 30 });
-    expect(c.tasks).toEqual([{ id: "1", name: "n", began: 10, took: 20, error: "no", interrupted: false }]);
+    expect(c.tasks).toEqual([{ id: "1", node: "n", began: 10, took: 20, error: "no", interrupted: false }]);
+  });
+  test("tasks of subgraphs have the ID of their node in the drawing", () => {
+    const inside = "outer:7788|inner:99|1";
+    let c = reduce(empty, { type: "event", event: event("tasks", { id: "1", name: "outer", input: {} }), now: 0 });
+    c = reduce(c, { type: "event", event: event(`tasks|${inside}`, { id: "2", name: "leaf", input: {} }), now: 5 });
+    c = reduce(c, { type: "event", event: event(`tasks|${inside}`, { id: "2", name: "leaf", result: {}, interrupts: [{ id: "i", value: 1 }] }), now: 9 });
+    expect(c.tasks).toEqual([
+      { id: "1", node: "outer", began: 0 },
+      { id: "2", node: "outer:inner:leaf", began: 5, took: 4, error: undefined, interrupted: true },
+    ]);
   });
 });

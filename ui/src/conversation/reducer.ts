@@ -3,13 +3,14 @@
 
 import type { StreamEvent } from "../api/events";
 import type { Condensed, Interrupt, Json, JsonObject, Message, Row } from "../api/types";
+import { nodeOf } from "../graph/nodes";
 import { kindOf, merge } from "./message";
 import { addRows, inOrder } from "./rows";
 
 /** A node that runs or ran, for the drawing of the graph. Times are in milliseconds. */
 export interface Task {
   id: string;
-  name: string;
+  node: string; // its ID in the drawing with all subgraphs, such as "parent:child"
   began: number;
   took?: number;
   error?: string;
@@ -89,7 +90,7 @@ function onEvent(c: Conversation, event: StreamEvent, now: number): Conversation
     case "messages":
       return onMessage(c, data as [Message, { langgraph_checkpoint_ns?: string }] | null, namespace);
     case "tasks":
-      return onTask(c, data as unknown as TaskEvent | null, namespace.length > 0, now);
+      return onTask(c, data as unknown as TaskEvent | null, namespace, now);
     case "error":
       return { ...c, failure: describe(data), tasks: c.tasks.map((t) => (t.took === undefined ? { ...t, took: now - t.began } : t)) };
     default:
@@ -144,17 +145,16 @@ interface TaskEvent {
   interrupts?: Interrupt[];
 }
 
-function onTask(c: Conversation, t: TaskEvent | null, nested: boolean, now: number): Conversation {
+function onTask(c: Conversation, t: TaskEvent | null, namespace: string[], now: number): Conversation {
   if (!t) return c;
   const calls = toolCallOf(t.input) ? new Map(c.calls).set(t.id, toolCallOf(t.input)!) : c.calls;
-  if (nested) return { ...c, calls };
   if ("input" in t) {
     if (c.tasks.some((other) => other.id === t.id)) return c;
-    return { ...c, calls, tasks: [...c.tasks.slice(-mostTasks), { id: t.id, name: t.name, began: now }] };
+    return { ...c, calls, tasks: [...c.tasks.slice(-mostTasks), { id: t.id, node: nodeOf(namespace, t.name), began: now }] };
   }
   const error = t.error ? describe(t.error) : undefined;
   const interrupted = (t.interrupts?.length ?? 0) > 0;
-  return { ...c, tasks: c.tasks.map((other) => (other.id === t.id ? { ...other, took: now - other.began, error, interrupted } : other)) };
+  return { ...c, calls, tasks: c.tasks.map((other) => (other.id === t.id ? { ...other, took: now - other.began, error, interrupted } : other)) };
 }
 
 /** The ID of the tool call that a task of an agent executes. */

@@ -44,7 +44,7 @@ function Picture({ layout, tasks, waiting, selected, onSelect }: { layout: Layou
         </g>
       ))}
       {layout.boxes.map((box) => {
-        const own = tasks.filter((t) => t.name === box.id || t.name === box.label);
+        const own = tasks.filter((t) => t.node === box.id);
         const last = own.at(-1);
         const state = !last ? (waiting.includes(box.id) ? "waiting" : "") : last.interrupted ? "waiting" : last.error ? "failed" : last.took === undefined ? "running" : "done";
         return (

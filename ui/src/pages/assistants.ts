@@ -1,20 +1,39 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { get, post } from "../api/client";
+import { isOwn } from "../api/server";
 import type { Assistant, Schemas } from "../api/types";
 import { chats } from "../parts/schema";
 
-/** All assistants, those that the server makes of its graphs first. */
-export function useAssistants() {
-  return useQuery({
-    queryKey: ["assistants"],
-    staleTime: 30_000,
-    queryFn: async ({ signal }) => {
-      const all = await post<Assistant[]>("/assistants/search", { limit: 1000 }, signal);
-      const own = (a: Assistant) => a.metadata?.created_by === "system";
-      return all.sort((a, b) => Number(own(b)) - Number(own(a)) || a.name.localeCompare(b.name));
-    },
-  });
+/** All assistants, those that the server makes of its graphs first, and the graphs that the server has; null: it does not say. */
+const all = {
+  queryKey: ["assistants"],
+  staleTime: 30_000,
+  queryFn: async ({ signal }: { signal: AbortSignal }) => {
+    const [assistants, graphs] = await Promise.all([post<Assistant[]>("/assistants/search", { limit: 1000 }, signal), served(signal)]);
+    const own = (a: Assistant) => a.metadata?.created_by === "system";
+    return { assistants: assistants.sort((a, b) => Number(own(b)) - Number(own(a)) || a.name.localeCompare(b.name)), graphs };
+  },
+};
+
+async function served(signal: AbortSignal): Promise<string[] | null> {
+  if (!(await isOwn())) return null;
+  // A proxy in front of a LangGraph Server that does not say what it is has no such route.
+  return get<{ graphs: string[] }>("/understudy/graphs", signal).then((answer) => answer.graphs, () => null);
 }
+
+type All = Awaited<ReturnType<typeof all.queryFn>>;
+const canRun = ({ graphs }: All, a: Assistant) => graphs === null || graphs.includes(a.graph_id);
+const thatRun = (known: All) => known.assistants.filter((a) => canRun(known, a));
+const thatCannot = (known: All) => known.assistants.filter((a) => !canRun(known, a));
+
+/** The assistants that can run: those of graphs that left langgraph.json cannot. */
+export const useAssistants = () => useQuery({ ...all, select: thatRun });
+
+/** Those that cannot run too, for what was done before. */
+export const useAllAssistants = () => useQuery({ ...all, select: (known) => known.assistants });
+
+/** The assistants of graphs that the server does not have. */
+export const useStranded = () => useQuery({ ...all, select: thatCannot }).data ?? [];
 
 const schemasOf = (assistant: string | undefined) => ({
   queryKey: ["schemas", assistant],

@@ -11,7 +11,7 @@ import { CopyCall } from "../parts/copy-call";
 import { duration, inZone } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
-import { useAssistants } from "./assistants";
+import { useAllAssistants } from "./assistants";
 
 const size = 50;
 
@@ -47,7 +47,7 @@ export function Crons() {
 
 function CronCard({ cron }: { cron: Cron }) {
   const queries = useQueryClient();
-  const assistants = useAssistants();
+  const assistants = useAllAssistants();
   const [began, setBegan] = useState<string | null>(null); // the thread of a run that was begun here
   const own = useOwn();
   const [unfolded, setUnfolded] = useState(false);

@@ -5,7 +5,7 @@ import { CopyCall } from "../parts/copy-call";
 import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
 import type { Json } from "../api/types";
-import { useAssistants, useSchemas } from "./assistants";
+import { useAssistants, useSchemas, useStranded } from "./assistants";
 import { Versions } from "./versions";
 
 const Drawing = lazy(() => import("../graph/drawing"));
@@ -14,6 +14,7 @@ const Drawing = lazy(() => import("../graph/drawing"));
 export function GraphPage({ id }: { id?: string }) {
   const assistants = useAssistants();
   const assistant = assistants.data?.find((a) => a.assistant_id === id || a.graph_id === id) ?? assistants.data?.[0];
+  const stranded = useStranded();
   const schemas = useSchemas(assistant?.assistant_id);
   const [params, setParams] = useSearchParams();
   const node = params.get("node");
@@ -32,6 +33,11 @@ export function GraphPage({ id }: { id?: string }) {
           </Link>
         ))}
       </nav>
+      {stranded.length > 0 && (
+        <p className="quiet">
+          Not on this server, because their graphs are not in langgraph.json: {stranded.map((a) => (a.name === a.graph_id ? a.name : `${a.name} (${a.graph_id})`)).join(", ")}.
+        </p>
+      )}
       {assistant && (
         <div className="columns">
           <section aria-label="Graph" onKeyDown={(e) => e.key === "Escape" && choose(null)}>

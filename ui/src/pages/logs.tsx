@@ -13,8 +13,9 @@ export default function Logs() {
   const level = params.get("level") ?? "info";
   const text = params.get("text") ?? "";
   const server = params.get("server") ?? "";
+  const requests = params.has("requests");
   const [paused, setPaused] = useState(false);
-  const query = new URLSearchParams({ level, ...(text && { text }), ...(server && { server }) }).toString();
+  const query = new URLSearchParams({ level, ...(!requests && { requests: "false" }), ...(text && { text }), ...(server && { server }) }).toString();
   const { lines, error } = useLines(query, paused);
   const end = useRef<HTMLOListElement>(null);
   const follows = useRef(true);
@@ -43,6 +44,9 @@ export default function Logs() {
             ))}
           </select>
         </label>
+        <label className="bar">
+          <input type="checkbox" checked={requests} onChange={(e) => set("requests", e.target.checked ? "true" : "")} /> Requests
+        </label>
         {servers.length > 1 || server ? (
           <label className="bar">
             Server
@@ -61,7 +65,7 @@ export default function Logs() {
         </button>
       </div>
       <Problem error={error} />
-      {lines?.length === 0 && <Empty>{text || server || level !== "info" ? "No line of the last ones is like this." : "Nothing has been logged."}</Empty>}
+      {lines?.length === 0 && <Empty>{text || server || level !== "info" ? "No line of the last ones is like this." : requests ? "Nothing has been logged." : "Nothing has been logged, except perhaps requests."}</Empty>}
       <ol
         ref={end}
         className="log-lines"

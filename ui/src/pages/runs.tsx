@@ -15,7 +15,7 @@ import { CopyCall } from "../parts/copy-call";
 import { age, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
-import { useAssistants } from "./assistants";
+import { useAllAssistants } from "./assistants";
 import { CancelMatching, type ActiveFilter } from "./cancel-matching";
 
 const statuses = ["pending", "running", "success", "error", "timeout", "interrupted"];
@@ -27,7 +27,7 @@ export function Runs() {
   const graph = params.get("graph") ?? "";
   const queries = useQueryClient();
   const own = useOwn();
-  const assistants = useAssistants();
+  const assistants = useAllAssistants();
   const graphs = [...new Set(assistants.data?.map((a) => a.graph_id))].sort();
   const runs = useInfiniteQuery({
     queryKey: ["recent", status, graph],

@@ -15,6 +15,7 @@ import { entriesOf, empty } from "../conversation/reducer";
 import { Transcript } from "../conversation/transcript";
 import { useConversation, type Turn } from "../conversation/use-conversation";
 import { NodeDetail } from "../graph/node-detail";
+import { waitingNodes } from "../graph/nodes";
 import { Interrupts } from "../interrupts/interrupts";
 import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
@@ -49,6 +50,7 @@ export function ThreadPage({ id }: { id: string }) {
   const assistants = useAssistants();
   const [chosen, setChosen] = useState<string | null>(null);
   const assistant = chosen ?? (thread.data?.metadata?.assistant_id as string | undefined) ?? assistants.data?.[0]?.assistant_id;
+  const known = assistants.data?.find((a) => a.assistant_id === assistant);
   const schemas = useSchemas(assistant);
   const talks = schemas.data ? chats(schemas.data.input_schema) : true;
 
@@ -59,7 +61,7 @@ export function ThreadPage({ id }: { id: string }) {
   const shown = useMemo(() => (branch && other.data ? entriesOf({ ...empty, rows: rowsOf(other.data) }) : entries), [branch, entries, other.data]);
 
   // The nodes that come next, of a thread that waits for an answer or stopped at a breakpoint.
-  const head = useQuery({ queryKey: ["states", id, "head"], enabled: panel === "graph" && thread.data?.status === "interrupted", retry: false, queryFn: ({ signal }) => get<State>(`/threads/${id}/state?overlay=false`, signal) });
+  const head = useQuery({ queryKey: ["states", id, "head"], enabled: panel === "graph" && thread.data?.status === "interrupted", retry: false, queryFn: ({ signal }) => get<State>(`/threads/${id}/state?overlay=false&subgraphs=true`, signal) });
 
   const status = thread.data ? statusOf(thread.data) : "idle";
   const busy = status === "busy" || conversation.run !== null;
@@ -129,6 +131,7 @@ export function ThreadPage({ id }: { id: string }) {
             </span>
           )}
           <select aria-label="Assistant" value={assistant ?? ""} onChange={(e) => setChosen(e.target.value)}>
+            {assistant && assistants.data && !known && <option value={assistant}>{(thread.data?.metadata?.graph_id as string | undefined) ?? "Another assistant"}, not on this server</option>}
             {assistants.data?.map((a) => (
               <option key={a.assistant_id} value={a.assistant_id}>
                 {a.name}
@@ -210,8 +213,8 @@ export function ThreadPage({ id }: { id: string }) {
           )}
           {panel === "graph" && assistant && (
             <Suspense fallback={<p className="quiet">Drawing…</p>}>
-              <Drawing assistant={assistant} tasks={conversation.tasks} waiting={busy ? [] : (head.data?.next ?? [])} selected={node ?? undefined} onSelect={(n) => set({ node: n === node ? null : n })} />
-              {node && <NodeDetail assistant={assistant} graph={assistants.data?.find((a) => a.assistant_id === assistant)?.graph_id ?? assistant} node={node} thread={id} onClose={() => set({ node: null })} />}
+              <Drawing assistant={assistant} tasks={conversation.tasks} waiting={busy || !head.data ? [] : waitingNodes(head.data)} selected={node ?? undefined} onSelect={(n) => set({ node: n === node ? null : n })} />
+              {node && <NodeDetail assistant={assistant} graph={known?.graph_id ?? assistant} node={node} thread={id} onClose={() => set({ node: null })} />}
             </Suspense>
           )}
           {panel === "runs" && <RunList thread={id} />}

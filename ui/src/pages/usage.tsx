@@ -5,7 +5,7 @@ import { CopyCall } from "../parts/copy-call";
 import { count, dollars, duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { priceOf, readPrices } from "../run/spans";
-import { useAssistants } from "./assistants";
+import { useAllAssistants } from "./assistants";
 
 interface Used {
   runs: number;
@@ -53,7 +53,7 @@ export default function Usage() {
   const measure: Measure = Object.keys(measures).includes(params.get("show") ?? "") ? (params.get("show") as Measure) : "tokens";
   const path = `/understudy/usage?days=${days}`;
   const usage = useQuery({ queryKey: ["usage", days], queryFn: ({ signal }) => get<Report>(path, signal), refetchInterval: 10_000 });
-  const names = new Map(useAssistants().data?.map((a) => [a.assistant_id, a.name]));
+  const names = new Map(useAllAssistants().data?.map((a) => [a.assistant_id, a.name]));
   const prices = readPrices();
   const set = (name: string, value: string) => setParams((old) => (old.set(name, value), old));
   const report = usage.data;
