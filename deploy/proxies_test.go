@@ -28,7 +28,15 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 	"github.com/stretchr/testify/require"
+
+	"understudy/auth"
 )
+
+// key is as long as keys are that "understudy keys create" makes.
+var key = func() string {
+	_, text := auth.New("proxies", "", nil, time.Now(), time.Time{})
+	return text
+}()
 
 // What stands in front of a server asks for a key and passes each event on as it is sent.
 func TestProxies(t *testing.T) {
@@ -40,7 +48,7 @@ func TestProxies(t *testing.T) {
 		text, err := os.ReadFile("nginx/understudy.conf")
 		require.NoError(t, err)
 		certificate(t, filepath.Join(dir, "understudy.crt"), filepath.Join(dir, "understudy.key"))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "understudy.keys"), []byte("\"secret\" 1;\n"), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "understudy.keys"), []byte("\""+key+"\" 1;\n"), 0o600))
 		plain, address := free(t), free(t)
 		conf := strings.NewReplacer("/etc/nginx/", dir+"/", "127.0.0.1:2024", server, "listen 80;", "listen "+plain+";", "listen 443 ", "listen "+address+" ", "300m", "1m").Replace(string(text))
 		temp := ""
@@ -87,7 +95,7 @@ func TestProxies(t *testing.T) {
 		text = append([]byte("{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n}\n"), text...)
 		file := filepath.Join(dir, "Caddyfile")
 		require.NoError(t, os.WriteFile(file, text, 0o600))
-		serve(t, []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "SITE=localhost:" + port, "API_KEY=secret", "UPSTREAMS=" + server},
+		serve(t, []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "SITE=localhost:" + port, "API_KEY="+key, "UPSTREAMS=" + server},
 			caddy, "run", "--adapter", "caddyfile", "--config", file)
 		behaves(t, "https://localhost:"+port)
 		stop()
@@ -162,7 +170,7 @@ func starts(t *testing.T, url string) {
 // socket uses a WebSocket through a proxy.
 func socket(t *testing.T, url string) {
 	t.Helper()
-	dialer := ws.Dialer{Header: ws.HandshakeHeaderHTTP{"X-Api-Key": {"secret"}}, TLSConfig: unverified(), Timeout: time.Minute}
+	dialer := ws.Dialer{Header: ws.HandshakeHeaderHTTP{"X-Api-Key": {key}}, TLSConfig: unverified(), Timeout: time.Minute}
 	conn, _, _, err := dialer.Dial(t.Context(), strings.Replace(url, "http", "ws", 1)+"/socket")
 	require.NoError(t, err)
 	defer conn.Close()
@@ -178,7 +186,7 @@ func explained(t *testing.T, url string, body []byte) int {
 	client := insecure(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/next", bytes.NewReader(body))
 	require.NoError(t, err)
-	req.Header.Set("X-Api-Key", "secret")
+	req.Header.Set("X-Api-Key", key)
 	req.Header.Set("Expect", "100-continue") // it is refused before it was sent
 	res, err := client.Do(req)
 	require.NoError(t, err)
@@ -227,7 +235,7 @@ func behaves(t *testing.T, url string) {
 	socket(t, url)
 	require.Equal(t, 200, status("OPTIONS", "/threads", ""))
 	require.Equal(t, 401, status("GET", "/stream", ""))
-	require.Equal(t, 401, status("GET", "/stream", "secre"))
+	require.Equal(t, 401, status("GET", "/stream", key[:len(key)-1]))
 	refused, err := ask("GET", "/stream", "")
 	require.NoError(t, err)
 	text, err := io.ReadAll(refused.Body)
@@ -239,17 +247,17 @@ func behaves(t *testing.T, url string) {
 	for _, prefix := range []string{"", "/api/langgraph", "/understudy"} {
 		for _, form := range []string{"/metrics", "/metrics?format=json", "//metrics", "/./metrics", "/a/../metrics", "/%6detrics", "/%2Fmetrics", "/x%2F..%2Fmetrics"} {
 			for _, method := range []string{"GET", "HEAD", "OPTIONS"} {
-				require.Contains(t, []int{400, 404}, status(method, prefix+form, "secret"), "%s %s", method, prefix+form)
+				require.Contains(t, []int{400, 404}, status(method, prefix+form, key), "%s %s", method, prefix+form)
 			}
 		}
 	}
-	res, err := ask("GET", "/stream", "secret")
+	res, err := ask("GET", "/stream", key)
 	require.NoError(t, err)
 	defer res.Body.Close()
 	lines := bufio.NewScanner(res.Body)
 	require.True(t, lines.Scan())
 	require.Equal(t, "data: one", lines.Text()) // before the server has sent the second
-	require.Equal(t, 200, status("POST", "/next", "secret"))
+	require.Equal(t, 200, status("POST", "/next", key))
 	require.True(t, lines.Scan())
 	require.Empty(t, lines.Text())
 	require.True(t, lines.Scan())
