@@ -21,7 +21,7 @@ const delayTime = 3 * time.Second
 // waited is what a command waits for: a request, or a run.
 type waited struct {
 	assistant   string // its ID; "": none, or not known
-	thread, run string // "": the command waits for another answer
+	thread, run string // "": the command waits for another answer; with a thread alone for a run whose ID the server has not sent yet
 }
 
 // whyWait returns why the server does not continue with what a command waits for, and what to do; "" when it finds no reason, as with a graph that takes its time.
@@ -49,10 +49,27 @@ func (c *client) whyWait(ctx context.Context, w waited) string {
 	if len(reasons) > 0 {
 		return "the server is not ready: " + strings.Join(reasons, "; ") + "\n  its log shows what to do; so does understudy doctor, in the folder of its langgraph.json"
 	}
+	if w.run == "" && w.thread != "" {
+		w.run = c.newestPending(ctx, w.thread)
+	}
 	if w.run == "" {
 		return ""
 	}
 	return c.whyQueued(ctx, w)
+}
+
+// newestPending returns the run of a thread that was created last of those that have not begun; "" when there is none. A server answers a stream of one with
+// the first record.
+func (c *client) newestPending(ctx context.Context, thread string) string {
+	ctx, cancel := context.WithTimeout(ctx, delayTime)
+	defer cancel()
+	var runs []struct {
+		ID string `json:"run_id"`
+	}
+	if err := c.get(ctx, "/threads/"+pathSegment(thread)+"/runs?limit=1&status=pending", &runs); err != nil || len(runs) == 0 {
+		return ""
+	}
+	return runs[0].ID
 }
 
 // activeOn returns the run that a thread executes, or else one that waits; run is "" when there is none.

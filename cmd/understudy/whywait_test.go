@@ -106,6 +106,27 @@ func (r reasons) and(route, body string) reasons {
 	return out
 }
 
+// A run whose ID the server has not sent yet, because nothing executes it, is the newest that waits on its thread.
+func TestWhyWaitForARunThatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ pending, want string }{
+		"waits": {`[{"run_id":"R"}]`, "the run waits in the queue of the server; its log may say why"},
+		"runs":  {`[]`, ""},
+	} {
+		mux := http.NewServeMux()
+		reasons{readyRoute: {200, `{"ready":true}`}, runRoute: {200, `{"status":"pending"}`}}.serve(mux)
+		mux.HandleFunc(runsRoute, func(w http.ResponseWriter, q *http.Request) {
+			if q.FormValue("status") != "pending" {
+				c.pending = "[]"
+			}
+			_, _ = io.WriteString(w, c.pending)
+		})
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		require.Equal(t, c.want, (&client{base: server.URL}).whyWait(t.Context(), waited{thread: "T"}), name)
+	}
+}
+
 // A server that accepts connections and answers nothing is a reason, too; one that is not reached is left to the request that is waited for.
 func TestWhyWaitForSilence(t *testing.T) {
 	t.Parallel()

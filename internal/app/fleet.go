@@ -45,3 +45,6 @@ func (s *Server) keeper(version, instance string) *fleet.Keeper {
 func (s *Server) elsewhere(name string) bool {
 	return s.pool != nil && s.pool.Broken(name) != nil && s.fleet.Elsewhere(name)
 }
+
+// others returns the graphs whose runs other servers of the database execute; known is false while that is not known.
+func (s *Server) others() (graphs []string, known bool) { return s.fleet.Executing() }

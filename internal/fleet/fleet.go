@@ -216,6 +216,28 @@ func (k *Keeper) Elsewhere(graph string) bool {
 	return false
 }
 
+// Executing returns the graphs whose runs other servers execute, by their reports of the last 30 seconds. known is false until the others have been read, and while
+// one executes runs that does not report its graphs.
+func (k *Keeper) Executing() (graphs []string, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.others == nil {
+		return nil, k.Store == nil
+	}
+	now := k.Now()
+	for _, s := range k.others {
+		switch {
+		case s.Jobs == 0 || now.Sub(s.Beat) > Lately:
+		case len(s.Graphs) == 0:
+			return nil, false
+		default:
+			graphs = append(graphs, s.Graphs...)
+		}
+	}
+	slices.Sort(graphs)
+	return slices.Compact(graphs), true
+}
+
 // compare logs, once for each, other servers that do not share live streams with this one: clients would miss events, and the server alone looks fine.
 func (k *Keeper) compare(ctx context.Context, self *Server, others []Server) {
 	for i := range others {

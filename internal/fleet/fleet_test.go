@@ -169,3 +169,43 @@ func TestElsewhere(t *testing.T) {
 	require.False(t, k.Elsewhere("g"))
 	require.True(t, k.Elsewhere("h"))
 }
+
+// Graphs of other servers that execute runs are known when all that live have reported them.
+func TestExecuting(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	store := &mixed{}
+	k := &Keeper{Self: Server{ID: "here", Jobs: 4, Graphs: []string{"mine"}}, Load: func(*Server) {}, Store: store, Ring: logs.NewRing(), Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}
+	_, known := k.Executing()
+	require.False(t, known, "the others are not known")
+	graphs, known := (&Keeper{}).Executing()
+	require.True(t, known, "there are none")
+	require.Empty(t, graphs)
+	for name, c := range map[string]struct {
+		others []Server
+		want   []string
+		known  bool
+	}{
+		"none":        {nil, nil, true},
+		"only serves": {[]Server{{ID: "a"}}, nil, true},
+		"workers":     {[]Server{{ID: "a", Jobs: 1, Graphs: []string{"h", "g"}}, {ID: "b"}, {ID: "c", Jobs: 2, Graphs: []string{"g"}}}, []string{"g", "h"}, true},
+		"an old one":  {[]Server{{ID: "a", Jobs: 1}}, nil, false},
+	} {
+		store.reports = nil
+		now = now.Add(2 * Lately)
+		for _, s := range c.others {
+			s.Beat = now
+			body, err := json.Marshal(s)
+			require.NoError(t, err)
+			store.reports = append(store.reports, Report{Server: s.ID, At: now, Body: body})
+		}
+		require.NoError(t, k.beat(t.Context()))
+		graphs, known := k.Executing()
+		require.Equal(t, c.known, known, name)
+		require.Equal(t, c.want, graphs, name)
+		now = now.Add(Lately + time.Millisecond)
+		graphs, known = k.Executing()
+		require.True(t, known, name)
+		require.Empty(t, graphs, "%s: reports are old", name)
+	}
+}

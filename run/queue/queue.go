@@ -58,6 +58,8 @@ type Options struct {
 	Wake       chan struct{} // capacity 1: something may be due. Slots pokes it too
 	// Elsewhere reports whether a graph cannot be used here and another server serves it.
 	Elsewhere func(graph string) bool
+	// Others returns the graphs whose runs other servers execute; known is false while that is not known. nil: there are no others.
+	Others func() (graphs []string, known bool)
 	// OnHeartbeat is called with each look for leases that have ended: it wakes loops whose signals may have been lost.
 	OnHeartbeat func()
 }
@@ -78,7 +80,8 @@ type Queue struct {
 
 	left map[string]bool // graphs whose runs were left to others when claimDue looked last; owned by it
 
-	logged time.Time // when it was logged that runs wait; owned by claimDue
+	logged    time.Time // when it was logged that runs wait; owned by claimDue
+	abandoned bool      // it was logged that no server executes runs that wait; owned by claimDue
 
 	mu      sync.Mutex
 	foreign map[string]bool // graphs of runs in the queue that only other servers serve
@@ -152,7 +155,7 @@ const claimBatch = 16
 // claimDue claims due runs until nothing is due or no job is free. It returns when to look again; zero when the next poke is early enough.
 func (q *Queue) claimDue(ctx context.Context) (time.Time, error) {
 	if q.Slots.Len() == 0 {
-		return time.Time{}, nil
+		return q.unexecuted(ctx)
 	}
 	for {
 		// Before looking, so that what is queued meanwhile is noticed.
@@ -215,6 +218,29 @@ func (q *Queue) crowded(ctx context.Context, since, now time.Time) time.Time {
 			"fix", `raise --concurrency; limit a graph that takes too many by its "concurrency" in langgraph.json`)
 	}
 	return now.Add(crowdedAfter)
+}
+
+// unexecuted logs, on a server that executes nothing, that a run waits which no other server executes, once until there is none. It returns when to look again.
+func (q *Queue) unexecuted(ctx context.Context) (time.Time, error) {
+	if q.Others == nil {
+		return time.Time{}, nil
+	}
+	now := q.Clock.Now()
+	graphs, known := q.Others()
+	if !known {
+		return now.Add(crowdedAfter), nil
+	}
+	next, err := q.Store.NextDue(ctx, graphs...)
+	if err != nil {
+		return time.Time{}, err
+	}
+	waits := !next.IsZero() && now.Sub(next) >= crowdedAfter
+	if waits && !q.abandoned {
+		q.Log.WarnContext(ctx, "runs wait, and no server executes them: this one has --concurrency 0, and no other reports their graphs",
+			"first_waits", now.Sub(next).Round(time.Second).String(), "fix", "start understudy worker with the same langgraph.json and database, or this server without --concurrency 0")
+	}
+	q.abandoned = waits
+	return now.Add(crowdedAfter), nil
 }
 
 // claimSome claims up to n runs that are due by a time in one transaction. With those that it has claimed it returns why there are not more: errFull, or fault.NotFound

@@ -76,6 +76,8 @@ type Options struct {
 
 	// Elsewhere reports whether a graph cannot be used on this instance and another one serves it: its runs are left in the queue. nil: there is no such graph.
 	Elsewhere func(graph string) bool
+	// Others returns the graphs whose runs other instances execute; known is false while that is not known. nil: there are no others.
+	Others func() (graphs []string, known bool)
 	// Local: other instances work on the Store, but the Bridge carries only what this one executes. Servers then notify each other of ends of runs by signals, and what
 	// a run left is read from the Store.
 	Local bool
@@ -173,7 +175,7 @@ func New(o Options) *Service {
 	s.queue = queue.New(queue.Options{
 		Store: o.Store, Shared: shared, Bridge: o.Bridge, Graphs: o.Graphs, Clock: s.clock, Instance: o.Instance, Lease: o.Lease,
 		ResumableTTL: o.ResumableTTL, KeepSpans: o.Spans.Keep, Log: s.log, Registry: o.Registry, Slots: s.slots, Executions: s.executions, Executor: s.executor, Settler: s.settler,
-		Signals: s.signals, Watches: s.watches, Wake: wake, Elsewhere: o.Elsewhere,
+		Signals: s.signals, Watches: s.watches, Wake: wake, Elsewhere: o.Elsewhere, Others: o.Others,
 		OnHeartbeat: func() {
 			s.crons.Poke()
 			s.sender.Poke()

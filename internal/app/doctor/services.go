@@ -54,6 +54,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	d.apart(cfg, in.Servers)
+	d.executed(cfg, in.Servers)
 	d.locked(cfg, in.Locked)
 	d.begins = in.Begins
 	text := fmt.Sprintf("the database (%s, schema %d of %d) answers", sqlite.Megabytes(in.Size), in.Schema, in.Known)
@@ -87,6 +88,29 @@ func (d *doctor) apart(cfg *config.Config, reports []fleet.Report) {
 			return
 		}
 	}
+}
+
+// executed reports that none of the servers of the database executes runs; while none runs, that the one of this configuration would not.
+func (d *doctor) executed(cfg *config.Config, reports []fleet.Report) {
+	servers := 0
+	for _, r := range reports {
+		var s fleet.Server
+		switch {
+		case time.Since(r.At) > fleet.Lately:
+		case r.Body == nil, json.Unmarshal(r.Body, &s) != nil, s.Jobs > 0 && !s.Draining:
+			return // it executes, or that is not known
+		default:
+			servers++
+		}
+	}
+	text := fmt.Sprintf("no server executes runs: of the %d that run on the database none does; runs wait until one starts that does", servers)
+	switch {
+	case servers == 0 && cfg.Workers.Concurrency != 0:
+		return
+	case servers == 0:
+		text = "no server executes runs: --concurrency is 0, and no other runs on the database; runs wait until one starts that does"
+	}
+	d.say("workers", Warning, text, "start understudy worker with the same langgraph.json and database, or leave out --concurrency 0")
 }
 
 // clock reports whether this machine has the time of the database. Leases and due times use that of the database.

@@ -200,3 +200,36 @@ func TestServersApart(t *testing.T) {
 		require.Empty(t, d.findings)
 	}
 }
+
+// That no server executes runs is reported of those that live, and while none does of the configuration.
+func TestExecuted(t *testing.T) {
+	t.Parallel()
+	report := func(s fleet.Server, age time.Duration) fleet.Report {
+		body, err := json.Marshal(s)
+		require.NoError(t, err)
+		return fleet.Report{Server: s.ID, At: time.Now().Add(-age), Body: body}
+	}
+	serves, executes := report(fleet.Server{ID: "a"}, 0), report(fleet.Server{ID: "b", Jobs: 4}, 0)
+	for name, c := range map[string]struct {
+		concurrency int
+		reports     []fleet.Report
+		want        string
+	}{
+		"alone":                {-1, nil, ""},
+		"alone, executes none": {0, nil, "--concurrency is 0"},
+		"one that serves":      {-1, []fleet.Report{serves}, "of the 1 that run on the database none does"},
+		"with a worker":        {0, []fleet.Report{serves, executes}, ""},
+		"a worker that died":   {0, []fleet.Report{report(fleet.Server{ID: "b", Jobs: 4}, time.Hour)}, "--concurrency is 0"},
+		"a worker that ends":   {-1, []fleet.Report{report(fleet.Server{ID: "b", Jobs: 4, Draining: true}, 0)}, "of the 1 that"},
+		"not readable":         {0, []fleet.Report{{Server: "c", At: time.Now()}}, ""},
+	} {
+		d := &doctor{}
+		d.executed(&config.Config{Workers: config.Workers{Concurrency: c.concurrency}}, c.reports)
+		if c.want == "" {
+			require.Empty(t, d.findings, name)
+			continue
+		}
+		require.Len(t, d.findings, 1, name)
+		require.Contains(t, d.findings[0].Text, c.want, name)
+	}
+}
