@@ -92,6 +92,9 @@ func (s *Snapshots) content(ctx context.Context, t *Tuple, v view) (content, err
 	if n == nothingAsked {
 		return c, nil
 	}
+	if n == allAsked {
+		c.tasks = tasksOfWrites(t) // unless the graph answers
+	}
 	if v.failed != nil && v.failed.Load() >= patience {
 		return c, nil
 	}
@@ -111,6 +114,7 @@ func (s *Snapshots) content(ctx context.Context, t *Tuple, v view) (content, err
 	}
 	c.values = a.Values
 	if n == allAsked {
+		c.tasks = nil
 		if err := json.Unmarshal(a.Tasks, &c.tasks); err != nil {
 			return c, fmt.Errorf("explanation of %s: %w", describeKey(t.Key), err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
 	"understudy/id"
@@ -421,7 +422,7 @@ func TestHeadMovesWhileAsked(t *testing.T) {
 	require.Equal(t, 3, always) // and a run that never rests is not waited for
 }
 
-// Without a graph, rows give values and times; next and tasks are empty.
+// Without a graph, rows have values and times, and the tasks that have written: here the one that asks.
 func TestNoGraphToAsk(t *testing.T) {
 	t.Parallel()
 	r := recording(t, "pipeline_case/waiting")
@@ -429,10 +430,16 @@ func TestNoGraphToAsk(t *testing.T) {
 		got, err := checkpointer.NewSnapshots(r.store(t, false), ask).State(t.Context(), checkpointer.Key{Thread: thread}, true)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"topic":"a","items":["plan","a-0","a-1","a-2"]}`, string(got.Values))
-		require.Empty(t, got.Next)
-		require.Empty(t, got.Tasks)
+		require.Equal(t, []string{"ask"}, got.Next)
+		require.Len(t, got.Tasks, 1)
+		require.Equal(t, "ask", got.Tasks[0].Name)
+		require.JSONEq(t, `["__pregel_pull","ask"]`, string(got.Tasks[0].Path))
+		require.Equal(t, "ok?", gjson.GetBytes(got.Tasks[0].Interrupts[0], "value.question").String())
 		require.NotEmpty(t, got.CreatedAt)
 		require.NotEmpty(t, got.Parent)
+		head, err := checkpointer.NewSnapshots(r.store(t, false), ask).Head(t.Context(), thread)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"`+got.Tasks[0].ID+`":[`+string(got.Tasks[0].Interrupts[0])+`]}`, string(head.Interrupts))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/names"
+	"understudy/internal/shell"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -32,6 +33,8 @@ type Importer struct {
 	Backfill   *eventstore.Backfiller
 	// Graph is the graph of threads whose checkpoints do not name it; "": none.
 	Graph string
+	// Rename gives graphs of the source other names here, also in what was moved earlier.
+	Rename GraphNames
 	// Graphs are those that the target serves, to report threads of others. nil: not known.
 	Graphs []string
 	// Progress receives the progress. nil: none.
@@ -39,6 +42,7 @@ type Importer struct {
 	Now      func() time.Time // nil: the machine's
 
 	graphless int // threads that got Graph
+	renamed   int // threads that were here and got a name of Rename
 }
 
 const (
@@ -87,6 +91,9 @@ func (m *Importer) Run(ctx context.Context, src Source) (*Result, error) {
 		m.Now = time.Now
 	}
 	j := newJob()
+	if err := m.Rename.Check(); err != nil {
+		return nil, err
+	}
 	if s, ok := src.(AssistantSource); ok {
 		if err := m.assistants(ctx, j, s); err != nil {
 			return nil, err
@@ -108,15 +115,15 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 	}
 	m.Progress.Begin("threads", total)
 	defer m.Progress.End()
-	renamed, unknown, missing := 0, []string{}, map[string]int{}
-	m.graphless = 0
+	others, unknown, missing := 0, []string{}, map[string]int{}
+	m.graphless, m.renamed = 0, 0
 	for t, err := range src.Threads(ctx) {
 		if err != nil {
 			return fmt.Errorf("threads of %s: %w", src.Name(), err)
 		}
 		to, same := threadID(t)
 		if !same {
-			renamed++
+			others++
 		}
 		row, err := m.thread(ctx, j, src, t, to)
 		graph := ""
@@ -136,15 +143,19 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 		}
 		m.Progress.Step(t.Key)
 	}
-	if renamed > 0 {
+	if others > 0 {
 		j.notes = append(j.notes, fmt.Sprintf("%d threads had names that are no UUIDs, which the API demands: their ids are made of the names (UUID version 5, "+
-			"always the same), and the names are in metadata.%s", renamed, original))
+			"always the same), and the names are in metadata.%s", others, original))
 	}
 	if m.graphless > 0 {
 		j.notes = append(j.notes, fmt.Sprintf("%d threads do not name their graph and belong to %q now (--graph NAME chooses)", m.graphless, m.Graph))
 	}
 	for _, graph := range slices.Sorted(maps.Keys(missing)) {
-		j.notes = append(j.notes, fmt.Sprintf("graph %q of %d threads is not in langgraph.json: they can be read, and continue when it is there", graph, missing[graph]))
+		j.notes = append(j.notes, fmt.Sprintf("graph %q of %d threads is not in langgraph.json: they can be read, with their questions, and continue when it is there. "+
+			"If it has another name here, import again with --rename %s", graph, missing[graph], shell.Quote(graph+"=NAME")))
+	}
+	if m.renamed > 0 {
+		j.notes = append(j.notes, fmt.Sprintf("%d threads that were there have the graph that --rename names now", m.renamed))
 	}
 	if n := len(unknown); n > 0 {
 		const shown = 20
@@ -179,6 +190,15 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 	} else if err != nil {
 		return nil, err
 	}
+	renamed := false
+	if row != nil && len(m.Rename) > 0 {
+		if row, renamed, err = m.renameHere(ctx, row); err != nil {
+			return nil, err
+		}
+		if renamed {
+			m.renamed++
+		}
+	}
 	have, err := m.Target.Links(ctx, to)
 	if err != nil {
 		return nil, err
@@ -188,10 +208,10 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 		if err != nil {
 			return nil, err
 		}
-		if isHere(head, row, have) {
+		if isHere(head, row, have) && !asked(t.Row, row, head) {
 			j.result.Unread++
 			j.result.Checkpoints.Known += len(have)
-			return m.named(ctx, j, t, row, to, false) // it may have no graph yet
+			return m.named(ctx, j, t, row, to, false, renamed) // it may have no graph yet
 		}
 	}
 	h, err := src.History(ctx, t)
@@ -229,20 +249,20 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 			return nil, fmt.Errorf("transcript: %w", err)
 		}
 	}
-	more := len(links) > countShared(links, have) || row != nil && newest(links) > row.Head
-	if row, err = m.named(ctx, j, t, row, to, more); err != nil {
+	more := len(links) > countShared(links, have) || row != nil && newest(links) > row.Head || asked(t.Row, row, newest(links))
+	if row, err = m.named(ctx, j, t, row, to, more, renamed); err != nil {
 		return nil, err
 	}
 	return row, m.verify(ctx, j, to, wanted)
 }
 
-// named writes the row of a thread as row does, and counts the thread.
-func (m *Importer) named(ctx context.Context, j *job, t *Thread, was *thread.Thread, to id.Thread, more bool) (*thread.Thread, error) {
+// named writes the row of a thread as row does, and counts the thread. renamed: its graph got another name.
+func (m *Importer) named(ctx context.Context, j *job, t *Thread, was *thread.Thread, to id.Thread, more, renamed bool) (*thread.Thread, error) {
 	row, changed, err := m.row(ctx, t, was, to, more)
 	switch {
 	case err != nil:
 		return nil, err
-	case changed:
+	case changed || renamed:
 		j.result.Threads.New++
 	default:
 		j.result.Threads.Known++
@@ -253,14 +273,10 @@ func (m *Importer) named(ctx context.Context, j *job, t *Thread, was *thread.Thr
 // steps moves the missing checkpoints, and computes the digests of all.
 func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []Link, to id.Thread, wanted *sums) error {
 	here := places(have)
-	var batch []*Step
-	size, moved := 0, newSums()
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		err := m.Target.Write(ctx, func(tx thread.Tx) error {
-			for _, p := range batch {
+	moved := newSums()
+	b := batch{write: func(steps []*Step) error {
+		return m.Target.Write(ctx, func(tx thread.Tx) error {
+			for _, p := range steps {
 				if _, ok := here[place{p.NS, p.ID}]; !ok {
 					if err := tx.PutCheckpoint(&p.Put); err != nil {
 						return err
@@ -272,13 +288,11 @@ func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []L
 			}
 			return nil
 		})
-		batch, size = nil, 0
-		return err
-	}
+	}}
 	ahead := len(have) > countShared(links, have) // it has continued here, with its own writes
 	err := h.Read(ctx, links, func(p *Step) error {
 		p.Thread = to
-		p.Metadata = rename(p.Metadata, string(to))
+		p.Metadata = m.Rename.metadata(rename(p.Metadata, string(to)))
 		if p.Run == "" {
 			p.Run = runOf(p.Metadata)
 		}
@@ -305,16 +319,36 @@ func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []L
 			return done && !known
 		})
 		own := *p
-		batch = append(batch, &own)
-		if size += own.Size(); len(batch) >= batchSteps || size >= batchBytes {
-			return flush()
-		}
-		return nil
+		return b.add(&own)
 	})
 	if err != nil {
 		return err
 	}
-	return flush()
+	return b.flush()
+}
+
+// batch collects steps for one transaction.
+type batch struct {
+	write func([]*Step) error
+	steps []*Step
+	size  int
+}
+
+func (b *batch) add(p *Step) error {
+	b.steps = append(b.steps, p)
+	if b.size += p.Size(); len(b.steps) >= batchSteps || b.size >= batchBytes {
+		return b.flush()
+	}
+	return nil
+}
+
+func (b *batch) flush() error {
+	if len(b.steps) == 0 {
+		return nil
+	}
+	steps := b.steps
+	b.steps, b.size = nil, 0
+	return b.write(steps)
 }
 
 // diverged returns an error when a thread has continued both here and in the source.
@@ -359,6 +393,15 @@ func isHere(head id.Checkpoint, row *thread.Thread, have []Link) bool {
 	return ok && head <= row.Head
 }
 
+// asked reports whether a thread that did not continue here stopped in the source since it was moved, at the same checkpoint: a question or an error adds
+// none.
+func asked(there, here *thread.Thread, head id.Checkpoint) bool {
+	return there != nil && here != nil && head == here.Head && there.Status != thread.Busy && there.UpdatedAt.After(here.UpdatedAt) &&
+		(there.Status != here.Status || there.Interrupts != nil && !sameJSON(there.Interrupts, here.Interrupts))
+}
+
+func sameJSON(a, b []byte) bool { return string(canonical(a)) == string(canonical(b)) }
+
 // newest returns the newest root checkpoint.
 func newest(links []Link) (head id.Checkpoint) {
 	for _, l := range links {
@@ -391,58 +434,6 @@ func (m *Importer) verify(ctx context.Context, j *job, to id.Thread, wanted *sum
 	}
 	j.compared(wanted.total())
 	return nil
-}
-
-func (m *Importer) assistants(ctx context.Context, j *job, src AssistantSource) error {
-	m.Progress.Begin("assistants", -1)
-	defer m.Progress.End()
-	for a, err := range src.Assistants(ctx) {
-		if err != nil {
-			return fmt.Errorf("assistants: %w", err)
-		}
-		if err := m.assistant(ctx, j, a); err != nil {
-			if ctx.Err() != nil || fatal(err) {
-				return err
-			}
-			j.problem("assistant "+string(a.Current.ID), err)
-		}
-		m.Progress.Step(a.Current.Name)
-	}
-	return nil
-}
-
-func (m *Importer) assistant(ctx context.Context, j *job, a Assistant) error {
-	was, err := m.Assistants.Assistant(ctx, a.Current.ID)
-	if err == nil && was.GraphID == a.Current.GraphID {
-		j.result.Assistants.Known++
-		return nil // changes made here stay
-	}
-	if err == nil {
-		return fmt.Errorf("an assistant with this ID exists for graph %s, not %s", was.GraphID, a.Current.GraphID)
-	}
-	if !fault.Is(err, fault.NotFound) {
-		return err
-	}
-	versions := a.Versions
-	if len(versions) == 0 {
-		versions = []*assistant.Assistant{a.Current}
-	}
-	err = m.Assistants.Write(ctx, func(tx assistant.Tx) error {
-		for i, v := range versions {
-			if i == 0 {
-				if err := tx.InsertAssistant(v); err != nil {
-					return err
-				}
-			} else if err := tx.PutAssistant(v, true); err != nil {
-				return err
-			}
-		}
-		return tx.PutAssistant(a.Current, false)
-	})
-	if err == nil {
-		j.result.Assistants.New++
-	}
-	return err
 }
 
 func (m *Importer) items(ctx context.Context, j *job, src Source) error {

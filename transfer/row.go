@@ -10,7 +10,6 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/thread"
 )
@@ -43,20 +42,10 @@ func (m *Importer) row(ctx context.Context, t *Thread, was *thread.Thread, to id
 			row.UpdatedAt, row.StateUpdatedAt = was.UpdatedAt, was.StateUpdatedAt
 		}
 	}
-	err = m.Target.Write(ctx, func(tx thread.Tx) error {
-		if was == nil {
-			return tx.InsertThread(row)
-		}
-		now, err := tx.Thread(to)
-		if err != nil {
-			return err
-		}
-		if now.Status == thread.Busy {
-			return fault.New(fault.Conflict, "it has an active run here")
-		}
-		return tx.UpdateThread(row)
-	})
-	return row, true, err
+	if was == nil {
+		return row, true, m.Target.Write(ctx, func(tx thread.Tx) error { return tx.InsertThread(row) })
+	}
+	return row, true, m.write(ctx, to, func(tx thread.Tx) error { return tx.UpdateThread(row) })
 }
 
 // madeRow returns a thread's row from the source's row and its newest root checkpoint.
@@ -65,6 +54,7 @@ func (m *Importer) madeRow(ctx context.Context, t *Thread, to id.Thread) (*threa
 	if t.Row != nil {
 		*row = *t.Row
 		row.StreamHigh, row.Head = 0, ""
+		m.Rename.row(row)
 	}
 	row.ID = to
 	head, err := m.Target.LoadCheckpoint(ctx, checkpointer.Key{Thread: to})
@@ -89,11 +79,17 @@ func (m *Importer) madeRow(ctx context.Context, t *Thread, to id.Thread) (*threa
 		if row.StateUpdatedAt.IsZero() {
 			row.StateUpdatedAt = last
 		}
-		if t.Row == nil || row.Status == thread.Busy {
-			row.Status = statusOf(head)
-		}
 		if row.Interrupts == nil || t.Row == nil {
 			row.Interrupts = waiting(head)
+		}
+		switch {
+		case t.Row == nil:
+			row.Status = statusOf(head)
+		case row.Status == thread.Busy:
+			// Its run continues there. Interrupted would say that a person has to answer.
+			if row.Status = statusOf(head); row.Status == thread.Interrupted && string(row.Interrupts) == string(emptyObject) {
+				row.Status = thread.Idle
+			}
 		}
 	}
 	now := m.Now().UTC()
@@ -203,26 +199,5 @@ func unseen(head *checkpointer.Tuple, channel string) bool {
 
 // waiting returns the interrupts of a head by task, in the form of a thread's row.
 func waiting(head *checkpointer.Tuple) json.RawMessage {
-	type task struct {
-		ID       string `json:"id"`
-		Name     string `json:"name"`
-		Path     []any  `json:"path"`
-		Subgraph bool   `json:"subgraph"`
-	}
-	var tasks []task
-	for _, w := range head.Writes {
-		if w.Channel == channelInterrupt {
-			tasks = append(tasks, task{ID: w.TaskID, Path: []any{}})
-		}
-	}
-	described := *head
-	var err error
-	if described.Tasks, err = json.Marshal(tasks); err != nil || tasks == nil {
-		return emptyObject
-	}
-	info, err := checkpointer.NewSnapshots(nil, nil).HeadOf(&described)
-	if err != nil || info.Interrupts == nil {
-		return emptyObject
-	}
-	return info.Interrupts
+	return checkpointer.NewSnapshots(nil, nil).HeadOfRows(head).Interrupts
 }

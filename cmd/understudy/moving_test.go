@@ -74,6 +74,17 @@ func TestImportUsesTheOnlyGraph(t *testing.T) {
 	}
 }
 
+func TestRenames(t *testing.T) {
+	t.Parallel()
+	got, err := parseRenames([]string{"a=b", "c=b", "a=b"})
+	require.NoError(t, err)
+	require.Equal(t, transfer.GraphNames{"a": "b", "c": "b"}, got)
+	for _, given := range [][]string{{"a"}, {"=b"}, {"a="}, {"a=b", "a=c"}, {"a=b", "b=c"}, {"a=b", "b=a"}, {"a=a"}} {
+		_, err := parseRenames(given)
+		require.ErrorContains(t, err, "takes --rename OLD=NEW", "%v", given)
+	}
+}
+
 func TestReport(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -87,7 +98,7 @@ func TestReport(t *testing.T) {
 		"nothing to do": {
 			transfer.Result{Threads: transfer.Count{Known: 1}, Unread: 1, Digest: "d1"},
 			"threads      0 moved, 1 were there\nnothing to do: everything was there\n1 threads have nothing new there and were not read again\n" +
-				"verified: everything that was read is there and equal (digest d1)\n",
+				"verified: everything that was read is there and equal\n",
 		},
 		"nothing read": {
 			transfer.Result{Threads: transfer.Count{Known: 1}, Unread: 1},

@@ -1,6 +1,7 @@
 package moving
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,12 +22,45 @@ import (
 	"understudy/transfer"
 )
 
+const ada = id.Assistant("01a206fb-8dce-76de-9933-4f6ae92099b1")
+
 const conversation = id.Thread("01a206fb-8dce-76de-9933-4f6ae92099a1")
 
 // oldServer is a LangGraph Server with one thread. Its checkpoints are named by their times.
 type oldServer struct {
 	times []int
 	crons string // the answer to their number; "" is 404
+
+	graph, status string // "": none, idle
+	asks          int    // this many tasks ask a question at the newest checkpoint
+	updated       int    // seconds
+}
+
+// waits returns the interrupts of the thread, and the tasks of a checkpoint.
+func (o *oldServer) waits(newest bool) (interrupts, tasks string) {
+	var byTask, list []string
+	for n := range o.asks {
+		question := fmt.Sprintf(`[{"id": "%032d", "value": "question %[1]d"}]`, n)
+		if o.status == "busy" {
+			question = "[]" // not yet
+		}
+		byTask = append(byTask, fmt.Sprintf(`"task-%d": %s`, n, question))
+		list = append(list, fmt.Sprintf(`{"id": "task-%d", "name": "ask%[1]d", "path": ["__pregel_pull", "ask%[1]d"], "interrupts": %s}`, n, question))
+	}
+	if !newest {
+		list = nil
+	}
+	if o.status == "busy" {
+		byTask = nil
+	}
+	return strings.Join(byTask, ","), strings.Join(list, ",")
+}
+
+func (o *oldServer) graphMetadata() string {
+	if o.graph == "" {
+		return ""
+	}
+	return fmt.Sprintf(`"graph_id": %q, "assistant_id": %q`, o.graph, id.DefaultAssistant(o.graph))
 }
 
 func (o *oldServer) checkpoint(at int) id.Checkpoint {
@@ -37,7 +71,9 @@ func (o *oldServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	switch {
 	case r.URL.Path == "/threads/search":
-		fmt.Fprintf(w, `[{"thread_id": %q, "created_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-02T03:04:05Z", "metadata": {}, "status": "idle"}]`, conversation)
+		interrupts, _ := o.waits(true)
+		fmt.Fprintf(w, `[{"thread_id": %q, "created_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-02T03:04:%02dZ", "metadata": {%s}, "status": %q, "interrupts": {%s}}]`,
+			conversation, 5+o.updated, o.graphMetadata(), cmp.Or(o.status, "idle"), interrupts)
 	case r.URL.Path == "/threads/count":
 		fmt.Fprint(w, "1")
 	case r.URL.Path == "/runs/crons/count" && o.crons == "":
@@ -59,15 +95,25 @@ func (o *oldServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			for _, m := range o.times[:i+1] {
 				messages = append(messages, fmt.Sprintf(`{"type": "human", "id": "m%d", "content": "said m%[1]d", "additional_kwargs": {}, "response_metadata": {}}`, m))
 			}
-			rows = append(rows, fmt.Sprintf(`{"values": {"messages": [%s]}, "next": [], "tasks": [], "metadata": {"step": %d, "source": "loop"}, "created_at": "2026-01-02T03:04:05+00:00",
-				"checkpoint": {"checkpoint_id": %q, "checkpoint_ns": ""}, "parent_checkpoint": %s}`, strings.Join(messages, ","), i, o.checkpoint(at), parent))
+			metadata := fmt.Sprintf(`{"step": %d, "source": "loop"}`, i)
+			if o.graph != "" {
+				metadata = strings.Replace(metadata, "}", ", "+o.graphMetadata()+"}", 1)
+			}
+			_, tasks := o.waits(i == len(o.times)-1)
+			rows = append(rows, fmt.Sprintf(`{"values": {"messages": [%s]}, "next": [], "tasks": [%s], "metadata": %s, "created_at": "2026-01-02T03:04:05+00:00",
+				"checkpoint": {"checkpoint_id": %q, "checkpoint_ns": ""}, "parent_checkpoint": %s}`, strings.Join(messages, ","), tasks, metadata, o.checkpoint(at), parent))
 		}
 		fmt.Fprintf(w, "[%s]", strings.Join(rows, ","))
 	case strings.HasSuffix(r.URL.Path, "/namespaces"):
 		fmt.Fprint(w, `{"namespaces": []}`)
 	case strings.HasPrefix(r.URL.Path, "/store"):
 		fmt.Fprint(w, `{"items": []}`)
-	case r.URL.Path == "/assistants/search":
+	case r.URL.Path == "/assistants/search" && o.graph != "":
+		fmt.Fprintf(w, `[{"assistant_id": %q, "graph_id": %q, "name": "system", "metadata": {"created_by": "system"}, "version": 1, "created_at": "2026-01-02T03:04:05Z"}, {"assistant_id": %q, "graph_id": %[2]q, "name": "Ada", "version": 2, "created_at": "2026-01-02T03:04:05Z"}]`,
+			id.DefaultAssistant(o.graph), o.graph, ada)
+	case strings.HasSuffix(r.URL.Path, "/versions") && o.graph != "":
+		fmt.Fprintf(w, `[{"assistant_id": %q, "graph_id": %q, "name": "Ada", "version": 2, "created_at": "2026-01-02T03:04:05Z"}, {"assistant_id": %[1]q, "graph_id": %[2]q, "name": "Eve", "version": 1, "created_at": "2026-01-02T03:04:05Z"}]`, ada, o.graph)
+	case r.URL.Path == "/assistants/search", strings.HasSuffix(r.URL.Path, "/versions"):
 		fmt.Fprint(w, "[]")
 	default:
 		w.WriteHeader(http.StatusNotFound)

@@ -18,6 +18,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"understudy/assistant"
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/eventstore/readmodel"
@@ -35,6 +36,7 @@ type storage interface {
 	readmodel.Store
 	readmodel.Reader
 	Threads() thread.Store
+	Assistants() assistant.Store
 	Close() error
 }
 

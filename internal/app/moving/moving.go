@@ -38,6 +38,8 @@ type Import struct {
 	Header http.Header
 	// Graph is that of threads whose checkpoints do not name one; "" leaves it open.
 	Graph string
+	// Rename gives graphs of the source other names here.
+	Rename transfer.GraphNames
 	// Progress receives the progress; may be nil.
 	Progress transfer.Progress
 	// Wait is called with what a server is waited for, and what it returns when that has come; may be nil.
@@ -87,7 +89,8 @@ func (o Import) Run(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	backfill := eventstore.NewBackfiller(rows)
 	backfill.Keys = overlay.New(rows, backend.OverlayConfig(cfg.History)).Key
 	m := transfer.Importer{
-		Target: rows.Transfer(), Assistants: rows.Assistants(), Items: rows.Items(), Backfill: backfill, Graph: o.Graph, Progress: o.Progress,
+		Target: rows.Transfer(), Assistants: rows.Assistants(), Items: rows.Items(), Backfill: backfill, Graph: o.Graph, Rename: o.Rename,
+		Progress: o.Progress,
 	}
 	for i := range cfg.Graphs {
 		m.Graphs = append(m.Graphs, cfg.Graphs[i].ID)
