@@ -177,6 +177,21 @@ func checkPod(t *testing.T, deployment object) {
 	}
 }
 
+// The unit restarts as docs/operations.md advises.
+func TestUnitRestartsAsDocumented(t *testing.T) {
+	t.Parallel()
+	unit, err := os.ReadFile("systemd/understudy.service")
+	require.NoError(t, err)
+	page, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	_, advice, _ := strings.Cut(string(page), "```ini\n")
+	advice, _, _ = strings.Cut(advice, "```")
+	require.Contains(t, advice, "RestartPreventExitStatus=2\n")
+	for line := range strings.Lines(advice) {
+		require.Contains(t, string(unit), line)
+	}
+}
+
 // systemd knows all of the unit, and finds little that it could do besides.
 func TestUnit(t *testing.T) {
 	t.Parallel()

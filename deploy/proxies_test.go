@@ -95,7 +95,7 @@ func TestProxies(t *testing.T) {
 		text = append([]byte("{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n}\n"), text...)
 		file := filepath.Join(dir, "Caddyfile")
 		require.NoError(t, os.WriteFile(file, text, 0o600))
-		serve(t, []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "SITE=localhost:" + port, "API_KEY="+key, "UPSTREAMS=" + server},
+		serve(t, []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "SITE=localhost:" + port, "API_KEY=" + key, "UPSTREAMS=" + server},
 			caddy, "run", "--adapter", "caddyfile", "--config", file)
 		behaves(t, "https://localhost:"+port)
 		stop()

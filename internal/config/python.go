@@ -30,6 +30,10 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 	}
 	venv := filepath.Join(dir, ".venv")
 	python, err := interpreter(venv)
+	if errors.Is(err, errOutOfReach) {
+		return "", fmt.Errorf("%w; delete %s and create it again with the packages of your graphs and an interpreter that every user can read, such as /usr/bin/python3 "+
+			"(/usr/bin/python3 -m venv %[3]s, or uv venv --python /usr/bin/python3 %[3]s): another run of python3, pyenv or uv may link to the same place", err, venv, shell.Quote(venv))
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w; delete %s and create it again (python3 -m venv %s) with the packages of your graphs, or name another interpreter with --python", err, venv, shell.Quote(venv))
 	}
@@ -66,11 +70,16 @@ func interpreter(venv string) (string, error) {
 	case err == nil && !info.IsDir():
 		return python, nil
 	case errors.Is(err, fs.ErrPermission):
+		for _, path := range []string{venv, python} {
+			if end, err := follow(path); errors.Is(err, fs.ErrPermission) && end != path {
+				return "", fmt.Errorf("%s links to %s, %w (%v); interpreters in home folders are also out of reach of a service with ProtectHome=yes", path, end, errOutOfReach, err) //nolint:errorlint // one is enough
+			}
+		}
 		return "", fmt.Errorf("%s cannot be read (%w): an environment has to be readable by the user of the server, with the interpreter that it links to", python, err)
 	}
 	for _, path := range []string{venv, python} {
-		if gone := missingTarget(path); gone != "" {
-			return "", fmt.Errorf("%s links to %s, which does not exist", path, gone)
+		if end, err := follow(path); errors.Is(err, fs.ErrNotExist) && end != path || errors.Is(err, errCycle) {
+			return "", fmt.Errorf("%s links to %s, which does not exist", path, end)
 		}
 	}
 	if info, err := os.Stat(venv); err == nil && info.IsDir() {
@@ -79,21 +88,26 @@ func interpreter(venv string) (string, error) {
 	return "", nil
 }
 
-// missingTarget follows a link to the file that does not exist; "" when path is no such link.
-func missingTarget(path string) string {
-	for hops := range maxLinks {
+// errOutOfReach: the interpreter of an environment is where the user of the server may not look.
+var errOutOfReach = errors.New("which the user of the server cannot reach")
+
+var errCycle = errors.New("a cycle of links")
+
+// follow follows a link to what is not one. The error says why that cannot be looked at: it does not exist, or is out of reach.
+func follow(path string) (end string, err error) {
+	for range maxLinks {
 		target, err := os.Readlink(path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && hops > 0:
-			return path
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+			return path, err
 		case err != nil:
-			return ""
+			return path, nil
 		case !filepath.IsAbs(target):
 			target = filepath.Join(filepath.Dir(path), target)
 		}
 		path = target
 	}
-	return path // a cycle
+	return path, errCycle
 }
 
 // maxLinks is how many links Linux follows.

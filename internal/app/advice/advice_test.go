@@ -32,6 +32,33 @@ func whole(t *testing.T, p *Problem, cause error) {
 	require.Same(t, p, From(fmt.Errorf("start: %w", errors.Join(p, errors.New("closed")))))
 }
 
+// The owner of a file or folder without the rights on it needs these, and no other owner.
+func TestFolderOfItsOwnerWithoutRights(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		folder, file os.FileMode
+		fix          string // what is run on the folder or the file
+	}{
+		"file":             {0o700, 0o400, "chmod u+rw FILE"},
+		"file, none":       {0o700, 0, "chmod u+rw FILE"},
+		"folder":           {0o500, 0o600, "chmod u+rwx FOLDER"},
+		"folder, no entry": {0o600, 0o600, "chmod u+rwx FOLDER"},
+		"neither":          {0o700, 0o600, "chown -R"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "understudy.db")
+			require.NoError(t, os.WriteFile(file, nil, 0o600))
+			require.NoError(t, os.Chmod(file, c.file))
+			require.NoError(t, os.Chmod(dir, c.folder))
+			t.Cleanup(func() { require.NoError(t, os.Chmod(dir, 0o700)) })
+			p := Folder("--data", dir, &fs.PathError{Op: "open", Path: file, Err: syscall.EACCES})
+			require.Contains(t, p.Fix, strings.NewReplacer("FILE", file, "FOLDER", dir).Replace(c.fix))
+		})
+	}
+}
+
 func TestFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -55,7 +55,11 @@ func Folder(setting, dir string, err error) *Problem {
 		if uid := uidOf(os.Stat(filepath.Join(at, "understudy.db"))); uid > 0 && uid != os.Getuid() { // most likely that of the service
 			fix = fmt.Sprintf("run this as user %d (sudo -u '#%[1]d' understudy …), whose data it is", uid)
 		}
-		if at != filepath.Clean(dir) { // a folder of others
+		own := chmod(at, err)
+		switch {
+		case own != "":
+			fix = own
+		case at != filepath.Clean(dir): // a folder of others
 			fix = fmt.Sprintf("make the folder for that user (install -d -m 700 -o %s %s)", user, shell.Quote(dir))
 		}
 		return problem(fix+", or "+another, "user %s may not write to %s (%s)", user, at, line(reason(err)))
@@ -74,6 +78,33 @@ func Unwritable(err error) bool {
 func Full(err error) bool {
 	code := sqlite.ErrCode(err)
 	return code.ToPrimary() == sqlite.ResultFull || code == sqlite.ResultIOErrSHMSize || errors.Is(err, storage.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// chmod returns what gives this user rights on a file or folder that is its own and lacks them: the folder, or what an error names; "" if that is not the cause.
+func chmod(folder string, err error) string {
+	var path *fs.PathError
+	errors.As(err, &path)
+	for _, name := range []string{folder, filepath.Dir(folder), pathOf(path)} {
+		info, err := os.Stat(name)
+		if uid := uidOf(info, err); err != nil || uid != os.Getuid() {
+			continue
+		}
+		mode, rights := fs.FileMode(0o600), "u+rw"
+		if info.IsDir() {
+			mode, rights = 0o700, "u+rwx"
+		}
+		if info.Mode()&mode != mode {
+			return fmt.Sprintf("give that user, its owner, the rights (chmod %s %s)", rights, shell.Quote(name))
+		}
+	}
+	return ""
+}
+
+func pathOf(err *fs.PathError) string {
+	if err == nil {
+		return ""
+	}
+	return err.Path
 }
 
 // uidOf returns the owner of a file; 0 if it is not known.
