@@ -149,3 +149,48 @@ func TestNamesOfUploads(t *testing.T) {
 		require.Equal(t, want, Clean(name))
 	}
 }
+
+// waiting is a request whose file arrives in two parts.
+type waiting struct {
+	begun, end chan struct{}
+	over       bool
+}
+
+func (w *waiting) Next() (string, io.Reader, error) {
+	if w.over {
+		return "", nil, io.EOF
+	}
+	w.over = true
+	return "a.txt", io.MultiReader(strings.NewReader("one "), readerFunc(func([]byte) (int, error) {
+		close(w.begun)
+		<-w.end
+		return 0, io.EOF
+	}), strings.NewReader("two")), nil
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// A file that is being uploaded while its thread gets another owner is among the files of that owner, as a whole, and nothing is left with the former one.
+func TestUploadWhileTheOwnerChanges(t *testing.T) {
+	t.Parallel()
+	h := Home{Dir: t.TempDir()}
+	f, err := h.Thread("before", "t", true)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	w := &waiting{begun: make(chan struct{}), end: make(chan struct{})}
+	done := make(chan error)
+	go func() {
+		_, _, err := f.Take(t.Context(), w, Limits{Files: 5, FileSize: 1000, Total: 1000}, nil)
+		done <- err
+	}()
+	<-w.begun
+	require.NoError(t, h.Move("before", "after", "t"))
+	close(w.end)
+	require.NoError(t, <-done)
+	content, err := os.ReadFile(filepath.Join(h.ThreadDir("after", "t"), "user-data", "uploads", "a.txt"))
+	require.NoError(t, err)
+	require.Equal(t, "one two", string(content))
+	require.False(t, h.Has("before", "t"))
+}

@@ -148,7 +148,7 @@ func (s *Server) addServices(instance string, streams bridge.Options) {
 		Timeout: cfg.Workers.RunTimeout, Grace: cfg.Server.Grace, ResumableTTL: cfg.Streams.ResumableTTL, ThreadTTL: retention.Default,
 		Inside: s.inside, Admit: s.admitCron(), Gone: s.runGone, Tasks: s.taskRules(), Elsewhere: s.elsewhere, Others: s.others,
 		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
-		Spans: spans.Policy{Level: cfg.Traces.Level, Bytes: int(cfg.Traces.Bytes), Keep: cfg.Traces.Age},
+		Spans: spans.Policy{Level: cfg.Traces.Level, Bytes: int(cfg.Traces.Bytes), Keep: cfg.Traces.Age, Langfuse: s.langfuse()},
 	})
 	s.threads = thread.NewService(thread.Options{
 		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.threadDeleted,

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,8 +22,10 @@ import (
 	"understudy/id"
 	"understudy/internal/address"
 	"understudy/internal/config"
+	"understudy/internal/tracing"
 	"understudy/run"
 	"understudy/run/cron"
+	"understudy/run/spans"
 	"understudy/server/deerflow/gateway"
 )
 
@@ -66,6 +69,15 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 		}
 	}
 	return out, nil
+}
+
+// langfuse returns how traces are named for Langfuse; nil: it gets none.
+func (s *Server) langfuse() *spans.Langfuse {
+	env := func(name string) string { v, _ := s.cfg.Lookup(name); return v }
+	if s.cfg.Server.DeerFlow == "" || !tracing.ToLangfuse(env) {
+		return nil
+	}
+	return &spans.Langfuse{Environment: cmp.Or(env("DEER_FLOW_ENV"), env("ENVIRONMENT"))}
 }
 
 // deerFlowOptions say where DeerFlow's files are.

@@ -42,9 +42,12 @@ func langSmith(e env) (*client, error) {
 	})
 }
 
+// ToLangfuse reports whether DeerFlow's variables send traces to Langfuse.
+func ToLangfuse(getenv func(string) string) bool { return env(getenv).on("LANGFUSE_TRACING") }
+
 // langfuse returns what sends spans to Langfuse, as DeerFlow's variables say; nil when they do not switch it on.
 func langfuse(e env) (*client, error) {
-	if !e.on("LANGFUSE_TRACING") {
+	if !ToLangfuse(e) {
 		return nil, nil
 	}
 	public, secret := e.first("LANGFUSE_PUBLIC_KEY"), e.first("LANGFUSE_SECRET_KEY")

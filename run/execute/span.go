@@ -83,7 +83,7 @@ func (x *Executor) recorder(ctx context.Context, r *run.Run) *spans.Recorder {
 	}
 	return spans.NewRecorder(spans.Options{
 		Attempt: r.Attempt, Began: began, Graph: r.Graph, Policy: x.Spans, Store: !r.Kwargs.Temporary, Now: x.Now, Log: x.Log.With("run_id", r.ID),
-		Tracer: x.Tracer, Context: ctx, Thread: r.Thread, User: user, Input: asked(r),
+		Tracer: x.Tracer, Context: ctx, Thread: r.Thread, User: user, Input: asked(r), Asked: r.Kwargs.Context, Config: r.Kwargs.Config, Metadata: r.Metadata,
 	})
 }
 

@@ -28,9 +28,12 @@ func (r *Recorder) whose() []attribute.KeyValue {
 
 // exportRun describes the span of the attempt as a turn of a conversation.
 func (r *Recorder) exportRun() {
-	attrs := append(r.whose(), attribute.String(spanKind, "AGENT"), attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", r.opts.Graph))
+	attrs := append(r.whose(), attribute.String(spanKind, "AGENT"), attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", r.opts.agent()))
 	if r.opts.Thread != "" {
 		attrs = append(attrs, attribute.String("gen_ai.conversation.id", string(r.opts.Thread)))
+	}
+	if r.opts.Langfuse != nil {
+		attrs = append(attrs, r.opts.Langfuse.labels(&r.opts)...)
 	}
 	if r.opts.Level == Content && len(r.opts.Input) > 0 {
 		attrs = append(attrs, content("input", r.opts.Input, r.opts.Bytes)...)

@@ -32,6 +32,8 @@ type Policy struct {
 	Bytes int   // of an input or output at most; 0: DefaultBytes
 	// Keep is how long spans are kept; 0: as long as their run.
 	Keep time.Duration
+	// Langfuse names exported traces for it; nil: it gets none.
+	Langfuse *Langfuse
 }
 
 // DefaultBytes is how much of an input or output is kept.
@@ -52,6 +54,8 @@ type Options struct {
 	Thread  id.Thread
 	User    string          // whose run it is; "": that is not known
 	Input   json.RawMessage // of the run; nil: none
+	// Asked is the context of the run, Config its configuration, and Metadata what its client says of it; nil: nothing.
+	Asked, Config, Metadata json.RawMessage
 }
 
 // Recorder collects the spans of one attempt, until transactions store them. A nil Recorder records nothing. It is safe for concurrent use.

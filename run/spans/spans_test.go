@@ -418,3 +418,44 @@ func BenchmarkLast(b *testing.B) {
 		})
 	}
 }
+
+// Traces in Langfuse have the names and tags that DeerFlow gives them: the agent, the deployment and the model. What the client says of a run wins, and nothing else of what it
+// says is sent.
+func TestLangfuse(t *testing.T) {
+	t.Parallel()
+	const named = `{"langfuse_trace_name":"mine","langfuse_tags":["a","b"],"langfuse_session_id":"s","langfuse_user_id":"u","other":"secret"}`
+	for _, tt := range []struct {
+		environment, asked, config, metadata string
+		want                                 map[string]string
+	}{
+		{"", ``, ``, ``, map[string]string{"trace.name": "g"}},
+		{"prod", `{"model_name":"m","agent_name":"cook"}`, `{"configurable":{"model_name":"other"}}`, `{"other":"secret"}`, map[string]string{"trace.name": "cook", "trace.tags": `["env:prod","model:m"]`}},
+		{"", `{}`, `{"configurable":{"model_name":"m","agent_name":"cook"}}`, `{"langfuse_tags":"no list"}`, map[string]string{"trace.name": "cook", "trace.tags": `["model:m"]`}},
+		{"prod", `{"model_name":"m"}`, ``, named, map[string]string{"trace.name": "mine", "trace.tags": `["a","b"]`, "session.id": "s", "user.id": "u"}},
+		{"prod", ``, ``, `{"langfuse_tags":[]}`, map[string]string{"trace.name": "g"}},
+	} {
+		for _, langfuse := range []*Langfuse{nil, {Environment: tt.environment}} {
+			exported := tracetest.NewSpanRecorder()
+			tracer := sdk.NewTracerProvider(sdk.WithSpanProcessor(exported)).Tracer("")
+			ctx, span := tracer.Start(t.Context(), "run g")
+			r := NewRecorder(Options{
+				Graph: "g", Now: time.Now, Log: slog.New(slog.DiscardHandler), Tracer: tracer, Context: ctx, Policy: Policy{Langfuse: langfuse},
+				Asked: json.RawMessage(tt.asked), Config: json.RawMessage(tt.config), Metadata: json.RawMessage(tt.metadata),
+			})
+			require.NotNil(t, r)
+			span.End()
+			got := map[string]string{}
+			for _, a := range exported.Ended()[0].Attributes() {
+				require.NotContains(t, a.Value.String(), "secret")
+				if key, ok := strings.CutPrefix(string(a.Key), "langfuse."); ok {
+					got[key] = a.Value.String()
+				}
+			}
+			if langfuse == nil {
+				require.Empty(t, got)
+			} else {
+				require.Equal(t, tt.want, got)
+			}
+		}
+	}
+}

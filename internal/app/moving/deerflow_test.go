@@ -289,8 +289,14 @@ func TestImportFindsRuns(t *testing.T) {
 		known  int // messages
 		run    string
 	}{
-		{-time.Second, "input", 0, ""}, {time.Second, "input", 0, first}, {2 * time.Second, "loop", 1, first}, {3 * time.Second, "loop", 2, first}, {30 * time.Second, "update", 2, ""},
-		{61 * time.Second, "input", 2, again}, {62 * time.Second, "loop", 3, again}, {63 * time.Second, "loop", 4, again},
+		{-time.Second, "input", 0, ""},
+		{time.Second, "input", 0, first},
+		{2 * time.Second, "loop", 1, first},
+		{3 * time.Second, "loop", 2, first},
+		{30 * time.Second, "update", 2, ""},
+		{61 * time.Second, "input", 2, again},
+		{62 * time.Second, "loop", 3, again},
+		{63 * time.Second, "loop", 4, again},
 	}
 	parent := any(nil)
 	var ids []id.Checkpoint

@@ -1,0 +1,52 @@
+package spans
+
+import (
+	"cmp"
+
+	"github.com/tidwall/gjson"
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// Langfuse names the traces of runs in Langfuse as DeerFlow's own tracing does.
+type Langfuse struct {
+	Environment string // of the deployment; "": not said
+}
+
+// labels returns the name and the tags of a run's trace. What the metadata of the run says (langfuse_trace_name, langfuse_session_id, langfuse_user_id, langfuse_tags)
+// wins.
+func (l *Langfuse) labels(o *Options) []attribute.KeyValue {
+	said := func(key string) string { return gjson.GetBytes(o.Metadata, "langfuse_"+key).String() }
+	attrs := []attribute.KeyValue{attribute.String("langfuse.trace.name", cmp.Or(said("trace_name"), o.agent()))}
+	for _, key := range []string{"session", "user"} {
+		if v := said(key + "_id"); v != "" {
+			attrs = append(attrs, attribute.String("langfuse."+key+".id", v))
+		}
+	}
+	var tags []string
+	if given := gjson.GetBytes(o.Metadata, "langfuse_tags"); given.IsArray() {
+		for _, tag := range given.Array() {
+			tags = append(tags, tag.String())
+		}
+	} else {
+		for _, tag := range [][2]string{{"env:", l.Environment}, {"model:", o.wish("model_name")}} {
+			if tag[1] != "" {
+				tags = append(tags, tag[0]+tag[1])
+			}
+		}
+	}
+	if len(tags) > 0 {
+		attrs = append(attrs, attribute.StringSlice("langfuse.trace.tags", tags))
+	}
+	return attrs
+}
+
+// wish returns a text of the run's context, or else of its configuration.
+func (o *Options) wish(key string) string {
+	if v := gjson.GetBytes(o.Asked, key); v.Exists() {
+		return v.String()
+	}
+	return gjson.GetBytes(o.Config, "configurable."+key).String()
+}
+
+// agent returns the name of the agent of the run: one of a user's, or its graph.
+func (o *Options) agent() string { return cmp.Or(o.wish("agent_name"), o.Graph) }
