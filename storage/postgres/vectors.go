@@ -153,7 +153,8 @@ func (p *pgvector) build(ctx context.Context, s *Store, conn *pgx.Conn) (err err
 		}
 	}
 	// Without a limit, and back to it: the connection returns to the pool.
-	for _, statement := range []string{"SET statement_timeout = 0", p.create, "RESET statement_timeout"} {
+	// Without numbers of rows Postgres reads all vectors in place of the index, until it counts them by itself.
+	for _, statement := range []string{"SET statement_timeout = 0", p.create, "ANALYZE store_vectors, store_items", "RESET statement_timeout"} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return err
 		}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +18,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
-	"understudy/store"
+	"understudy/storage/storagetest"
 	"understudy/thread"
 )
 
@@ -269,58 +267,12 @@ func BenchmarkQueue(b *testing.B) {
 	}
 }
 
-// A semantic search among 100,000 items: of all, of one namespace of a hundred, and with a filter that one of ten items passes.
+// A semantic search among 100,000 items.
 func BenchmarkNearest(b *testing.B) {
-	const dims = 384
 	s, err := Open(b.Context(), Options{Dir: b.TempDir(), Synchronous: "normal"})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, s.Close()) })
-	items := s.Items()
-	require.NoError(b, items.UseVectors(b.Context(), "m", dims))
-	r := rand.New(rand.NewPCG(1, 2))
-	vector := func() []float32 {
-		v, sum := make([]float32, dims), 0.0
-		for i := range v {
-			v[i] = float32(r.NormFloat64())
-			sum += float64(v[i]) * float64(v[i])
-		}
-		for i := range v {
-			v[i] /= float32(math.Sqrt(sum))
-		}
-		return v
-	}
-	for n := 0; n < 100_000; n += 1000 {
-		var list []*store.Item
-		for i := n; i < n+1000; i++ {
-			list = append(list, &store.Item{
-				Namespace: []string{"n", fmt.Sprint(i % 100)}, Key: fmt.Sprint(i), Value: fmt.Appendf(nil, `{"text":"some words","kind":%d}`, i%10), CreatedAt: time.Unix(int64(i), 0), UpdatedAt: time.Unix(int64(i), 0),
-				Embedding: &graph.StoreEmbedding{Configuration: "c", Model: "m", Vectors: [][]float32{vector()}},
-			})
-		}
-		require.NoError(b, items.Apply(b.Context(), list))
-	}
-	start := time.Now()
-	require.NoError(b, items.IndexVectors(b.Context()))
-	b.Logf("loaded in %v", time.Since(start))
-	for _, bb := range []struct {
-		name   string
-		search store.Search
-	}{
-		{"all", store.Search{Limit: 10}},
-		{"namespace", store.Search{Limit: 10, Prefix: []string{"n", "7"}}},
-		{"filter", store.Search{Limit: 10, Filter: []byte(`{"kind":3}`)}},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			for b.Loop() {
-				q := bb.search
-				q.Near = &store.Near{Model: "m", Vector: vector()}
-				list, err := items.Items(b.Context(), q)
-				if err != nil || len(list) != 10 {
-					b.Fatal(len(list), err)
-				}
-			}
-		})
-	}
+	storagetest.BenchmarkNearest(b, s.Items(), 100_000)
 }
 
 // fullThread adds a thread with events of so many bytes.

@@ -234,16 +234,18 @@ func (s itemStore) ranked(q Querier, ranking *vectors.Ranking, expected int, str
 // Neighbors are how many vectors an index returns at once. They are few, because each is a prepared statement of its own.
 var Neighbors = []int{64, 256, 1000}
 
-// sorted lets the database sort. An index returns its nearest vectors, of which a filter may leave too few: then all are compared.
+// sorted lets the database sort. An index returns its nearest vectors, of which a filter may leave too few: then it returns more, and at last all are compared, at once
+// where few are below the prefix.
 func (s itemStore) sorted(q Querier, search store.Search, prefix string, reset func(), fn func(*store.Item) error) error {
 	wanted := expected(search.Limit, search.Offset)
 	var tries []int
 	if n, _ := slices.BinarySearch(Neighbors, 4*wanted); n < len(Neighbors) && search.Limit > 0 {
-		tries = append(tries, Neighbors[n])
+		tries = Neighbors[n:]
 	}
-	for _, neighbors := range append(tries, 0) {
+	narrow := false
+	for _, neighbors := range append(slices.Clip(tries), 0) {
 		statement := s.db.Sorted(search.Near, neighbors)
-		if statement.Postgres == "" {
+		if statement.Postgres == "" || narrow && neighbors > 0 {
 			continue
 		}
 		reset()
@@ -279,6 +281,7 @@ func (s itemStore) sorted(q Querier, search store.Search, prefix string, reset f
 		if err != nil || stopped {
 			return err
 		}
+		narrow = len(seen) < neighbors/8
 	}
 	return nil
 }
