@@ -116,7 +116,7 @@ func (a *applying) update(tasks []*task) error {
 	for _, i := range order {
 		changed, err := l.chans[i].update(byChan[i])
 		if err != nil {
-			return &unmerged{l.g.chans[i].name, l.writers[i], err}
+			return &unmerged{l.g.chans[i].name, l.g.chans[i].typ, l.writers[i], err}
 		}
 		a.touch(i, changed)
 	}

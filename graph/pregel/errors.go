@@ -106,12 +106,16 @@ func failure(err error) error {
 // mistakes are errors of the engine that LangGraph words for graphs in Python, by how they begin, with what to do in Go.
 var mistakes = []struct{ text, fix string }{
 	{"Expected dict, got", "an update is Values, a struct of keys, raw JSON of an object, []Write, a *Command, []any of these, or nil"},
-	{"At key '", `nodes of one step write the same key: give it a reducer, as in graph:"key,reducer=append", or let one node write it`},
-	{"Can receive only one value", `nodes of one step write the same key: give it a reducer, as in graph:"key,reducer=append", or let one node write it`},
 	{"Recursion limit of", "end the loop of the graph, or raise recursion_limit: WithRecursionLimit, or in the configuration of the run or assistant"},
 	{"Received no input for", "send an input with at least one key of the state"},
 	{"Cannot use Command(resume=...) without checkpointer", "pass WithThread with the thread and the saver of the run that asked"},
 }
+
+// onlyOne is in the errors of keys that take one update in a step, and annotated ends them with what to do in Python.
+const (
+	onlyOne   = "Can receive only one value per step."
+	annotated = " Use an Annotated key to handle multiple values."
+)
 
 // trouble begins the line of LangGraph's errors with the address of a page about Python.
 const trouble = "\nFor troubleshooting, visit: "
@@ -135,12 +139,26 @@ func fixOf(err error) string {
 		return ""
 	}
 	for _, m := range mistakes {
-		if strings.HasPrefix(known.Text, m.text) {
-			return m.fix
+		if !strings.HasPrefix(known.Text, m.text) {
+			continue
 		}
+		var in *ofInput
+		if errors.As(err, &in) {
+			return "this is the input of graph " + in.graph + ": " + m.fix
+		}
+		return m.fix
 	}
 	return ""
 }
+
+// ofInput is the error of an input that is no update. Its text is for clients: see fixOf.
+type ofInput struct {
+	graph string
+	err   error
+}
+
+func (e *ofInput) Error() string { return e.err.Error() }
+func (e *ofInput) Unwrap() error { return e.err }
 
 // advised is an error as Invoke returns it, with what to do in place of a page about Python. It keeps its name for clients.
 type advised struct {
@@ -150,6 +168,7 @@ type advised struct {
 
 func (e *advised) Error() string {
 	text, _, _ := strings.Cut(e.err.Error(), trouble)
+	text = strings.TrimSuffix(text, annotated)
 	return strings.TrimSuffix(text, ".") + "; " + e.fix
 }
 

@@ -39,7 +39,8 @@ type PendingInterrupt struct {
 // Decode decodes the value of the question.
 func (p PendingInterrupt) Decode(into any) error { return json.Unmarshal(p.Value, into) }
 
-// PanicError is a panic of a node in a run that was started by Invoke. Its text is one line, with the value and the node; the verb %+v adds the stack.
+// PanicError is a panic in a run that was started by Invoke, in the NodeError of its node. Its text is the value in one line; the verb %+v adds the stack, also of
+// the NodeError.
 type PanicError struct {
 	Value any
 	Node  string // "": the engine panicked
@@ -47,7 +48,7 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	return "panic: " + (&panicked{value: e.Value, node: e.Node}).line()
+	return "panic: " + (&panicked{value: e.Value}).line()
 }
 
 // Format implements fmt.Formatter.
@@ -59,7 +60,7 @@ func (e *PanicError) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), e.Error())
 }
 
-// NodeError is an error of a node in a run that was started by Invoke, with the node. When the run was cancelled, or its deadline was exceeded,
+// NodeError is an error of a node in a run that was started by Invoke, with the node; also of what nodes wrote, of a panic, and of a loop that does not end. When the run was cancelled, or its deadline was exceeded,
 // it wraps the cause of the context and names the nodes that were running.
 type NodeError struct {
 	// Node is the name of the node; in a subgraph with those of the nodes around it: "outer/inner". Several are separated by commas.
@@ -69,6 +70,16 @@ type NodeError struct {
 
 func (e *NodeError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
 
+// Format implements fmt.Formatter.
+func (e *NodeError) Format(s fmt.State, verb rune) {
+	var p *PanicError
+	if verb == 'v' && s.Flag('+') && errors.As(e.Err, &p) {
+		fmt.Fprintf(s, "%s\n\n%s", e.Error(), p.Stack)
+		return
+	}
+	fmt.Fprintf(s, fmt.FormatString(s, verb), e.Error())
+}
+
 // Unwrap returns the error of the node.
 func (e *NodeError) Unwrap() error { return e.Err }
 
@@ -77,11 +88,16 @@ func forCaller(err error) error {
 	var at *located
 	var p *panicked
 	errors.As(err, &at)
+	var merge *unmerged
 	switch {
 	case errors.As(err, &p) && at != nil:
-		return &PanicError{Value: p.value, Node: at.node, Stack: p.stack}
+		return &NodeError{Node: at.node, Err: &PanicError{Value: p.value, Node: at.node, Stack: p.stack}}
+	case p != nil && p.node != "":
+		return &NodeError{Node: p.node, Err: &PanicError{Value: p.value, Node: p.node, Stack: p.stack}}
 	case p != nil:
-		return &PanicError{Value: p.value, Node: p.node, Stack: p.stack}
+		return &PanicError{Value: p.value, Stack: p.stack}
+	case at == nil && errors.As(err, &merge) && merge.byNodes():
+		return &NodeError{Node: someOf(slices.Clone(merge.by)), Err: withFix(err)}
 	case at == nil:
 		return withFix(err)
 	}
@@ -112,7 +128,7 @@ func (e *PanicError) Unwrap() error {
 // Invoke runs a graph in this process, to its end or to an interrupt, and returns its state as S: the type of the state, Values, or json.RawMessage for a
 // JSON object. input is an update as nodes return it, a *Command that resumes, or nil to continue.
 //
-// Errors of nodes are a *NodeError, which names the node and keeps the chain for errors.Is and errors.As; a panic is a *PanicError. Nothing is masked,
+// Errors of nodes are a *NodeError, which names the node and keeps the chain for errors.Is and errors.As; that of a panic holds a *PanicError. Nothing is masked,
 // unlike in what a server's clients see.
 //
 // Within a node the graph becomes part of the run: it uses the run's thread in a namespace of its own, and an interrupt ends the node.

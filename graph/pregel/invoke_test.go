@@ -127,12 +127,15 @@ func TestInvokeShowsPanics(t *testing.T) {
 		var p *pregel.PanicError
 		require.ErrorAs(t, err, &p)
 		require.Equal(t, value, p.Value)
-		require.Equal(t, fmt.Sprint("panic: ", strings.Join(strings.Fields(fmt.Sprint(value)), " "), " (node a)"), err.Error())
+		require.Equal(t, fmt.Sprint("node a: panic: ", strings.Join(strings.Fields(fmt.Sprint(value)), " ")), err.Error())
+		var at *pregel.NodeError
+		require.ErrorAs(t, err, &at)
+		require.Equal(t, "a", at.Node)
 		require.Equal(t, "a", p.Node)
 		require.Contains(t, string(p.Stack), "pregel_test.panics(")
 		require.Equal(t, err.Error(), fmt.Sprintf("%v", err))
 		require.Equal(t, `"`+err.Error()+`"`, fmt.Sprintf("%q", err))
-		require.Equal(t, err.Error()+"\n\n"+string(p.Stack), fmt.Sprintf("%+v", p))
+		require.Equal(t, err.Error()+"\n\n"+string(p.Stack), fmt.Sprintf("%+v", err))
 		if is != nil {
 			require.ErrorIs(t, err, is)
 		}

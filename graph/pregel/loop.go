@@ -297,9 +297,13 @@ func (l *loop) run(in input) error {
 		l.endEvents(err)
 	}
 	if errors.Is(err, errRecursion) {
-		return Errorf(nameRecursion, "Recursion limit of %d reached without hitting a stop condition. You can increase the limit by setting "+
+		next := make([]string, len(l.tasks))
+		for i, t := range l.tasks {
+			next[i] = t.place()
+		}
+		return &located{someOf(next), Errorf(nameRecursion, "Recursion limit of %d reached without hitting a stop condition. You can increase the limit by setting "+
 			"the `recursion_limit` config key.\nFor troubleshooting, visit: "+
-			"https://docs.langchain.com/oss/python/langgraph/errors/GRAPH_RECURSION_LIMIT", l.limit)
+			"https://docs.langchain.com/oss/python/langgraph/errors/GRAPH_RECURSION_LIMIT", l.limit)}
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // unfit is the error of a value that does not fit the field of a Go type that has its name.
@@ -117,6 +118,7 @@ func (l *loop) writersOf(key string) []string {
 // unmerged is the error of a channel that does not take what was written. Its text is for clients; developers read in addition which key and nodes it was: see fix.
 type unmerged struct {
 	key string
+	typ reflect.Type // of the key; nil: any
 	by  []string
 	err error
 }
@@ -124,17 +126,48 @@ type unmerged struct {
 func (e *unmerged) Error() string { return e.err.Error() }
 func (e *unmerged) Unwrap() error { return e.err }
 
+// byNodes reports whether nodes wrote it, and not the input.
+func (e *unmerged) byNodes() bool { return e.by[0] != START && e.by[0] != writeInput }
+
 func (e *unmerged) fix() string {
 	who := "node '" + e.by[0] + "'"
 	switch {
 	case len(e.by) > 1:
 		who = "nodes " + someOf(slices.Clone(e.by))
-	case e.by[0] == START, e.by[0] == writeInput:
+	case !e.byNodes():
 		who = "the input"
 	}
 	text := fmt.Sprintf("this is key '%s', with what %s wrote", e.key, who)
+	if strings.Contains(e.err.Error(), onlyOne) {
+		return text + ": " + e.reducer() + ", or let one node write it"
+	}
 	if fix := fixOf(e.err); fix != "" {
 		text += ": " + fix
 	}
 	return text
+}
+
+// reducer returns how to give the key a reducer that its type takes.
+func (e *unmerged) reducer() string {
+	reducer := ""
+	if e.typ != nil {
+		switch e.typ.Kind() {
+		case reflect.Slice:
+			if reducer = "append"; e.typ.Elem() == messageType {
+				reducer = "add_messages"
+			}
+			if e.typ == rawType {
+				reducer = ""
+			}
+		case reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
+			reflect.Float32, reflect.Float64:
+			reducer = "add"
+		default:
+		}
+	}
+	own := fmt.Sprintf("WithChannel(%q, Reducer(…))", e.key)
+	if reducer == "" {
+		return "give it a reducer with " + own
+	}
+	return fmt.Sprintf("give it a reducer, as in graph:\"%s,reducer=%s\" or %s", e.key, reducer, own)
 }

@@ -154,14 +154,14 @@ func TestFixesAreForGo(t *testing.T) {
 		input any
 	}{
 		"node a: Expected dict, got text; an update is Values, a struct": {returns("text"), counted{N: 1}},
-		"Expected dict, got text; an update is Values, a struct":         {returns(nil), "text"},
+		"Expected dict, got text; this is the input of graph":            {returns(nil), "text"},
 		"for __start__; send an input with at least one key":             {returns(nil), nil},
 		"without checkpointer; pass WithThread":                          {returns(nil), &pregel.Command{Resume: 1}},
 		"limit by setting the `recursion_limit` config key; end the loop": {func(g *pregel.StateGraph[counted]) {
 			returns(nil)(g)
 			g.AddEdge("a", "a")
 		}, counted{N: 1}},
-		"write the same key: give it a reducer": {func(g *pregel.StateGraph[counted]) {
+		"with what nodes a, b wrote: give it a reducer": {func(g *pregel.StateGraph[counted]) {
 			returns(counted{N: 1})(g)
 			g.AddNode("b", func(context.Context, counted) (any, error) { return counted{N: 2}, nil }).AddEdge(pregel.START, "b")
 		}, counted{N: 1}},

@@ -39,6 +39,9 @@ func (l *loop) writesOf(ctx context.Context, n *node, out any, writes []write) (
 	}
 	unknown := ""
 	if writes, unknown, err = l.g.updates(keys, out, writes); err != nil {
+		if n.name == START {
+			err = &ofInput{l.g.name, err}
+		}
 		return nil, err
 	}
 	if unknown != "" && n.sub == nil {

@@ -26,8 +26,10 @@ func TestImportRenamesGraphs(t *testing.T) {
 	t.Cleanup(server.Close)
 	rename := transfer.GraphNames{"old": "new", "none": "new"}
 	digests := map[string]bool{}
-	for name, cfg := range map[string]*config.Config{"sqlite": {Storage: config.Storage{Data: t.TempDir()}}, "postgres": {Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}},
-		"at once": {Storage: config.Storage{Data: t.TempDir()}}} {
+	for name, cfg := range map[string]*config.Config{
+		"sqlite": {Storage: config.Storage{Data: t.TempDir()}}, "postgres": {Storage: config.Storage{DatabaseURL: postgrestest.Database(t)}},
+		"at once": {Storage: config.Storage{Data: t.TempDir()}},
+	} {
 		cfg.Graphs = []config.Graph{{ID: "new"}}
 		if name != "at once" {
 			for range 2 {
