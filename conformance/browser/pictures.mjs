@@ -155,6 +155,7 @@ const answers = [
   [/^\/understudy\/runs$/, { runs, next: null }],
   [/^\/understudy\/usage$/, report30],
   [/^\/understudy\/servers$/, { servers }],
+  [/^\/understudy\/graphs$/, { graphs: assistants.map((a) => a.graph_id) }],
   [/^\/understudy\/logs$/, { lines }],
   [/^\/understudy\/doctor$/, { findings }],
   [/^\/store\/namespaces$/, { namespaces: [["customers", "ann"], ["customers", "bob"], ["products"]] }],

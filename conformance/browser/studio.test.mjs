@@ -36,10 +36,9 @@ describe("the studio", { concurrency: 2, skip }, () => {
   journey("the nodes of a subgraph light up, and one that asks waits, also after a reload", async (studio, page) => {
     const { thread_id: thread } = await studio.rest("/threads", { metadata: { graph_id: "nested" } });
     await page.goto(`${BASE_URL}/studio/t/${thread}?panel=graph`);
-    await page.getByRole("combobox", { name: "Assistant" }).selectOption("nested");
     const node = (id, state) => page.locator(`.graph [data-node="${id}"][data-state="${state}"]`).waitFor();
     await node("leaf:leaf_ask", "");
-    await page.getByRole("textbox", { name: "Message" }).or(page.getByRole("button", { name: "Send" })).first().focus();
+    await page.getByRole("textbox", { name: "value" }).waitFor(); // the input of this graph
     await page.getByRole("button", { name: "Send" }).press("Enter");
     for (const [id, state] of [["before", "done"], ["leaf:leaf_prepare", "done"], ["leaf:leaf_ask", "waiting"], ["after", ""]]) await node(id, state);
     await page.reload();

@@ -1,13 +1,15 @@
-import { marked, type Token, type Tokens } from "marked";
-import { Fragment, memo, useMemo, type ReactNode } from "react";
+import type { Token, Tokens } from "marked";
+import { Fragment, memo, useMemo, useState, type ReactNode } from "react";
 import { CopyButton } from "../parts/copy";
+import { Blocks } from "./blocks";
 
 /**
  * Draws Markdown as elements: no text of a message ever becomes HTML, so none can execute. HTML in it is shown as text, and pictures of other
  * servers are links, because their server would learn that the message was read.
  */
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
-  const blocks = useMemo(() => marked.lexer(text, { gfm: true, breaks: true }), [text]);
+  const [growing] = useState(() => new Blocks());
+  const blocks = useMemo(() => growing.of(text), [growing, text]);
   return (
     <div className="markdown">
       {blocks.map((token, i) => (

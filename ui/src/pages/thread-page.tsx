@@ -49,7 +49,8 @@ export function ThreadPage({ id }: { id: string }) {
 
   const assistants = useAssistants();
   const [chosen, setChosen] = useState<string | null>(null);
-  const assistant = chosen ?? (thread.data?.metadata?.assistant_id as string | undefined) ?? assistants.data?.[0]?.assistant_id;
+  const of = thread.data?.metadata; // a thread that another client made may name its graph only
+  const assistant = chosen ?? (of?.assistant_id as string | undefined) ?? (assistants.data?.find((a) => a.graph_id === of?.graph_id) ?? assistants.data?.[0])?.assistant_id;
   const known = assistants.data?.find((a) => a.assistant_id === assistant);
   const schemas = useSchemas(assistant);
   const talks = schemas.data ? chats(schemas.data.input_schema) : true;
