@@ -43,7 +43,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 // createOnce makes runs in one transaction, each with what its multitask strategy demands. A run that can start at once is claimed in the
 // same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
 func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Request, follow bool) ([]*run.Run, *stream.Subscription, error) {
-	threads, assistants, err := s.admit(ctx, t, reqs)
+	threads, assistants, err := s.admitAll(ctx, t, reqs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -112,24 +112,31 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 	return runs, sub, nil
 }
 
-// admit checks requests for runs, and returns the thread and the assistant of each; t: "" for a thread of its own for each.
-func (s *Service) admit(ctx context.Context, t id.Thread, reqs []run.Request) ([]id.Thread, []id.Assistant, error) {
+// admit checks a request for a run on the thread t ("": one of its own), and completes it with what ctx carries.
+func (s *Service) admit(ctx context.Context, t id.Thread, req *run.Request) error {
+	if resume := string(jsonobj.Of(req.Command).Get("resume")); t == "" && resume != "" && resume != "null" {
+		return fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
+	}
+	if err := s.Webhooks.Check(req.Webhook); err != nil {
+		return err
+	}
+	if err := s.checkPush(req.Push); err != nil {
+		return err
+	}
+	if err := errors.Join(limits.Metadata(req.Metadata), limits.Metadata(jsonobj.Of(req.Config).Get("metadata"))); err != nil {
+		return err
+	}
+	compose.Carry(ctx, req)
+	return nil
+}
+
+// admitAll admits requests, and returns the thread and the assistant of each.
+func (s *Service) admitAll(ctx context.Context, t id.Thread, reqs []run.Request) ([]id.Thread, []id.Assistant, error) {
 	threads, assistants := make([]id.Thread, len(reqs)), make([]id.Assistant, len(reqs))
 	for i := range reqs {
-		req := &reqs[i]
-		if resume := string(jsonobj.Of(req.Command).Get("resume")); t == "" && resume != "" && resume != "null" {
-			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
-		}
-		if err := s.Webhooks.Check(req.Webhook); err != nil {
+		if err := s.admit(ctx, t, &reqs[i]); err != nil {
 			return nil, nil, err
 		}
-		if err := s.checkPush(req.Push); err != nil {
-			return nil, nil, err
-		}
-		if err := errors.Join(limits.Metadata(req.Metadata), limits.Metadata(jsonobj.Of(req.Config).Get("metadata"))); err != nil {
-			return nil, nil, err
-		}
-		compose.Carry(ctx, req)
 	}
 	for i := range reqs {
 		var err error

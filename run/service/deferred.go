@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/compose"
 	"understudy/run/execute"
@@ -26,7 +25,9 @@ func (s *Service) mayDefer(t id.Thread, req *run.Request) bool {
 
 // startDeferred starts a run without writing it. ok is false when it cannot start at once and must be queued.
 func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.Run, f run.Follower, ok bool, err error) {
-	compose.Carry(ctx, req)
+	if err := s.admit(ctx, "", req); err != nil {
+		return nil, nil, false, err
+	}
 	a, err := s.ResolveAssistant(req.AssistantID)
 	if err != nil {
 		return nil, nil, false, err
@@ -44,15 +45,9 @@ func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.R
 		}
 		s.slots.Release(1)
 	}()
-	as, err := s.Store.Assistant(ctx, a)
-	if fault.Is(err, fault.NotFound) {
-		return nil, nil, false, errNoThread
-	}
+	as, err := s.servedHere(s.Store.Assistant(ctx, a))
 	if err != nil {
 		return nil, nil, false, err
-	}
-	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
-		return nil, nil, false, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
 	}
 	if s.Elsewhere(as.GraphID) || !s.slots.Enter(as.GraphID) {
 		return nil, nil, false, nil

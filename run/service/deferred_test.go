@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,8 +15,10 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/limits"
 	"understudy/run"
 	"understudy/run/service"
+	"understudy/run/webhook"
 )
 
 // result waits for the outcome.
@@ -264,6 +267,35 @@ func TestDeferredRunsAndTheBridge(t *testing.T) {
 			overheard, err := others.Next(ctx)
 			require.NoError(t, err)
 			require.Equal(t, settles, overheard[0].Event != "last")
+		})
+	}
+}
+
+// However a run is made, its request is checked in the same way.
+func TestAllWaysToMakeARunAdmitTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"g": {}}, nil)
+	large := []byte(`{"k":"` + strings.Repeat("x", limits.MetadataBytes) + `"}`)
+	changes := map[string]func(*run.Request){
+		"metadata":                func(r *run.Request) { r.Metadata = large },
+		"metadata of config":      func(r *run.Request) { r.Config = []byte(`{"metadata":` + string(large) + `}`) },
+		"no such assistant":       func(r *run.Request) { r.AssistantID = "nowhere" },
+		"resume without a thread": func(r *run.Request) { r.Command = []byte(`{"resume":1}`) },
+		"push":                    func(r *run.Request) { r.Push = []webhook.Push{{URL: "http://169.254.169.254/latest"}} },
+		"webhook":                 func(r *run.Request) { r.Webhook = "http://169.254.169.254/latest" },
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			req := request("g")
+			change(&req)
+			_, created := w.runs.Create(t.Context(), "", req)
+			_, batch := w.runs.CreateBatch(t.Context(), []run.Request{req})
+			_, _, begun := w.runs.Begin(t.Context(), "", req)
+			_, _, waits := w.runs.BeginWait(t.Context(), "", req)
+			require.Error(t, created)
+			require.EqualError(t, batch, created.Error())
+			require.EqualError(t, begun, created.Error())
+			require.EqualError(t, waits, created.Error())
 		})
 	}
 }

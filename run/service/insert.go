@@ -34,7 +34,7 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, in insertion) (create
 			e.ExpectCreate(in.thread)
 		}
 	})
-	as, err := s.assistantOf(tx, in)
+	as, err := s.servedHere(tx.Assistant(in.assistant))
 	if err != nil {
 		return c, err
 	}
@@ -98,9 +98,8 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, in insertion) (create
 	return c, completion.RecordStart(tx, r, now)
 }
 
-// assistantOf reads the assistant of a new run, whose graph is served here.
-func (s *Service) assistantOf(tx run.Tx, in insertion) (*assistant.Assistant, error) {
-	as, err := tx.Assistant(in.assistant)
+// servedHere returns the assistant of a new run, as it was read, if its graph is served here.
+func (s *Service) servedHere(as *assistant.Assistant, err error) (*assistant.Assistant, error) {
 	if fault.Is(err, fault.NotFound) {
 		return nil, errNoThread
 	}
