@@ -330,7 +330,7 @@ func (s *Keys) Run(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastUses)
 	defer cancel()
 	if err := s.flush(last); err != nil {
-		s.log.WarnContext(ctx, "the use of API keys in the last second was not noted", "error", err)
+		s.log.WarnContext(ctx, "noting the use of API keys of the last second failed", "error", err)
 	}
 	return err
 }

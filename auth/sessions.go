@@ -313,7 +313,7 @@ func (s *Sessions) use(ctx context.Context, x *cachedSession, now time.Time) {
 		return
 	}
 	if err := s.o.Store.ExtendSession(ctx, x.ID, s.expires(x.Session, now)); err != nil {
-		s.o.Log.WarnContext(ctx, "the use of a session was not noted", "error", err)
+		s.o.Log.WarnContext(ctx, "extending a session failed", "error", err)
 		return
 	}
 	s.cached.Take(x.ID) // it expires later than is cached

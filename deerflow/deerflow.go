@@ -171,7 +171,7 @@ func (d *DeerFlow) report(s *settings.Settings, err error) {
 	if err != nil && d.sandbox == nil {
 		return // the start fails with it
 	} else if err != nil {
-		d.log.Error("the settings cannot be read; requests that need them are answered with 503 until the file is put right", "error", err)
+		d.log.Error("the settings cannot be read; requests that need them are answered with 503 until the file is corrected", "error", err)
 		return
 	}
 	for _, w := range s.Warnings {

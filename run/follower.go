@@ -13,8 +13,8 @@ type Follower interface {
 	Next(ctx context.Context) ([]*bridge.Record, error)
 	// Result waits for the end of the run and returns its outcome. Use either it or Next. When ctx ended before, it may be called again.
 	Result(ctx context.Context) (Result, error)
-	// Settle makes what it follows durable, where Begin of the service has not.
-	Settle(ctx context.Context) error
+	// EnsureDurable makes what it follows durable, where Begin of the service has not.
+	EnsureDurable(ctx context.Context) error
 	// Close ends following. left says that the client went away before the end: a run with on_disconnect=cancel is then cancelled.
 	Close(left bool)
 }

@@ -85,7 +85,7 @@ type Run struct {
 // Durable reports whether the database has the records of the run.
 func (r *Run) Durable() bool { return r.Kwargs.Resumable && !r.Kwargs.Temporary }
 
-// Fit returns the run as a list has it that holds so many bytes before, and the bytes with it.
+// Fit returns r, or only its IDs when a list that already has so many bytes would exceed q.Bytes with it, and the bytes of the list with r.
 func (q *Query) Fit(r *Run, before int) (*Run, int) {
 	k := &r.Kwargs
 	size := before + len(r.Metadata) + len(k.Input) + len(k.Command) + len(k.Config) + len(k.Context)

@@ -285,7 +285,7 @@ func (h *a2aHandlers) beginTask(ctx context.Context, m *a2a.Sent, req run.Reques
 		}
 	case streamed:
 		if x, f, err = runs.Begin(ctx, m.Thread, req); err == nil {
-			if err = f.Settle(ctx); err != nil {
+			if err = f.EnsureDurable(ctx); err != nil {
 				f.Close(false)
 			}
 		}

@@ -50,6 +50,6 @@ func (changeFollower) Result(context.Context) (run.Result, error) {
 	return run.Result{}, fault.New(fault.Internal, "changes have no result")
 }
 
-func (changeFollower) Settle(context.Context) error { return nil }
+func (changeFollower) EnsureDurable(context.Context) error { return nil }
 
 func (f changeFollower) Close(bool) { f.Follower.Close() }

@@ -482,7 +482,7 @@ func newFollower(next func(context.Context) ([]*bridge.Record, error), result fu
 
 func (s *scripted) Next(ctx context.Context) ([]*bridge.Record, error) { return s.next(ctx) }
 func (s *scripted) Result(ctx context.Context) (run.Result, error)     { return s.result(ctx) }
-func (s *scripted) Settle(context.Context) error                       { return nil }
+func (s *scripted) EnsureDurable(context.Context) error                { return nil }
 func (s *scripted) Close(left bool)                                    { s.close(left) }
 
 // line is a follower that returns the records sent to it. Closing records ends it.

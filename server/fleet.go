@@ -85,6 +85,6 @@ func (*logFollower) Result(context.Context) (run.Result, error) {
 	return run.Result{}, fault.New(fault.Internal, "logs have no result")
 }
 
-func (*logFollower) Settle(context.Context) error { return nil }
+func (*logFollower) EnsureDurable(context.Context) error { return nil }
 
 func (*logFollower) Close(bool) {}

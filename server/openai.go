@@ -204,7 +204,7 @@ func (h *openaiHandlers) beginTurn(c *fiber.Ctx, t *openai.Turn) (*run.Run, run.
 		return nil, nil, nil, err
 	}
 	web.Of(c).Made(x)
-	if err := f.Settle(ctx); err != nil {
+	if err := f.EnsureDurable(ctx); err != nil {
 		f.Close(false)
 		h.Slots.Give(1)
 		return nil, nil, nil, err

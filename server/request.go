@@ -62,8 +62,7 @@ func (s *Server) enter(c *fiber.Ctx) error {
 	return nil
 }
 
-// protectAnswer lets browsers take no answer for what it does not say it is, and keep none of someone who signed in. Answers of the application next to
-// the API are its own.
+// protectAnswer sets nosniff, and no-store on answers to users who signed in. The application next to the API sets the headers of its own answers.
 func (s *Server) protectAnswer(c *fiber.Ctx, r *web.Request) {
 	if r.Route == frontRoute {
 		return

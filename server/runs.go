@@ -175,7 +175,7 @@ func (h *runHandlers) startRun(stateless, wait bool) fiber.Handler {
 				locate(c, runPath(x.Thread, x.ID), "/join")
 				return h.WaitResult(c, f, compat.AppendResult)
 			}
-			if err := f.Settle(c.UserContext()); err != nil {
+			if err := f.EnsureDurable(c.UserContext()); err != nil {
 				f.Close(false)
 				h.Slots.Give(1)
 				return err
@@ -379,8 +379,8 @@ func (*absent) Result(context.Context) (run.Result, error) {
 	return run.Result{}, fault.New(fault.NotFound, "Run not found")
 }
 
-// Settle implements run.Follower.
-func (*absent) Settle(context.Context) error { return nil }
+// EnsureDurable implements run.Follower.
+func (*absent) EnsureDurable(context.Context) error { return nil }
 
 // Close implements run.Follower.
 func (*absent) Close(bool) {}

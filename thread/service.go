@@ -247,7 +247,7 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	if errors.Is(err, checkpointer.ErrLost) {
 		if last, logged := s.lost.Get(row.ID); !logged || s.Now().Sub(last) >= lostEvery { // lists show it again and again
 			s.lost.Put(row.ID, s.Now(), 1)
-			s.Log.WarnContext(ctx, "a thread is shown without its values: a part of them is lost", "thread_id", row.ID, "error", err)
+			s.Log.WarnContext(ctx, "thread shown without its values: a part of them is missing in the database", "thread_id", row.ID, "error", err)
 		}
 		v.Touched, v.Error = true, lostValues
 		return v, nil

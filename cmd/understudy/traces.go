@@ -25,7 +25,7 @@ func startTraces(ctx context.Context, log *slog.Logger, cfg *config.Config) (tra
 	provider, err := tracing.FromEnv(ctx, version(), services)
 	switch {
 	case err != nil && provider == nil:
-		log.WarnContext(ctx, "no traces are sent", "error", err)
+		log.WarnContext(ctx, "traces are not sent", "error", err)
 	case err != nil:
 		log.WarnContext(ctx, "traces are not sent everywhere", "error", err)
 	}

@@ -3,7 +3,7 @@
 //	{home}/users/{user}/agents/{name}/config.yaml
 //	{home}/users/{user}/agents/{name}/SOUL.md
 //
-// Agents of before there were users are in {home}/agents. All users have them, unless they have one of their own with that name, and none can change them.
+// Agents from versions without users are in {home}/agents. All users share them, unless they have one of their own with that name; no user can change them.
 package agent
 
 import (

@@ -213,7 +213,7 @@ func (p *Parts) Memory(o MemoryPart) []agent.Middleware {
 		go func() {
 			defer close(ended)
 			if err := learner.Run(ctx); err != nil {
-				p.log.Error("nothing more is learned of users", "error", err)
+				p.log.Error("learning about users stopped", "error", err)
 			}
 		}()
 		p.whenClosed(func() { cancel(); <-ended })

@@ -159,7 +159,7 @@ func (s *servers) end(o *openServer) {
 	}
 	s.ending.Go(func() {
 		if err := o.source.Close(); err != nil {
-			s.log.Debug("an MCP server did not end in order", "error", err)
+			s.log.Debug("closing an MCP server failed", "error", err)
 		}
 	})
 }

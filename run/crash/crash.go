@@ -64,8 +64,8 @@ func (all Deaths) Count(r *run.Run) {
 		r.Crashes++
 	case d.single:
 		r.Crashes = max(r.Crashes+1, suspectCrashes)
-	default:
-		r.Crashes = max(r.Crashes, min(r.Crashes+1, suspectCrashes))
+	case r.Crashes < suspectCrashes:
+		r.Crashes++
 	}
 	r.Turn = run.NoTurn
 }

@@ -43,12 +43,12 @@ func (c *closing) write(tx run.Tx) (ending, error) {
 	case row == nil:
 		return ending{gone: true}, nil
 	case row.Attempt == claimed.Attempt && row.Status.Over():
-		return ending{row: row, again: true}, nil
+		return ending{row: row, endedElsewhere: true}, nil
 	case row.Attempt != claimed.Attempt || row.Status != run.Running:
 		return ending{}, crash.Acquit(tx, row)
 	}
 	if row.Cancel != "" { // it came while the graph ended
-		out.kind, out.failure = interrupted, nil
+		out.kind, out.failure = cancelled, nil
 	}
 	if out.kind == dropped {
 		return ending{}, nil
@@ -72,7 +72,7 @@ func (c *closing) retry(tx run.Tx, row *run.Run, out outcome, now time.Time) err
 	if err := tx.UpdateRun(row); err != nil {
 		return err
 	}
-	reason, cause := again(out)
+	reason, cause := retryReason(out)
 	if err := completion.RecordRetry(tx, row, reason, cause, now); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (c *closing) retry(tx run.Tx, row *run.Run, out outcome, now time.Time) err
 	if err := c.ex.calls.Put(tx, row.ID); err != nil {
 		return err
 	}
-	return c.last.Put(tx, row.ID, out.kind.span(), out.failure)
+	return c.last.Put(tx, row.ID, out.kind.words().span, out.failure)
 }
 
 // end writes the run, or deletes what it made, and the delivery of its webhook.
@@ -106,7 +106,7 @@ func (c *closing) end(tx run.Tx, row *run.Run, out outcome, failure json.RawMess
 
 // undo removes what a run did. Its row stays, with what it used and how it ended.
 func (c *closing) undo(tx run.Tx, row *run.Run, out outcome, now time.Time) error {
-	if err := c.last.Put(tx, row.ID, out.kind.span(), out.failure); err != nil {
+	if err := c.last.Put(tx, row.ID, out.kind.words().span, out.failure); err != nil {
 		return err
 	}
 	if err := completion.RecordEnd(tx, row, c.ex.calls, false, now); err != nil {
@@ -131,7 +131,7 @@ func (c *closing) settle(tx run.Tx, row *run.Run, out outcome, failure json.RawM
 	if err != nil || undone {
 		return e, err
 	}
-	if err := c.last.Put(tx, row.ID, out.kind.span(), out.failure); err != nil {
+	if err := c.last.Put(tx, row.ID, out.kind.words().span, out.failure); err != nil {
 		return e, err
 	}
 	if err := c.x.Settler.Push(tx, row, now); err != nil {

@@ -9,15 +9,15 @@ import (
 	"understudy/thread"
 )
 
-// Deferred is a stateless run of which nothing would be left after its end, and of which its client knows nothing yet: neither its id nor that it
+// DeferredRun is a stateless run of which nothing would be left after its end, and of which its client knows nothing yet: neither its id nor that it
 // was accepted. It is executed without having been written, as if its request were still under way. It is written before the client learns
 // of it (Settle), or when it ends in a way that leaves something to do. Most runs that are waited for end before, and cost the
 // database nothing.
-type Deferred struct {
+type DeferredRun struct {
 	x      *Executor
 	ex     *Execution
 	thread *thread.Thread
-	stream *stream.Deferred
+	stream *stream.DeferredStream
 
 	lock    chan struct{} // capacity 1: filled by who uses what follows, also while it writes to the database
 	settled bool          // it was written, or has ended, or cannot be written
@@ -25,8 +25,8 @@ type Deferred struct {
 }
 
 // LaunchDeferred starts executing a claimed run that is not written, for which a slot was reserved, on a thread that is written with it.
-func (x *Executor) LaunchDeferred(r *run.Run, row *thread.Thread, stream *stream.Deferred) *Deferred {
-	b := &Deferred{x: x, thread: row, stream: stream, lock: make(chan struct{}, 1)}
+func (x *Executor) LaunchDeferred(r *run.Run, row *thread.Thread, stream *stream.DeferredStream) *DeferredRun {
+	b := &DeferredRun{x: x, thread: row, stream: stream, lock: make(chan struct{}, 1)}
 	b.lock <- struct{}{} // the end of the run waits until there is an execution
 	b.ex = x.launchWith(r, true, b.finish)
 	<-b.lock
@@ -34,7 +34,7 @@ func (x *Executor) LaunchDeferred(r *run.Run, row *thread.Thread, stream *stream
 }
 
 // Settle writes the run, unless it has ended. A run that cannot be written is given up.
-func (b *Deferred) Settle(ctx context.Context) error {
+func (b *DeferredRun) Settle(ctx context.Context) error {
 	select {
 	case b.lock <- struct{}{}: // also when ctx has ended: then it is given up here
 	default:
@@ -55,7 +55,7 @@ func (b *Deferred) Settle(ctx context.Context) error {
 	return b.err
 }
 
-func (b *Deferred) write(ctx context.Context) error {
+func (b *DeferredRun) write(ctx context.Context) error {
 	// From now on others may follow it, so it is in the bridge; before the commit, or its reader would miss what comes at once.
 	sub, away := b.x.Followers.SubscribeHere(ctx, b.thread.ID, b.ex.Run.ID)
 	written := false
@@ -83,7 +83,7 @@ func (b *Deferred) write(ctx context.Context) error {
 }
 
 // happened reports whether the run was written though the answer to the commit was lost.
-func (b *Deferred) happened(ctx context.Context) bool {
+func (b *DeferredRun) happened(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.x.Lease/4)
 	defer cancel()
 	row, err := run.Confirm(ctx, b.x.Store, b.ex.Run.Thread, b.ex.Run.ID)
@@ -91,14 +91,14 @@ func (b *Deferred) happened(ctx context.Context) bool {
 }
 
 // end forgets a run that was never written.
-func (b *Deferred) end() {
+func (b *DeferredRun) end() {
 	b.settled = true
 	b.stream.Drop()
 	b.x.Gone(b.ex.Run)
 }
 
 // finish ends the run. When it was not written and its end leaves nothing, there is nothing to write.
-func (b *Deferred) finish(ctx context.Context, ex *Execution, out outcome) error {
+func (b *DeferredRun) finish(ctx context.Context, ex *Execution, out outcome) error {
 	b.lock <- struct{}{}
 	defer func() { <-b.lock }()
 	if !b.ex.unwritten.Load() {

@@ -21,15 +21,15 @@ import (
 // Execution is one claim of a run that is executed in this process. It is owned by its goroutine; others only cancel it and wait.
 type Execution struct {
 	*stream.Attempt
-	calls    *completion.Calls              // model calls that are not stored yet; nil: they are not counted
-	notes    *completion.Notes              // rows of the graph for the log; nil: there are none
-	spans    atomic.Pointer[spans.Recorder] // records its spans; nil: none are recorded, or the run has not begun
-	again    bool                           // another attempt continues the run. Set by finish
-	waits    bool                           // the run ended at an interrupt, which waits for an answer. Set by finish, or without a thread by its records
-	tried    *ending                        // an end whose commit returned an error, so that it may be written; nil: none. Owned by finish
-	streamed *partial.Tokens                // what it streams of answers; nil: not kept
-	Cancel   context.CancelCauseFunc        // stops it; the cause is one of those below
-	done     chan struct{}                  // closed after everything about the run was committed and published
+	calls     *completion.Calls              // model calls that are not stored yet; nil: they are not counted
+	notes     *completion.Notes              // rows of the graph for the log; nil: there are none
+	spans     atomic.Pointer[spans.Recorder] // records its spans; nil: none are recorded, or the run has not begun
+	continues bool                           // another attempt continues the run. Set by finish
+	waits     bool                           // the run ended at an interrupt, which waits for an answer. Set by finish, or without a thread by its records
+	tried     *ending                        // an end whose commit returned an error, so that it may be written; nil: none. Owned by finish
+	streamed  *partial.Tokens                // what it streams of answers; nil: not kept
+	Cancel    context.CancelCauseFunc        // stops it; the cause is one of those below
+	done      chan struct{}                  // closed after everything about the run was committed and published
 	// unwritten: the run is not in the database yet, so no other server can know of it.
 	unwritten atomic.Bool
 	ending    atomic.Bool // the graph has stopped, and the end is being written

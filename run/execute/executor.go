@@ -35,7 +35,6 @@ import (
 	"understudy/run/stream"
 	"understudy/run/webhook"
 	"understudy/thread"
-	"understudy/thread/partial"
 )
 
 // Options are what an executor is made of.
@@ -102,27 +101,6 @@ func New(o Options) *Executor {
 	return &Executor{Options: o, metrics: newMetrics(o.Registry), outage: outage{log: o.Log, after: outageAfter}}
 }
 
-// outcome is how an execution ended.
-type outcome struct {
-	kind     outcomeKind
-	failure  *graph.Failure  // of failed
-	logged   bool            // the failure is in the log already
-	death    *graph.Death    // of died; nil: nothing is known
-	streamed *partial.Tokens // what the execution streamed of answers; nil: not kept, or not known
-}
-
-type outcomeKind int
-
-const (
-	succeeded   outcomeKind = iota
-	failed                  // the graph raised
-	interrupted             // a client cancelled it; how is on the row
-	timedOut
-	died       // the worker died under it
-	handedBack // not its fault: shutdown, reload
-	dropped    // the run is not ours any more: nothing to write
-)
-
 // execute runs one claim from its first record to its last, and has its end written by finish.
 func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(context.Context, *Execution, outcome) error) {
 	r := ex.Run
@@ -146,7 +124,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	ex.yield()
 	ex.ending.Store(true)
 	defer func() {
-		recorder.Close(out.kind.span())
+		recorder.Close(out.kind.words().span)
 		ended(out)
 	}()
 	// From here on things are written whatever happened to ctx.
@@ -181,7 +159,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 		}
 	}
 	x.metrics.over(out.kind, x.Now().Sub(began))
-	ending := out.kind.String()
+	ending := out.kind.words().log
 	if out.kind == succeeded && ex.waits {
 		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
 	}
@@ -189,7 +167,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	switch {
 	case out.kind == dropped:
 		message = "attempt ended; the run was taken over, cancelled or deleted meanwhile"
-	case ex.again:
+	case ex.continues:
 		message = "attempt ended; the run continues in another one"
 	}
 	x.Log.InfoContext(after, message, "graph", r.Graph, "attempt", r.Attempt, "outcome", ending, "stateless", r.Kwargs.Temporary, logctx.Took(x.Now().Sub(began)))
@@ -221,10 +199,6 @@ func (x *Executor) leave(ctx context.Context, ex *Execution, out outcome, finish
 	x.Log.InfoContext(ctx, "the end of a run could not be written; the next start continues it from its last checkpoint")
 }
 
-func (k outcomeKind) String() string {
-	return [...]string{"success", "error", "cancelled", "timeout", "worker died", "handed back", "dropped"}[k]
-}
-
 // stream lets the graph run, and publishes what it emits.
 func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 	r := ex.Run
@@ -241,8 +215,8 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 		return outcome{kind: failed, failure: &graph.Failure{Type: "GraphNotFound", Message: "Graph '" + r.Graph + "' is not served any more"}}
 	}
 	if x.Backfill != nil && !r.Kwargs.Temporary {
-		// What is recorded onto a checkpoint that is not begins a conversation anew. A storage that cannot do this now
-		// could not save what the run does either.
+		// Events recorded on a parent that has none would begin a new transcript. A storage that cannot record the parent now could not save what the
+		// run does either.
 		if err := x.Backfill.Ensure(ctx, r.Thread, r.Kwargs.CheckpointID); err != nil {
 			return x.outcomeOf(ctx, err)
 		}
@@ -346,7 +320,7 @@ func (x *Executor) outcomeOf(ctx context.Context, err error) outcome {
 	var away *fault.Error
 	switch {
 	case errors.Is(cause, ErrCancelled):
-		return outcome{kind: interrupted}
+		return outcome{kind: cancelled}
 	case errors.Is(cause, errTimeout):
 		return outcome{kind: timedOut}
 	case errors.Is(cause, ErrShutdown), errors.Is(err, graph.ErrReloading), errors.Is(err, graph.ErrElsewhere):

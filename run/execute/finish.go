@@ -28,8 +28,8 @@ type ending struct {
 	row  *run.Run // as it was written; nil: the run was not ours any more, and nothing was
 	gone bool     // the run was deleted
 	more bool     // runs of the thread that wait for this one
-	// again: another server has written that the run is over, and may have ended before it notified followers.
-	again bool
+	// endedElsewhere: another server has written that the run is over, and may have died before it notified followers.
+	endedElsewhere bool
 	// partial: answers were recorded that the run streamed and did not save.
 	partial bool
 	// unsettled: after a rollback only the graph knows the head, and can be asked only after the commit. failure is what the thread shows then.
@@ -55,7 +55,7 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 			return err
 		}
 	}
-	c := &closing{x: x, ex: ex, out: out, last: ex.spans.Load().Last(out.kind.span(), out.failure), values: values, read: read}
+	c := &closing{x: x, ex: ex, out: out, last: ex.spans.Load().Last(out.kind.words().span, out.failure), values: values, read: read}
 	for {
 		var e ending
 		written := false
@@ -85,7 +85,7 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 		if e.gone {
 			x.Publisher.Deleted(claimed)
 		}
-		ex.again = e.row != nil && e.row.Status == run.Pending
+		ex.continues = e.row != nil && e.row.Status == run.Pending
 		x.announce(ctx, ex.Attempt, e, out)
 		if e.row != nil && e.row.Status.Over() {
 			x.Signals.Ended(e.row)
@@ -101,7 +101,7 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 func (x *Executor) FinishCancelled(ctx context.Context, r *run.Run) error {
 	ex := &Execution{Attempt: stream.AttemptElsewhere(r)}
 	// When the commit has happened despite its error, the run is not found by a caller that tries again.
-	return x.patiently(ctx, func() error { return x.finish(ctx, ex, outcome{kind: interrupted}) })
+	return x.patiently(ctx, func() error { return x.finish(ctx, ex, outcome{kind: cancelled}) })
 }
 
 // settle makes a thread show its head after the commit of an end that could not.
@@ -112,7 +112,7 @@ func (x *Executor) settle(ctx context.Context, t id.Thread, failure json.RawMess
 	}
 }
 
-// patiently does for up to a lease again what fails because the storage is away.
+// patiently repeats what, for up to a lease, while it fails because the storage is away.
 func (x *Executor) patiently(ctx context.Context, what func() error) error {
 	return (&patient{end: x.Lease, quit: x.Quit, outage: &x.outage}).try(ctx, what)
 }
@@ -172,7 +172,7 @@ func (x *Executor) announce(ctx context.Context, a *stream.Attempt, e ending, ou
 		x.Queued()
 		return
 	}
-	if e.again { // repeating that does no harm
+	if e.endedElsewhere { // repeating that does no harm
 		x.Publisher.PublishEnd(ctx, row)
 		x.Webhooks.Poke()
 		x.Queued() // if nothing waits, a look into the queue was for nothing
@@ -254,8 +254,8 @@ func workerDied(d *graph.Death) json.RawMessage {
 	return run.ErrorJSON(run.WorkerDied, text)
 }
 
-// again says why a run is tried again, for its log.
-func again(out outcome) (completion.Reason, string) {
+// retryReason returns why another attempt continues a run, for the record of it and for the log.
+func retryReason(out outcome) (completion.Reason, string) {
 	switch {
 	case out.kind == handedBack:
 		return completion.HandedBack, "its server stopped, loaded the graphs anew, or cannot load this one"
@@ -281,7 +281,7 @@ func (x *Executor) conclude(row *run.Run, out outcome, now time.Time) (failure j
 		row.Status, row.Error = run.Error, failure
 	case succeeded:
 		row.Status = run.Success
-	case interrupted:
+	case cancelled:
 		row.Status = run.Interrupted
 		failure = userInterrupt
 		if row.Cancel == run.CancelRollback {

@@ -41,16 +41,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	attempts := vec("understudy_attempts_ended_total", "Attempts that ended on this instance, by outcome; a run that died or was handed back has more of them.", "outcome")
 	for kind := range m.attempts {
-		m.attempts[kind] = attempts.WithLabelValues(outcomeKind(kind).label())
+		m.attempts[kind] = attempts.WithLabelValues(outcomeKind(kind).words().label)
 	}
 	fenced := vec("understudy_fenced_writes_total", "Writes of runs that were refused: lost, another instance has the run; cancelled, its cancel was requested.", "reason")
 	m.fencedLost, m.fencedCancelled = fenced.WithLabelValues("lost"), fenced.WithLabelValues("cancelled")
 	return m
-}
-
-// label is the outcome as a label.
-func (k outcomeKind) label() string {
-	return [...]string{"success", "error", "cancelled", "timeout", "worker_died", "handed_back", "lost"}[k]
 }
 
 // claimed counts the wait of a run for its first claim.

@@ -14,7 +14,7 @@ import (
 	"understudy/run"
 )
 
-// patient is the storage as an execution has it when instances share it: what fails because the database is away is tried again, for it mostly
+// patient is the storage as an execution has it when instances share it: what fails because the database is away is repeated, for it mostly
 // comes back, and then the graph has nothing to do twice. After three leases it gives up: the run goes back to the queue, for
 // a server that can reach the database.
 type patient struct {

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"understudy/graph"
 	"understudy/internal/logctx"
 	"understudy/run"
 	"understudy/run/spans"
@@ -43,10 +42,10 @@ func (x *Executor) span(ctx context.Context, r *run.Run) (context.Context, func(
 	}
 	ctx, span := x.Tracer.Start(ctx, "run "+r.Graph, trace.WithSpanKind(trace.SpanKindConsumer), which)
 	return ctx, func(out outcome) {
-		span.SetAttributes(attribute.String("outcome", out.kind.label()))
+		span.SetAttributes(attribute.String("outcome", out.kind.words().label))
 		switch out.kind {
 		case failed, died, timedOut:
-			text := out.kind.label()
+			text := out.kind.words().label
 			if out.failure != nil {
 				text = out.failure.Type // its message may hold what users wrote
 			}
@@ -93,18 +92,4 @@ func asked(r *run.Run) json.RawMessage {
 		return r.Kwargs.Command
 	}
 	return r.Kwargs.Input
-}
-
-// span is the status of the span of an attempt.
-func (k outcomeKind) span() graph.SpanStatus {
-	switch k {
-	case succeeded:
-		return graph.SpanSuccess
-	case interrupted:
-		return graph.SpanCancelled
-	case died, handedBack, dropped:
-		return graph.SpanLost
-	default:
-		return graph.SpanError
-	}
 }

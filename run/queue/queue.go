@@ -60,8 +60,8 @@ type Options struct {
 	Elsewhere func(graph string) bool
 	// Others returns the graphs whose runs other servers execute; known is false while that is not known. nil: there are no others.
 	Others func() (graphs []string, known bool)
-	// OnHeartbeat is called with each look for leases that have ended: it wakes loops whose signals may have been lost.
-	OnHeartbeat func()
+	// OnPoll is called with each look for leases that have ended: it wakes loops whose signals may have been lost.
+	OnPoll func()
 }
 
 // Queue claims runs that are due, keeps the leases of those that this server executes, and takes over runs of servers that died. The table of runs is the queue;

@@ -93,7 +93,7 @@ func (q *Queue) takeOver(ctx context.Context) (next time.Time, err error) {
 	}
 	q.Watches.WatchAll()
 	q.arrived()
-	q.OnHeartbeat()
+	q.OnPoll()
 	return next, nil
 }
 

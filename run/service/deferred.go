@@ -12,11 +12,11 @@ import (
 // deferredFollower follows a deferred run.
 type deferredFollower struct {
 	run.Follower
-	deferred *execute.Deferred
+	deferred *execute.DeferredRun
 }
 
-// Settle implements Follower.
-func (f *deferredFollower) Settle(ctx context.Context) error { return f.deferred.Settle(ctx) }
+// EnsureDurable implements Follower.
+func (f *deferredFollower) EnsureDurable(ctx context.Context) error { return f.deferred.Settle(ctx) }
 
 // mayDefer reports whether a request is for a run that need not be written at once.
 func (s *Service) mayDefer(t id.Thread, req *run.Request) bool {

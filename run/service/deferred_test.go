@@ -73,7 +73,7 @@ func TestDeferredRunsAreNotWritten(t *testing.T) {
 	close(open)
 	require.JSONEq(t, `{"n":2}`, string(w.result(f).Values))
 	require.False(t, w.written(r))
-	require.NoError(t, f.Settle(t.Context())) // too late to matter
+	require.NoError(t, f.EnsureDurable(t.Context())) // too late to matter
 	require.False(t, w.written(r))
 
 	_, f, err = w.runs.Begin(t.Context(), "", request("raises"))
@@ -124,7 +124,7 @@ func TestSettledRunsAreAsOthers(t *testing.T) {
 	r, f, err := w.runs.Begin(t.Context(), "", request("hang"))
 	require.NoError(t, err)
 	<-started
-	require.NoError(t, f.Settle(t.Context()))
+	require.NoError(t, f.EnsureDurable(t.Context()))
 	require.Equal(t, run.Running, w.status("", r.ID))
 	require.NoError(t, w.runs.Cancel(t.Context(), r.Thread, []id.Run{r.ID}, run.CancelInterrupt, true))
 	require.JSONEq(t, `{"at":"hang"}`, string(w.result(f).Values))
@@ -146,7 +146,7 @@ func TestDeferredRunsThatCannotBeWritten(t *testing.T) {
 	<-started
 	refused, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, f.Settle(refused), context.Canceled)
+	require.ErrorIs(t, f.EnsureDurable(refused), context.Canceled)
 	require.ErrorContains(t, <-ended, "deleted")
 	require.Empty(t, w.result(f).Error)
 	require.False(t, w.written(r))
@@ -195,11 +195,11 @@ func TestDeferredRunsThatAreWrittenSlowly(t *testing.T) {
 	go func() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		settled <- f.Settle(ctx)
+		settled <- f.EnsureDurable(ctx)
 	}()
 	require.ErrorIs(t, next(t, settled), context.DeadlineExceeded)
 	storage.resume()
-	require.NoError(t, f.Settle(t.Context()))
+	require.NoError(t, f.EnsureDurable(t.Context()))
 	require.Empty(t, w.result(f).Error)
 }
 
@@ -245,7 +245,7 @@ func TestDeferredRunsAndTheBridge(t *testing.T) {
 			require.NoError(t, err)
 			defer others.Close()
 			if settles {
-				require.NoError(t, f.Settle(t.Context()))
+				require.NoError(t, f.EnsureDurable(t.Context()))
 				require.True(t, w.written(r))
 			}
 			close(open)

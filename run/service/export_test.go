@@ -13,7 +13,7 @@ func (s *Service) Start(ctx context.Context, t id.Thread, req run.Request) (*run
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := f.Settle(ctx); err != nil {
+	if err := f.EnsureDurable(ctx); err != nil {
 		f.Close(false)
 		return nil, nil, err
 	}

@@ -176,7 +176,7 @@ func New(o Options) *Service {
 		Store: o.Store, Shared: shared, Bridge: o.Bridge, Graphs: o.Graphs, Clock: s.clock, Instance: o.Instance, Lease: o.Lease,
 		ResumableTTL: o.ResumableTTL, KeepSpans: o.Spans.Keep, Log: s.log, Registry: o.Registry, Slots: s.slots, Executions: s.executions, Executor: s.executor, Settler: s.settler,
 		Signals: s.signals, Watches: s.watches, Wake: wake, Elsewhere: o.Elsewhere, Others: o.Others,
-		OnHeartbeat: func() {
+		OnPoll: func() {
 			s.crons.Poke()
 			s.sender.Poke()
 		},
@@ -246,8 +246,8 @@ func (s *Service) CreateBatch(ctx context.Context, reqs []run.Request) ([]*run.R
 	return runs, err
 }
 
-// Begin makes a run and follows it from its first record. Of a stateless run nothing may have been written yet: before a client learns of it, other than by its result, Follower.Settle
-// must have succeeded.
+// Begin makes a run and follows it from its first record. Of a stateless run nothing may have been written yet: before a client learns of it, other
+// than by its result, Follower.EnsureDurable must have succeeded.
 func (s *Service) Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error) {
 	return s.begin(ctx, t, req, false)
 }

@@ -51,7 +51,7 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 	another := c.start(nil, func(o *service.Options) { o.Lease, o.Jobs = time.Hour, -1 })               // it takes nothing over
 	temporary, waits, err := in.runs.Begin(t.Context(), "", request("g"))
 	require.NoError(t, err)
-	require.NoError(t, waits.Settle(t.Context()))
+	require.NoError(t, waits.EnsureDurable(t.Context()))
 	followers := map[string]run.Follower{"a wait for a stateless run": waits}
 	th := in.newThread()
 	req := request("g")

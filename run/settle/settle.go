@@ -61,7 +61,7 @@ func Undo(tx run.Tx, r *run.Run, now time.Time) error {
 // rolledBack is the error of a run whose row stays.
 var rolledBack = run.ErrorJSON("UserRollback", "Rolled back by user")
 
-// Delete undoes a run, and nothing but its events stays.
+// Delete undoes a run and deletes its row. Its events stay.
 func Delete(tx run.Tx, r *run.Run, now time.Time) error {
 	if err := undo(tx, r, now); err != nil {
 		return err

@@ -8,9 +8,9 @@ import (
 	"understudy/id"
 )
 
-// Deferred is the stream of a deferred run. While no other client can know of the run there is one reader, which a bridge of its own serves: records
+// DeferredStream is the stream of a deferred run. While no other client can know of the run there is one reader, which a bridge of its own serves: records
 // that are not read yet go to disk as in any other. Once the run is written its records go through the bridge of the service.
-type Deferred struct {
+type DeferredStream struct {
 	publisher *Publisher
 	thread    id.Thread
 	own       *bridge.Memory
@@ -30,19 +30,19 @@ type Deferred struct {
 const handedOver = "handed over"
 
 // DeferStream makes the stream of a run on a new thread that is not written yet. Its records go there until Hand or Drop.
-func (p *Publisher) DeferStream(ctx context.Context, t id.Thread) (*Deferred, error) {
+func (p *Publisher) DeferStream(ctx context.Context, t id.Thread) (*DeferredStream, error) {
 	own := bridge.NewMemory(p.Streams)
 	sub, err := own.Subscribe(ctx, t, nil)
 	if err != nil {
 		return nil, err
 	}
-	s := &Deferred{publisher: p, thread: t, own: own, sub: sub}
+	s := &DeferredStream{publisher: p, thread: t, own: own, sub: sub}
 	p.deferred.Store(t, s)
 	return s, nil
 }
 
 // publish takes records. It returns false when they are the bridge's.
-func (b *Deferred) publish(ctx context.Context, records []*bridge.Record) bool {
+func (b *DeferredStream) publish(ctx context.Context, records []*bridge.Record) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.bridged != nil {
@@ -56,7 +56,7 @@ func (b *Deferred) publish(ctx context.Context, records []*bridge.Record) bool {
 
 // Hand continues with a subscription of the service's bridge, whose offsets are to exceed those of the records so far. Without one it ends with
 // an error when these were read.
-func (b *Deferred) Hand(ctx context.Context, sub bridge.Subscription, err error) {
+func (b *DeferredStream) Hand(ctx context.Context, sub bridge.Subscription, err error) {
 	defer b.Drop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,10 +72,10 @@ func (b *Deferred) Hand(ctx context.Context, sub bridge.Subscription, err error)
 }
 
 // Drop ends taking records: the run was never written, and has ended.
-func (b *Deferred) Drop() { b.publisher.deferred.Delete(b.thread) }
+func (b *DeferredStream) Drop() { b.publisher.deferred.Delete(b.thread) }
 
 // Next implements bridge.Subscription.
-func (b *Deferred) Next(ctx context.Context) ([]*bridge.Record, error) {
+func (b *DeferredStream) Next(ctx context.Context) ([]*bridge.Record, error) {
 	for !b.read {
 		records, err := b.sub.Next(ctx)
 		if err != nil {
@@ -99,16 +99,16 @@ func (b *Deferred) Next(ctx context.Context) ([]*bridge.Record, error) {
 }
 
 // Replay implements bridge.Subscription: nothing was published before.
-func (b *Deferred) Replay(context.Context) ([]*bridge.Record, error) { return nil, nil }
+func (b *DeferredStream) Replay(context.Context) ([]*bridge.Record, error) { return nil, nil }
 
 // Head implements bridge.Subscription.
-func (b *Deferred) Head() bridge.Offset { return bridge.Offset{} }
+func (b *DeferredStream) Head() bridge.Offset { return bridge.Offset{} }
 
 // Gap implements bridge.Subscription.
-func (b *Deferred) Gap(id.Run) bridge.Gap { return bridge.NoGap }
+func (b *DeferredStream) Gap(id.Run) bridge.Gap { return bridge.NoGap }
 
 // Close implements bridge.Subscription.
-func (b *Deferred) Close() {
+func (b *DeferredStream) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

@@ -223,8 +223,8 @@ func (rf *runFollower) Result(ctx context.Context) (run.Result, error) {
 	return rf.f.answered(ctx, rf.run, &rf.so, rf.asResult)
 }
 
-// Settle implements Follower.
-func (rf *runFollower) Settle(context.Context) error { return nil }
+// EnsureDurable implements Follower.
+func (rf *runFollower) EnsureDurable(context.Context) error { return nil }
 
 // Close implements Follower.
 func (rf *runFollower) Close(left bool) {

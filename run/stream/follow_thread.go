@@ -172,8 +172,8 @@ func (tf *threadFollower) Result(context.Context) (run.Result, error) {
 	return run.Result{Values: nullJSON}, nil
 }
 
-// Settle implements Follower.
-func (tf *threadFollower) Settle(context.Context) error { return nil }
+// EnsureDurable implements Follower.
+func (tf *threadFollower) EnsureDurable(context.Context) error { return nil }
 
 // Close implements Follower.
 func (tf *threadFollower) Close(bool) {

@@ -13,8 +13,8 @@ import (
 // passive is the part of a Follower that has nothing to close or to settle.
 type passive struct{}
 
-// Settle implements Follower.
-func (passive) Settle(context.Context) error { return nil }
+// EnsureDurable implements Follower.
+func (passive) EnsureDurable(context.Context) error { return nil }
 
 // Close implements Follower.
 func (passive) Close(bool) {}

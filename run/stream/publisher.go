@@ -52,7 +52,7 @@ type Publisher struct {
 	remote   bridge.Remote // the bridge, when its streams go through Redis; nil else
 	failover *failover     // serves followers here while Redis is away; nil without remote
 
-	deferred sync.Map // id.Thread → *Deferred, of runs that are not written
+	deferred sync.Map // id.Thread → *DeferredStream, of runs that are not written
 	keep     chan kept
 	failure  atomic.Pointer[error] // of the last attempt to write records; nil: it succeeded
 	ends     errgroup.Group        // of KeepEnd
@@ -317,7 +317,7 @@ func (p *Publisher) send(ctx context.Context, a *Attempt, records []*bridge.Reco
 			a.noteAsked(rec)
 		}
 	}
-	if b, ok := p.deferred.Load(r.Thread); ok && b.(*Deferred).publish(detached, records) {
+	if b, ok := p.deferred.Load(r.Thread); ok && b.(*DeferredStream).publish(detached, records) {
 		return false
 	}
 	if err := p.Bridge.Publish(detached, r.Thread, records); err != nil {

@@ -150,7 +150,7 @@ func (src *source) close() {
 // reader to come again.
 func (f *Followers) watched(src *source, r *run.Run) reader {
 	if !f.Shared {
-		return src.next // who dies takes the readers along
+		return src.next // the readers of a server die with it
 	}
 	quiet := f.Lease / 2
 	over := false

@@ -70,7 +70,7 @@ func (f *Followers) FollowNew(ctx context.Context, r *run.Run, n *Subscription, 
 }
 
 // FollowDeferred is FollowNew of a run that may not be written yet.
-func (f *Followers) FollowDeferred(ctx context.Context, r *run.Run, s *Deferred, cancelOnLeave bool) run.Follower {
+func (f *Followers) FollowDeferred(ctx context.Context, r *run.Run, s *DeferredStream, cancelOnLeave bool) run.Follower {
 	return f.follow(ctx, r, s, following{cancelOnLeave: cancelOnLeave})
 }
 

@@ -117,7 +117,7 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 			return nil, err
 		}
 		if err != nil && ctx.Err() == nil {
-			w.until = time.Now().Add(patienceForRecords * w.f.Lease) // who cannot be read cannot be written to
+			w.until = time.Now().Add(patienceForRecords * w.f.Lease) // the database is away: the server of the run cannot write to it either
 		}
 		if !wait.Sleep(ctx) {
 			return nil, context.Cause(ctx)

@@ -375,8 +375,8 @@ func (d *doctor) loaded(cfg *config.Config) {
 	}
 }
 
-// unimportable reports a graph that does not import. reasons has, by what was reported, the graph that it was reported of: graphs of one module fail
-// for one reason.
+// unimportable reports a graph that does not import. reasons maps what was reported to the first graph that it was reported for: graphs of one
+// module fail for one reason.
 func (d *doctor) unimportable(cfg *config.Config, name string, err error, reasons map[string]string) {
 	text, details, fix := explained(err)
 	reason := strings.Join(append([]string{text}, details...), "\n")

@@ -115,7 +115,7 @@ func runPath(x *run.Run) string {
 	return "/api/threads/" + string(x.Thread) + "/runs/" + string(x.ID)
 }
 
-// refused explains why a run was not created, as the Gateway does. A thread that was made for it alone goes again.
+// refused explains why a run was not created, as the Gateway does. A thread that was made for it alone is deleted.
 func (s *runHandlers) refused(c *fiber.Ctx, n *newRun, err error) error {
 	if n.alone {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), time.Minute) // also for a client that has left
@@ -151,7 +151,7 @@ func (s *runHandlers) streamRun(c *fiber.Ctx, n *newRun) error {
 		return s.refused(c, n, err)
 	}
 	web.Of(c).Made(x)
-	if err := f.Settle(c.UserContext()); err != nil {
+	if err := f.EnsureDurable(c.UserContext()); err != nil {
 		f.Close(false)
 		s.Slots.Give(1)
 		return err

@@ -36,7 +36,7 @@ type Threads interface {
 type Runs interface {
 	// Create creates a background run.
 	Create(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error)
-	// Begin creates a run and follows it from its first record. Call Follower.Settle before the client learns of the run other than by its
+	// Begin creates a run and follows it from its first record. Call Follower.EnsureDurable before the client learns of the run other than by its
 	// result. The caller closes the follower.
 	Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error)
 	// BeginWait is Begin for a client that only wants the result, which is available even while streams are interrupted.

@@ -138,7 +138,7 @@ func (t *Transport) WaitResult(c *fiber.Ctx, f run.Follower, result AppendResult
 		c.Response().SetBodyRaw(result(nil, res))
 		return nil
 	}
-	if err := f.Settle(c.UserContext()); err != nil {
+	if err := f.EnsureDurable(c.UserContext()); err != nil {
 		f.Close(false)
 		t.Slots.Give(1)
 		Unlocate(c)
