@@ -50,7 +50,10 @@ func (w *worker) diagnose(ctx context.Context, err error) *diagnosis {
 	case err == nil:
 		d.exit = errors.New("it left")
 	}
+	var old *outdated
 	switch {
+	case errors.As(hopeless, &old):
+		d.err = fmt.Errorf("%s: %w", opts.Python, old)
 	case hopeless != nil:
 		d.err = fmt.Errorf("%s is not a Python interpreter: %w", opts.Python, hopeless)
 	case d.short && w.pid == 0:
@@ -66,6 +69,8 @@ func (w *worker) diagnose(ctx context.Context, err error) *diagnosis {
 	switch {
 	case d.short:
 		d.cause.Fix = remedy
+	case old != nil:
+		d.cause.Fix = NewerPython
 	case hopeless != nil || w.pid == 0:
 		d.cause.Fix = otherPython
 	case name != "" && !d.ended:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -251,7 +252,17 @@ func (h *head) Write(b []byte) (int, error) {
 
 var errTooLong = errors.New("it prints too much")
 
-// notPython returns what shows that a program runs no Python; nil when it does, or nothing is known.
+// ran finds the version that the probe of notPython prints.
+var ran = regexp.MustCompile(`understudy (\d+)\.\d+`)
+
+// outdated is the error of an interpreter that cannot read the worker's code, and so not say itself that it is too old.
+type outdated struct{ probed string }
+
+func (e *outdated) Error() string {
+	return tooOld + ", and this is " + strings.TrimPrefix(e.probed, "understudy ")
+}
+
+// notPython returns what shows that a program runs no Python, or one that is too old for the worker's code; nil when it does, or nothing is known.
 func notPython(ctx context.Context, opts *Options) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -270,10 +281,13 @@ func notPython(ctx context.Context, opts *Options) error {
 		}
 		return string(out.text), err
 	}
-	out, err := run("-c", `print("understudy", 1 + 1)`)
+	out, err := run("-c", `import sys; print("understudy %d.%d" % sys.version_info[:2])`) // Python 2 runs it too
 	var unstarted *exec.Error
+	version := ran.FindStringSubmatch(out)
 	switch {
-	case strings.Contains(out, "understudy 2"), ctx.Err() != nil:
+	case version != nil && version[1] == "2":
+		return &outdated{version[0]}
+	case version != nil, ctx.Err() != nil:
 		return nil
 	case errors.Is(err, errTooLong):
 		return fmt.Errorf("it prints more than %d KiB when it is given a line of Python code", maxProbe>>10)

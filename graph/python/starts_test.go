@@ -213,6 +213,18 @@ func TestProgramsThatAreNoPython(t *testing.T) {
 	}
 }
 
+// Python 2 cannot read the worker's code. It is named as too old, not as a program that is no interpreter.
+func TestPython2IsTooOld(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "python")
+	require.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\n[ \"$1\" = -c ] || exit 1\necho understudy 2.7\n"), 0o700)) //nolint:gosec // to be run
+	p := run(t, python.Options{Python: file, Dir: t.TempDir(), Graphs: map[string]python.Spec{"g": {Path: "./g.py:graph"}}, Workers: 1, Logger: slog.New(slog.DiscardHandler)})
+	require.Error(t, p.Ready(t.Context()))
+	var why *python.StartError
+	require.ErrorAs(t, p.Never(time.Hour), &why)
+	require.Equal(t, python.StartError{Reason: file + ": langgraph needs Python 3.10 or later, and this is 2.7", Interpreter: file, Fix: python.NewerPython, Hopeless: true}, *why)
+}
+
 // What a worker writes before its own code runs is logged when that does.
 func TestOutputBeforeTheWorker(t *testing.T) {
 	t.Parallel()

@@ -219,12 +219,13 @@ type versions struct {
 	Errors   map[string]string `json:"errors"`
 }
 
-// A shell, which would take import for one of its commands, stops at the first line.
+// A shell, which would take import for one of its commands, stops at the first line. An interpreter that is too old, also Python 2, says its version alone.
 const askVersions = `(lambda: None)()
-import importlib, importlib.metadata, json, sys
+import importlib, json, sys
 out = {"python": "%d.%d.%d" % sys.version_info[:3], "packages": {}, "errors": {}}
-for module, package in (("langgraph.graph", "langgraph"), ("langgraph.checkpoint.base", "langgraph-checkpoint"), ("langchain_core.messages", "langchain-core"), ("ormsgpack", "ormsgpack"), ("orjson", "orjson")):
+for module, package in () if sys.version_info < (3, 10) else (("langgraph.graph", "langgraph"), ("langgraph.checkpoint.base", "langgraph-checkpoint"), ("langchain_core.messages", "langchain-core"), ("ormsgpack", "ormsgpack"), ("orjson", "orjson")):
     try:
+        import importlib.metadata
         importlib.import_module(module)
         out["packages"][package] = importlib.metadata.version(package)
     except BaseException as e:
@@ -265,7 +266,7 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 	var major, minor int
 	if _, err := fmt.Sscanf(v.Python, "%d.%d", &major, &minor); err != nil || major != 3 || minor < 10 {
 		d.say("python", Problem, fmt.Sprintf("%s is Python %s, and langgraph needs 3.10 or later", cfg.Workers.Python, v.Python), python.NewerPython)
-		ok = false
+		return false // what it lacks does not matter
 	} else if want := cfg.Workers.PythonVersion; want != "" && !strings.HasPrefix(v.Python, want+".") {
 		d.say("python", Warning, fmt.Sprintf("%s is Python %s, and python_version asks for %s", cfg.Workers.Python, v.Python, want), "use that version here too, or change python_version")
 	}

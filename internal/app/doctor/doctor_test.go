@@ -262,6 +262,18 @@ func TestExamineWhatIsNoPython(t *testing.T) {
 	}
 }
 
+// An interpreter that is too old has one step: an environment of it with what it lacks would be too old again.
+func TestOldPythonHasOneStep(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"2.7.18", "3.9.18"} {
+		p := newPatient(t)
+		p.python(`{"python": "` + version + `", "packages": {}, "errors": {"langgraph": "ModuleNotFoundError: No module named langgraph"}}`)
+		got := p.examine()
+		require.Equal(t, 1, strings.Count(got, "problem python: "), got)
+		require.Contains(t, got, "is Python "+version+", and langgraph needs 3.10 or later → "+python.NewerPython)
+	}
+}
+
 // database makes one and changes it.
 func (p *patient) database(change string) {
 	p.t.Helper()
