@@ -45,6 +45,17 @@ describe("the studio", { concurrency: 2, skip }, () => {
     for (const [id, state] of [["leaf:leaf_prepare", ""], ["leaf:leaf_ask", "waiting"], ["after", ""]]) await node(id, state);
   });
 
+  journey("a graph that does not import leads to Health", async (studio, page) => {
+    if (!(await studio.rest("/info")).understudy_doctor) return;
+    await page.route(/\/assistants\/[^/]+\/schemas$/, (route) => route.fulfill({ status: 422, json: { detail: "ModuleNotFoundError: No module named 'x'" } }));
+    await page.reload();
+    await page.getByRole("radio", { name: /^agent\b/ }).press("Enter");
+    const problem = page.getByRole("alert").filter({ hasText: "No module named 'x'. Health says where" });
+    await problem.getByRole("link", { name: "Health" }).press("Enter");
+    await page.getByRole("heading", { name: "Health" }).waitFor();
+    studio.errors = studio.errors.filter((error) => !/status of 422/.test(error));
+  });
+
   journey("a tool call with its result", async (studio, page) => {
     await studio.begin("agent", 'call search {"q": "cats"}');
     await studio.expect([["human", 'call search {"q": "cats"}'], ["ai", ""], ["ai", "tool said: Found 10 results for cats"]]);

@@ -1,5 +1,6 @@
 import { lazy, Suspense } from "react";
 import { Link, useSearchParams } from "wouter";
+import { GraphProblem } from "../graph/graph-problem";
 import { NodeDetail } from "../graph/node-detail";
 import { CopyCall } from "../parts/copy-call";
 import { JsonView } from "../parts/json";
@@ -57,7 +58,7 @@ export function GraphPage({ id }: { id?: string }) {
             <JsonView value={assistant.context ?? {}} />
             <Versions key={assistant.assistant_id} assistant={assistant} />
             <h2>Schemas</h2>
-            <Problem error={schemas.error} />
+            <GraphProblem error={schemas.error} />
             {schemas.data && <JsonView value={schemas.data as unknown as Json} />}
           </section>
         </div>

@@ -3,6 +3,7 @@ import { useLocation } from "wouter";
 import { post } from "../api/client";
 import type { Json, Thread } from "../api/types";
 import { Composer } from "../conversation/composer";
+import { GraphProblem } from "../graph/graph-problem";
 import { onArrows, reached } from "../parts/arrows";
 import { Problem } from "../parts/problem";
 import { chats } from "../parts/schema";
@@ -44,7 +45,7 @@ export function Home() {
         ))}
       </div>
       {assistants.data?.length === 0 && <p className="quiet">This server has no graphs. Add one to langgraph.json; `understudy init` makes an example.</p>}
-      <Problem error={schemas.error} />
+      <GraphProblem error={schemas.error} />
       <Composer
         key={assistant?.assistant_id ?? ""}
         input={schemas.data?.input_schema ?? null}
