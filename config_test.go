@@ -143,6 +143,11 @@ func TestServerMisused(t *testing.T) {
 	require.Contains(t, log.String(), `"level":"INFO","msg":"starting","version":"1.2","config":"none","data":":memory:"}`)
 	require.NoError(t, unused.Close())
 	log.Reset()
+	unused, err = New(Config{Addr: "127.0.0.1:0", Storage: Storage{Dir: ":memory:"}, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NotContains(t, log.String(), "version", "none was given")
+	require.NoError(t, unused.Close())
+	log.Reset()
 	for range 2 {
 		require.EqualError(t, unused.Run(t.Context()), "Close was called before Run: make another server with New")
 	}

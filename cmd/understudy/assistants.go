@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"understudy/id"
 	"understudy/internal/shell"
 )
 
@@ -25,46 +26,52 @@ func onlyAssistant(ctx context.Context, api *client) (string, error) {
 	return graphs[0], nil
 }
 
+// listed is an assistant in a server's list.
+type listed struct {
+	ID    string `json:"assistant_id"`
+	Graph string `json:"graph_id"`
+}
+
 func graphNames(ctx context.Context, api *client) ([]string, error) {
-	var rows []struct {
-		Graph string `json:"graph_id"`
-	}
+	var rows []listed
 	if err := api.post(ctx, "/assistants/search", map[string]any{"limit": 1000}, &rows); err != nil {
 		return nil, err
 	}
-	var names []string
+	return graphsOf(rows), nil
+}
+
+// graphsOf returns the graphs that a server has, by its assistants: each that it serves has a default assistant. Others may be left from graphs that it served
+// once, or of imports. Where handlers of auth hide the default ones, all are taken.
+func graphsOf(rows []listed) []string {
+	var all, served []string
 	for _, r := range rows {
-		if !slices.Contains(names, r.Graph) {
-			names = append(names, r.Graph)
+		all = append(all, r.Graph)
+		if r.ID == string(id.DefaultAssistant(r.Graph)) {
+			served = append(served, r.Graph)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	if served == nil {
+		served = all
+	}
+	slices.Sort(served)
+	return slices.Compact(served)
 }
 
 // assistantID returns the ID of an assistant, or of the default assistant of a graph; "" if the server lists none: handlers of auth may hide those that a caller may use.
 func assistantID(ctx context.Context, api *client, name string) (string, error) {
-	var rows []struct {
-		ID    string `json:"assistant_id"`
-		Graph string `json:"graph_id"`
-	}
+	var rows []listed
 	if err := api.post(ctx, "/assistants/search", map[string]any{"limit": 1000}, &rows); err != nil {
 		return "", err
 	}
-	var graphs []string
 	for _, r := range rows {
 		if r.ID == name || r.Graph == name {
 			return r.ID, nil
-		}
-		if !slices.Contains(graphs, r.Graph) {
-			graphs = append(graphs, r.Graph)
 		}
 	}
 	if len(rows) == 0 {
 		return "", nil
 	}
-	slices.Sort(graphs)
-	return "", noGraph(name, graphs)
+	return "", noGraph(name, graphsOf(rows))
 }
 
 // checkGraph refuses the name of a graph that a server does not have. It passes what it cannot find out.

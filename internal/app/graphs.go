@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -273,7 +274,7 @@ func (s *Server) announce(ctx context.Context, began time.Time) error {
 	defer tick.Stop()
 	for loading() {
 		if checks["graphs"] != nil && len(s.GraphProblems()) > 0 {
-			s.log.ErrorContext(ctx, "not ready: "+notImported(s.GraphProblems()), "serves", strings.Join(s.working(), ", "),
+			s.log.ErrorContext(ctx, "not ready: "+notImported(s.GraphProblems()), "serves", cmp.Or(strings.Join(s.working(), ", "), "none"),
 				"fix", "do what the lines above say and start the server again, or let it be ready without them: --allow-broken-graphs")
 			return nil
 		}

@@ -181,7 +181,10 @@ func (c *Config) Used(version string) []any {
 	if file == "" {
 		file = "none"
 	}
-	attrs := []any{"version", version, "config", file}
+	attrs := []any{"config", file}
+	if version != "" { // programs with the server inside may have none
+		attrs = append([]any{"version", version}, attrs...)
+	}
 	if c.Storage.DatabaseURL == "" {
 		return append(attrs, "data", c.Storage.Data)
 	}
