@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 
 // embedTimeout is the least time for a call of embed, which may ask a model elsewhere. The caller may have less.
 const embedTimeout = time.Minute
+
+// errNotEmbedded: the process does not answer.
+var errNotEmbedded = fault.New(fault.Unavailable, "The function of store.index.embed is not available at the moment, try again")
 
 // Embed returns a vector for each text, by the function or model of store.index.embed. The error is a fault of kind Unavailable when the process does not
 // answer, else internal: it is logged with its traceback.
@@ -29,6 +33,8 @@ func (g *Gate) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 		return append(b, ']')
 	})
 	switch {
+	case errors.Is(err, errFull), errors.Is(err, errSlow), errors.Is(err, errDown):
+		return nil, errNotEmbedded
 	case err != nil:
 		return nil, err
 	case a.Refusal != nil:

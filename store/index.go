@@ -28,6 +28,8 @@ type Index struct {
 	Fields []string
 	// Every is how often items are looked for that have no embedding, such as imported ones; 0: a minute.
 	Every time.Duration
+	// Ready waits until Embedder can be called, before items are looked for the first time. nil: it can at once.
+	Ready func(ctx context.Context) error
 }
 
 // index is an Index in use.
@@ -174,6 +176,14 @@ func (s *Service) Embed(ctx context.Context) error {
 	}
 	if err := s.backend.IndexVectors(ctx); err != nil && ctx.Err() == nil { // searches work without
 		s.Log.WarnContext(ctx, "index of vectors not created; semantic searches are slow until the next start", "error", err)
+	}
+	if s.index.Ready != nil { // else the first turn fails, and the next one is a minute later
+		if err := s.index.Ready(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("store.index: %w", err)
+		}
 	}
 	// By configuration: a new one does not wait for the turn that a server with the old one took.
 	loop := sweep.Loop{Turns: s.backend, Name: "embeddings " + s.index.configuration, Every: s.index.Every, Log: s.Log, Now: s.now, Do: s.embedMissing}

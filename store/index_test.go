@@ -277,6 +277,43 @@ func TestTheConfigurationChanges(t *testing.T) {
 	run(t, s, func() bool { return len(hits(t, s, "cat")) == 100 })
 }
 
+// Items are looked for when the model can be called, not before: the next turn is a minute later.
+func TestTheModelIsNotReadyAtOnce(t *testing.T) {
+	t.Parallel()
+	rows := database(t)
+	put(t, store.NewService(rows.Items(), nil), "k", `{"text":"red"}`, "")
+	w := newWords("red", "cat")
+	asked, ready := make(chan struct{}), make(chan struct{})
+	s := indexed(t, rows, store.Index{Embedder: w, Dims: 2, Name: "words", Every: time.Hour, Ready: func(ctx context.Context) error {
+		close(asked)
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}})
+	go func() {
+		<-asked
+		if w.calls.Load() == 0 {
+			close(ready)
+		}
+	}()
+	run(t, s, func() bool { return w.calls.Load() > 0 })
+	select {
+	case <-ready:
+	default:
+		require.FailNow(t, "the model was called before it was ready")
+	}
+
+	s = indexed(t, rows, store.Index{Embedder: w, Dims: 2, Name: "words", Ready: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }})
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.NoError(t, s.Embed(ctx), "a server that ends meanwhile")
+	s = indexed(t, rows, store.Index{Embedder: w, Dims: 2, Name: "words", Ready: func(context.Context) error { return errors.New("it does not import") }})
+	require.ErrorContains(t, s.Embed(t.Context()), "store.index: it does not import")
+}
+
 // An item that is written while it is embedded keeps what was written.
 func TestAnItemChangesWhileItIsEmbedded(t *testing.T) {
 	t.Parallel()

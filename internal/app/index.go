@@ -18,7 +18,11 @@ func (s *Server) useIndex(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.items.UseIndex(ctx, store.Index{Embedder: embedder, Name: i.Embed, Dims: i.Dims, Fields: i.Fields})
+	index := store.Index{Embedder: embedder, Name: i.Embed, Dims: i.Dims, Fields: i.Fields}
+	if i.IsPython() {
+		index.Ready = s.gate.Ready
+	}
+	return s.items.UseIndex(ctx, index)
 }
 
 // embedder returns what computes the vectors.
