@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"understudy/internal/fault"
+	"understudy/internal/serverurl"
 )
 
 // Upstream is the server behind the proxy: its address, and the connections to it. It is safe for concurrent use.
@@ -121,7 +122,6 @@ func (c *conn) Read(p []byte) (int, error) {
 func (u *Upstream) describe(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError
-	var plain tls.RecordHeaderError
 	why := "it broke off before it answered"
 	switch {
 	case errors.As(err, &dns):
@@ -130,10 +130,8 @@ func (u *Upstream) describe(err error) string {
 		why = "it cannot be reached: " + op.Err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
 		why = "it did not answer in time"
-	case strings.Contains(err.Error(), "malformed HTTP"):
-		why = "it does not speak HTTP"
-	case errors.As(err, &plain):
-		why = "it does not speak TLS on this port; write http:// if that is meant"
+	case !errors.Is(err, io.EOF) && serverurl.Mismatch(err) != "":
+		why = serverurl.Mismatch(err)
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
 		why = "its certificate is not accepted; SSL_CERT_FILE names the file of its authority"
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"understudy/internal/fault"
+	"understudy/internal/serverurl"
 )
 
 const (
@@ -59,6 +60,9 @@ func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte
 		if reached {
 			return nil, fault.Newf(fault.Unavailable, "%s does not answer any more (%s: %v); %s", s.Name(), path, err, again)
 		}
+		if why := serverurl.Mismatch(err); why != "" {
+			return nil, fault.Newf(fault.Unavailable, "%s cannot be reached: %v: %s", s.Name(), err, why)
+		}
 		return nil, fault.Newf(fault.Unavailable, "%s cannot be reached: %v; see that it runs, and that the address is right", s.Name(), err)
 	}
 	defer resp.Body.Close()
@@ -71,6 +75,9 @@ func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte
 			err = cause
 		}
 		return nil, fault.Newf(fault.Unavailable, "%s broke off (%s: %v); %s", s.Name(), path, err, again)
+	}
+	if why := serverurl.MismatchOf(resp.StatusCode, answer); why != "" {
+		return nil, fault.Newf(fault.Unavailable, "%s cannot be reached: %s", s.Name(), why)
 	}
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:

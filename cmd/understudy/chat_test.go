@@ -214,7 +214,7 @@ func TestChat(t *testing.T) {
 	_, err = execute(t, "threads", "-u", url+"/elsewhere")
 	require.ErrorContains(t, err, "404 Not Found; name your server with --url, with its mount prefix if it has one: "+url+"/elsewhere has no LangGraph API")
 	_, err = execute(t, "threads", "-u", strings.Replace(url, "http://", "https://", 1))
-	require.ErrorContains(t, err, "has plain HTTP, not TLS; write http:// in place of https:// in --url")
+	require.ErrorContains(t, err, "has plain HTTP, not TLS; write http:// in place of https://")
 	_, err = execute(t, "threads", "-u", "http://127.0.0.1:1")
 	require.ErrorContains(t, err, "nothing listens on http://127.0.0.1:1; start a server with `understudy dev`")
 }

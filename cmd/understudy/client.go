@@ -261,8 +261,8 @@ func (c *client) send(ctx context.Context, method, path string, body any) (*http
 	switch {
 	case errors.Is(err, sockerr.Refused):
 		return nil, &awayError{c.base}
-	case err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return nil, fmt.Errorf("%s has plain HTTP, not TLS; write http:// in place of https:// in --url", c.base)
+	case serverurl.Mismatch(err) != "":
+		return nil, fmt.Errorf("%s: %s, see --url: %w", c.base, serverurl.Mismatch(err), err)
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return nil, fmt.Errorf("%w; renew the certificate of the server, or name the file of the CA that signed it with SSL_CERT_FILE", err)
 	case err != nil && ctx.Err() == nil:
@@ -279,6 +279,9 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	}
 	defer res.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if why := serverurl.MismatchOf(res.StatusCode, text); why != "" {
+		return nil, fmt.Errorf("%s: %s, see --url", c.base, why)
+	}
 	refused := &statusError{status: res.StatusCode, what: method + " " + path, base: c.base, detail: gjson.GetBytes(text, "detail").String()}
 	if refused.detail == "" {
 		refused.detail = cut(strings.TrimSpace(string(text)), 300)

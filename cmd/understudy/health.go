@@ -133,9 +133,14 @@ func askAt(ctx context.Context, client *http.Client, at *url.URL, out io.Writer)
 		return usageError{err}
 	}
 	res, err := client.Do(req)
+	mismatch := serverurl.Mismatch(err)
 	if err == nil {
 		defer res.Body.Close()
 		// Anything else is no answer of ours, and perhaps a page.
+		if res.StatusCode == http.StatusBadRequest {
+			text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10))
+			mismatch = serverurl.MismatchOf(res.StatusCode, text)
+		}
 		if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusServiceUnavailable {
 			_, err = io.Copy(out, io.LimitReader(res.Body, 4<<10))
 			fmt.Fprintln(out)
@@ -144,8 +149,8 @@ func askAt(ctx context.Context, client *http.Client, at *url.URL, out io.Writer)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%s: %w; see that the address is right (--url), or wait longer (--timeout)", at.Redacted(), context.Cause(ctx))
-	case err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return fmt.Errorf("%s does not speak TLS; write http:// in --url, or start the server with --tls-cert", at.Redacted())
+	case mismatch != "":
+		return fmt.Errorf("%s: %s, see --url", at.Redacted(), mismatch)
 	case err != nil:
 		return fmt.Errorf("%w; see that the address is right (--url)", err)
 	case res.StatusCode == http.StatusServiceUnavailable:

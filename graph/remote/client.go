@@ -19,6 +19,7 @@ import (
 
 	"understudy/graph"
 	"understudy/internal/fault"
+	"understudy/internal/serverurl"
 )
 
 const (
@@ -130,6 +131,9 @@ func (c *client) unreachable(err error) *upstreamError {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
+	}
+	if why := serverurl.Mismatch(err); why != "" {
+		return c.failed(0, err, "the upstream server cannot be reached: %v: %s", err, why)
 	}
 	return c.failed(0, err, "the upstream server cannot be reached: %v", err)
 }
