@@ -82,6 +82,14 @@ func New(name, identity string, scopes []string, now, expires time.Time) (k *Key
 	return k, text + string(check[:])
 }
 
+// IDOf returns the ID of a key that a person names: by its ID, or by its whole text.
+func IDOf(name string) string {
+	if text, ok := strings.CutPrefix(name, prefix); ok && len(text) > 2*idBytes && text[2*idBytes] == '_' {
+		return text[:2*idBytes]
+	}
+	return name
+}
+
 // digest is Key.Digest of a secret.
 func digest(secret string) (out [2 * sha256.Size]byte) {
 	sum := digestOf(secret)

@@ -285,12 +285,13 @@ change over.`,
 		return nil
 	}, func(ctx context.Context, keys moving.Keys, args []string) error {
 		now := time.Now()
-		found, err := keys.KeysOf(ctx, args)
+		name := auth.IDOf(args[0])
+		found, err := keys.KeysOf(ctx, []string{name})
 		if err == nil && len(found) == 0 {
 			err = fault.New(fault.NotFound, "API key not found")
 		}
 		if err != nil {
-			return unknownKey(err, args[0])
+			return unknownKey(err, name)
 		}
 		old := found[0]
 		if !old.Valid(now) {
@@ -323,10 +324,11 @@ func newKeysRevoke() *cobra.Command {
 		Args:    oneKey,
 	}
 	return keysCommand(cmd, nil, func(ctx context.Context, keys moving.Keys, args []string) error {
-		if err := keys.RevokeKey(ctx, args[0], time.Now()); err != nil {
-			return unknownKey(err, args[0])
+		name := auth.IDOf(args[0])
+		if err := keys.RevokeKey(ctx, name, time.Now()); err != nil {
+			return unknownKey(err, name)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "key %s is revoked\n", args[0])
+		fmt.Fprintf(cmd.ErrOrStderr(), "key %s is revoked\n", name)
 		return nil
 	})
 }

@@ -115,7 +115,7 @@ func TestKeys(t *testing.T) {
 	require.Empty(t, list, "of another identity")
 
 	id := func(key string) string { return key[3:19] }
-	ok("revoke", id(keys[0]))
+	ok("revoke", keys[0])
 	next := ok("rotate", id(keys[1]))
 	for _, old := range keys[:2] {
 		require.Eventually(t, func() bool { return api(old).post(t.Context(), "/threads/search", map[string]any{}, nil) != nil }, 20*time.Second, 50*time.Millisecond)
@@ -143,6 +143,7 @@ func TestKeys(t *testing.T) {
 		"12h or 90d":                           {"create", "--name", "x", "--expires", "tomorrow"},
 		"at most 200":                          {"create", "--name", strings.Repeat("x", 201)},
 		"there is no key":                      {"revoke", "none"},
+		`there is no key "0123456789abcdef"`:   {"revoke", "us_0123456789abcdef_secret"}, // which is not shown
 		"no key":                               {"rotate", "none"},
 		"was revoked":                          {"rotate", id(keys[0])},
 		"ID of one key":                        {"revoke"},
