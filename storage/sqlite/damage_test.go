@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -63,6 +64,44 @@ func TestDamagedPages(t *testing.T) {
 	require.Contains(t, log.String(), "restore a backup")
 }
 
+// madeOf returns a function that makes a database with these tables.
+func madeOf(tables ...string) func(path string) error {
+	return func(path string) error {
+		conn, err := connect(path, true, "normal")
+		if err != nil {
+			return err
+		}
+		for _, table := range tables {
+			err = errors.Join(err, exec(conn, "CREATE TABLE "+table+" (id)"))
+		}
+		return errors.Join(err, conn.Close())
+	}
+}
+
+// remove deletes a database and its log.
+func remove(t *testing.T, path string) {
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		require.NoError(t, os.RemoveAll(path+suffix))
+	}
+}
+
+// A database that was deleted, or whose volume is not mounted, is named in the log of the server that makes a new one.
+func TestMissingDatabase(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, deleted := range []bool{false, false, true} { // the folder is new, has a database, has lost it
+		path := filepath.Join(dir, fileName)
+		if deleted {
+			remove(t, path)
+		}
+		var log bytes.Buffer
+		s, err := Open(t.Context(), Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		require.Equal(t, deleted, strings.Contains(log.String(), "is missing; a new one is made"), log.String())
+	}
+}
+
 // What stands in the place of the database is named, and nothing is written to it.
 func TestUnusableDatabases(t *testing.T) {
 	t.Parallel()
@@ -70,8 +109,11 @@ func TestUnusableDatabases(t *testing.T) {
 		spoil func(path string) error
 		want  string
 	}{
-		"empty":    {func(path string) error { return os.Truncate(path, 0) }, "is empty, and was not"},
-		"a folder": {func(path string) error { return os.Mkdir(path, 0o700) }, "is a directory, not a database: move it away"},
+		"empty":                      {func(path string) error { return os.Truncate(path, 0) }, "is empty, and was not"},
+		"a folder":                   {func(path string) error { return os.Mkdir(path, 0o700) }, "is a directory, not a database: move it away"},
+		"of LangGraph's SqliteSaver": {madeOf("checkpoints", "writes"), "another program (checkpoints, writes)"},
+		"of LangGraph Server":        {madeOf("assistant", "thread", "run"), "one of LangGraph Server"},
+		"of any other":               {madeOf("users"), "another program (users)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,8 +122,8 @@ func TestUnusableDatabases(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, s.Close())
 			path := filepath.Join(dir, fileName)
-			if name == "a folder" {
-				require.NoError(t, os.Remove(path))
+			if name != "empty" {
+				remove(t, path)
 			}
 			require.NoError(t, tt.spoil(path))
 			_, err = Open(t.Context(), Options{Dir: dir})

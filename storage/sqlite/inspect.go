@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -141,7 +142,14 @@ func emptied(path string) error {
 	return fmt.Errorf("%s is empty, and was not: restore a backup (understudy restore), or delete it and %s to begin anew", path, reserveName)
 }
 
-// refuseUnusable returns an error for what must not be written to: a database of LangGraph Server, which is imported, and an empty file in the place of a database.
+// missing reports whether there is no database where there was one: it was deleted, or a volume is not mounted.
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	_, reserve := os.Stat(filepath.Join(filepath.Dir(path), reserveName))
+	return errors.Is(err, fs.ErrNotExist) && reserve == nil
+}
+
+// refuseUnusable returns an error for what must not be written to: a database of another program, which may be imported, and an empty file in the place of a database.
 // It runs before the file is opened for writing, because opening may already change it.
 func refuseUnusable(path string) error {
 	info, err := os.Stat(path)
@@ -159,13 +167,20 @@ func refuseUnusable(path string) error {
 		return classify(err)
 	}
 	defer conn.Close()
-	tables := 0
-	_, err = one(conn, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('assistant', 'thread', 'run')", func(s *sqlite.Stmt) error {
-		tables = s.ColumnInt(0)
+	var names []string
+	err = query(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", func(s *sqlite.Stmt) error {
+		names = append(names, s.ColumnText(0))
 		return nil
 	})
-	if err == nil && tables == 3 {
+	has := func(name string) bool { return slices.Contains(names, name) }
+	switch {
+	case err != nil:
+		return err
+	case has("assistant") && has("thread") && has("run"):
 		return errors.New("the database is one of LangGraph Server, and is not written to: name another folder with --data, and bring its threads over with understudy import")
+	case len(names) > 0 && !has("schema_migrations"):
+		return fmt.Errorf("the database has tables of another program (%s), and is not written to: name another folder with --data; threads in files of LangGraph's "+
+			"SqliteSaver are brought over with understudy import", strings.Join(names[:min(len(names), 5)], ", "))
 	}
 	return err
 }

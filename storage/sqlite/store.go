@@ -179,6 +179,10 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err := refuseUnusable(path); err != nil {
 		return err
 	}
+	if missing(path) {
+		s.log.Warn("the database that was in this folder is missing; a new one is made", "path", path,
+			"fix", "if its conversations are wanted, stop the server, delete the new one and restore a backup (understudy restore)")
+	}
 	if err := makeFile(path); err != nil {
 		return err
 	}
