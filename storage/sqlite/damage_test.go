@@ -111,9 +111,9 @@ func TestUnusableDatabases(t *testing.T) {
 	}{
 		"empty":                      {func(path string) error { return os.Truncate(path, 0) }, "is empty, and was not"},
 		"a folder":                   {func(path string) error { return os.Mkdir(path, 0o700) }, "is a directory, not a database: move it away"},
-		"of LangGraph's SqliteSaver": {madeOf("checkpoints", "writes"), "another program (checkpoints, writes)"},
+		"of LangGraph's SqliteSaver": {madeOf("checkpoints", "writes"), "another program (its tables are checkpoints, writes)"},
 		"of LangGraph Server":        {madeOf("assistant", "thread", "run"), "one of LangGraph Server"},
-		"of any other":               {madeOf("users"), "another program (users)"},
+		"of any other":               {madeOf("users"), "another program (its tables are users)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -68,6 +68,9 @@ func Inspect(ctx context.Context, dir string, c encryption.Configured) (Inspecti
 		return in, nil
 	}
 	defer conn.Close()
+	if is := errForeign(""); errors.As(foreign(conn), &is) {
+		return in, is
+	}
 	conn.SetInterrupt(ctx.Done())
 	err = query(conn, "PRAGMA quick_check(10)", func(s *sqlite.Stmt) error {
 		if text := s.ColumnText(0); text != "ok" {
@@ -142,6 +145,31 @@ func emptied(path string) error {
 	return fmt.Errorf("%s is empty, and was not: restore a backup (understudy restore), or delete it and %s to begin anew", path, reserveName)
 }
 
+// foreign returns an error for a database of another program, which may be imported.
+func foreign(conn *sqlite.Conn) error {
+	var names []string
+	err := query(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", func(s *sqlite.Stmt) error {
+		names = append(names, s.ColumnText(0))
+		return nil
+	})
+	has := func(name string) bool { return slices.Contains(names, name) }
+	switch {
+	case err != nil:
+		return err
+	case has("assistant") && has("thread") && has("run"):
+		return errForeign("one of LangGraph Server, and is not written to: name another folder with --data, and bring its threads over with understudy import")
+	case len(names) > 0 && !has("schema_migrations"):
+		return errForeign(fmt.Sprintf("of another program (its tables are %s), and is not written to: name another folder with --data; understudy import brings over threads in "+
+			"files of LangGraph's SqliteSaver", strings.Join(names[:min(len(names), 5)], ", ")))
+	}
+	return nil
+}
+
+// errForeign is the error of foreign.
+type errForeign string
+
+func (e errForeign) Error() string { return "the database is " + string(e) }
+
 // missing reports whether there is no database where there was one: it was deleted, or a volume is not mounted.
 func missing(path string) bool {
 	_, err := os.Stat(path)
@@ -167,20 +195,5 @@ func refuseUnusable(path string) error {
 		return classify(err)
 	}
 	defer conn.Close()
-	var names []string
-	err = query(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", func(s *sqlite.Stmt) error {
-		names = append(names, s.ColumnText(0))
-		return nil
-	})
-	has := func(name string) bool { return slices.Contains(names, name) }
-	switch {
-	case err != nil:
-		return err
-	case has("assistant") && has("thread") && has("run"):
-		return errors.New("the database is one of LangGraph Server, and is not written to: name another folder with --data, and bring its threads over with understudy import")
-	case len(names) > 0 && !has("schema_migrations"):
-		return fmt.Errorf("the database has tables of another program (%s), and is not written to: name another folder with --data; threads in files of LangGraph's "+
-			"SqliteSaver are brought over with understudy import", strings.Join(names[:min(len(names), 5)], ", "))
-	}
-	return err
+	return foreign(conn)
 }
