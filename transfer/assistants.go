@@ -100,6 +100,13 @@ func (m *Importer) renameAssistant(ctx context.Context, current *assistant.Assis
 		versions[i] = m.Rename.assistant(v)
 	}
 	return m.Assistants.Write(ctx, func(tx assistant.Tx) error {
+		now, err := tx.Assistant(current.ID)
+		if err != nil {
+			return err
+		}
+		if now.Version != current.Version || !now.UpdatedAt.Equal(current.UpdatedAt) {
+			return fault.New(fault.Conflict, "it changed here meanwhile; import it again")
+		}
 		if err := tx.DeleteAssistant(current.ID); err != nil {
 			return err
 		}

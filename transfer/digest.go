@@ -14,6 +14,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/id"
+	"understudy/internal/jsonobj"
 	"understudy/internal/jsonplus"
 	"understudy/store"
 )
@@ -27,6 +28,8 @@ type sums struct {
 	checkpoints map[place]sum
 	values      map[valueKey]sum
 	writes      map[writeKey]sum
+	// withoutRun leaves the run of each checkpoint out: the source does not name it (RunDeriver).
+	withoutRun bool
 }
 
 type place struct {
@@ -56,6 +59,11 @@ func (s *sums) add(p *Step) error {
 	metadata := p.Metadata
 	if len(metadata) == 0 {
 		metadata = emptyObject
+	}
+	if s.withoutRun {
+		o := jsonobj.Of(metadata)
+		o.Delete("run_id")
+		metadata = o.JSON()
 	}
 	s.checkpoints[at] = digest([]byte(p.NS), []byte(p.ID), []byte(p.Parent), data, canonical(metadata))
 	held := map[string]bool{}

@@ -43,6 +43,22 @@ func TestSumsAreEqualWhateverTheForm(t *testing.T) {
 	}
 }
 
+// Of a source that derives the runs of its checkpoints the run does not count, and everything else does.
+func TestSumsWithoutRuns(t *testing.T) {
+	t.Parallel()
+	with := func(metadata string) *sums {
+		s := newSums()
+		s.withoutRun = true
+		p := &Step{}
+		p.ID, p.Data, p.Metadata = "1", []byte(`{"v": 4, "id": "1"}`), []byte(metadata)
+		require.NoError(t, s.add(p))
+		return s
+	}
+	require.NoError(t, with(`{"step":1}`).compare(with(`{"step":1,"run_id":"r"}`)))
+	require.NoError(t, with(`{"step":1,"run_id":"q"}`).compare(with(`{"step":1}`)))
+	require.ErrorContains(t, with(`{"step":1,"run_id":"r"}`).compare(with(`{"step":2,"run_id":"r"}`)), "checkpoint 1 differs")
+}
+
 func TestSumsTellWhatDiffers(t *testing.T) {
 	t.Parallel()
 	for want, edit := range map[string]func(*Step){

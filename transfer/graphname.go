@@ -79,7 +79,7 @@ func (m *Importer) renameHere(ctx context.Context, row *thread.Thread) (_ *threa
 	}
 	b := batch{write: func(steps []*Step) error {
 		changed = true
-		return m.write(ctx, row.ID, func(tx thread.Tx) error {
+		return m.write(ctx, row.ID, func(tx thread.Tx, _ *thread.Thread) error {
 			for _, p := range steps {
 				if err := tx.PutCheckpoint(&p.Put); err != nil {
 					return err
@@ -104,11 +104,15 @@ func (m *Importer) renameHere(ctx context.Context, row *thread.Thread) (_ *threa
 	if m.Rename.row(&own); string(own.Metadata) == string(row.Metadata) && string(own.Config) == string(row.Config) {
 		return row, changed, nil
 	}
-	return &own, true, m.write(ctx, row.ID, func(tx thread.Tx) error { return tx.UpdateThread(&own) })
+	return &own, true, m.write(ctx, row.ID, func(tx thread.Tx, now *thread.Thread) error {
+		own = *now // a run may have begun and ended since row was read
+		m.Rename.row(&own)
+		return tx.UpdateThread(&own)
+	})
 }
 
-// write changes a thread that is here, unless a run of it is active.
-func (m *Importer) write(ctx context.Context, t id.Thread, change func(tx thread.Tx) error) error {
+// write changes a thread that is here, unless a run of it is active. change gets its row.
+func (m *Importer) write(ctx context.Context, t id.Thread, change func(tx thread.Tx, now *thread.Thread) error) error {
 	return m.Target.Write(ctx, func(tx thread.Tx) error {
 		now, err := tx.Thread(t)
 		if err != nil {
@@ -117,6 +121,6 @@ func (m *Importer) write(ctx context.Context, t id.Thread, change func(tx thread
 		if now.Status == thread.Busy {
 			return fault.New(fault.Conflict, "it has an active run here")
 		}
-		return change(tx)
+		return change(tx, now)
 	})
 }

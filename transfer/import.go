@@ -233,6 +233,7 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 		}
 	}
 	wanted := newSums()
+	_, wanted.withoutRun = src.(RunDeriver)
 	if err := m.steps(ctx, j, h, links, have, to, wanted); err != nil {
 		return nil, err
 	}
@@ -419,6 +420,7 @@ func (m *Importer) verify(ctx context.Context, j *job, to id.Thread, wanted *sum
 		return err
 	}
 	got := newSums()
+	got.withoutRun = wanted.withoutRun
 	if err := h.Read(ctx, h.links, func(p *Step) error { return got.add(p) }); err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/thread"
 )
@@ -45,7 +46,12 @@ func (m *Importer) row(ctx context.Context, t *Thread, was *thread.Thread, to id
 	if was == nil {
 		return row, true, m.Target.Write(ctx, func(tx thread.Tx) error { return tx.InsertThread(row) })
 	}
-	return row, true, m.write(ctx, to, func(tx thread.Tx) error { return tx.UpdateThread(row) })
+	return row, true, m.write(ctx, to, func(tx thread.Tx, now *thread.Thread) error {
+		if now.Head != was.Head || !now.UpdatedAt.Equal(was.UpdatedAt) {
+			return fault.New(fault.Conflict, "it changed here meanwhile; import it again")
+		}
+		return tx.UpdateThread(row)
+	})
 }
 
 // madeRow returns a thread's row from the source's row and its newest root checkpoint.

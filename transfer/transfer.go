@@ -61,6 +61,13 @@ type History interface {
 	Close() error
 }
 
+// RunDeriver is a Source whose checkpoints do not name their run. It puts the run_id into their metadata where it knows it, which may be more the next
+// time, so that digests leave it out.
+type RunDeriver interface {
+	Source
+	DerivesRuns()
+}
+
 // Source is where conversations come from. It is not safe for concurrent use. Reads see one state
 // of the source, if it supports that.
 type Source interface {

@@ -220,6 +220,9 @@ type begun struct {
 	at  time.Time
 }
 
+// DerivesRuns implements transfer.RunDeriver.
+func (i *Installation) DerivesRuns() {}
+
 // History implements transfer.Source. Checkpoints of DeerFlow do not name the run that wrote them. Runs of a thread follow each other, so it is the one that was created
 // last before; messages have it, and by it what people thought of the answer.
 func (i *Installation) History(ctx context.Context, t *transfer.Thread) (transfer.History, error) {
