@@ -281,7 +281,8 @@ func place(at *url.URL) string {
 	return (&url.URL{Scheme: at.Scheme, Host: at.Host, Path: at.Path, RawPath: at.RawPath}).String()
 }
 
-// headed sends requests with the headers of options, and to the server at an address with what place leaves out of it.
+// headed sends requests to the server at an address with the headers of options and with what place leaves out of the address. Another server, to which it
+// redirects, gets neither.
 type headed struct {
 	Options
 	at *url.URL
@@ -289,11 +290,11 @@ type headed struct {
 
 // RoundTrip implements http.RoundTripper.
 func (h headed) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	for name, value := range h.Headers {
-		r.Header.Set(name, value)
-	}
-	if r.URL.Host == h.at.Host {
+	if r.URL.Host == h.at.Host && (r.URL.Scheme == h.at.Scheme || r.URL.Scheme == "https") {
+		r = r.Clone(r.Context())
+		for name, value := range h.Headers {
+			r.Header.Set(name, value)
+		}
 		if password, _ := h.at.User.Password(); h.at.User != nil && r.Header.Get("Authorization") == "" {
 			r.SetBasicAuth(h.at.User.Username(), password)
 		}

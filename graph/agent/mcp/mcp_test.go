@@ -421,3 +421,30 @@ func TestSlowStartIsLogged(t *testing.T) {
 	names(t, quick)
 	require.Equal(t, 1, strings.Count(log.String(), "has not answered yet"))
 }
+
+// A server that redirects to another one does not show it the keys of the first.
+func TestRedirectsKeepKeys(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if shown := fmt.Sprint(r.Header, r.URL); strings.Contains(shown, "hidden") {
+			t.Error(shown)
+		}
+		http.Error(w, "no", http.StatusTeapot)
+	}))
+	t.Cleanup(other.Close)
+	moved := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+"/mcp", http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(moved.Close)
+	for _, sse := range []bool{false, true} {
+		s, err := New(Options{Name: "far", URL: strings.Replace(moved.URL, "://", "://u:hidden@", 1) + "/mcp?key=hidden", SSE: sse, Headers: map[string]string{"X-Key": "hidden"}})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = s.Close() })
+		_, err = s.Tools(t.Context())
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "hidden")
+	}
+	require.Positive(t, asked.Load())
+}
