@@ -28,7 +28,7 @@ func (r *Recorder) whose() []attribute.KeyValue {
 
 // exportRun describes the span of the attempt as a turn of a conversation.
 func (r *Recorder) exportRun() {
-	attrs := append(r.whose(), attribute.String(spanKind, "AGENT"), attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", r.opts.agent()))
+	attrs := append(r.whose(), attribute.String(spanKind, "AGENT"), attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", r.opts.Graph))
 	if r.opts.Thread != "" {
 		attrs = append(attrs, attribute.String("gen_ai.conversation.id", string(r.opts.Thread)))
 	}

@@ -433,6 +433,11 @@ func TestLangfuse(t *testing.T) {
 		{"", `{}`, `{"configurable":{"model_name":"m","agent_name":"cook"}}`, `{"langfuse_tags":"no list"}`, map[string]string{"trace.name": "cook", "trace.tags": `["model:m"]`}},
 		{"prod", `{"model_name":"m"}`, ``, named, map[string]string{"trace.name": "mine", "trace.tags": `["a","b"]`, "session.id": "s", "user.id": "u"}},
 		{"prod", ``, ``, `{"langfuse_tags":[]}`, map[string]string{"trace.name": "g"}},
+		{
+			"", `{"agent_name":{"k":"secret"},"model_name":["secret"]}`, ``, `{"langfuse_trace_name":{"k":"secret"},"langfuse_tags":[{"k":"secret"},"a"]}`,
+			map[string]string{"trace.name": "g", "trace.tags": `["a"]`},
+		},
+		{"", `{"agent_name":"` + strings.Repeat("x", 300) + `"}`, ``, ``, map[string]string{"trace.name": strings.Repeat("x", maxLabel)}},
 	} {
 		for _, langfuse := range []*Langfuse{nil, {Environment: tt.environment}} {
 			exported := tracetest.NewSpanRecorder()
