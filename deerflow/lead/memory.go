@@ -57,7 +57,7 @@ func (g *Graph) remember(set settings.Memory) agent.Middleware {
 func (g *Graph) rescue(set settings.Memory) func(context.Context, []message.Message) {
 	return func(ctx context.Context, list []message.Message) {
 		for _, m := range list {
-			if m.ID != "" && m.Type == message.TypeHuman && !m.ForModel() {
+			if m.ID != "" && m.Type == message.TypeHuman && !m.HiddenFromPeople() {
 				sum := sha256.Sum256([]byte(m.ID))
 				g.learn(ctx, set, memory.Part+hex.EncodeToString(sum[:4]), list)
 				return
@@ -94,7 +94,7 @@ func turns(list []message.Message) (turns []memory.Turn) {
 	for _, m := range list {
 		text := strings.TrimSpace(m.Text())
 		switch {
-		case text == "" || m.ForModel() || m.Name == "summary":
+		case text == "" || m.HiddenFromPeople() || m.Name == "summary":
 		case m.Type == message.TypeHuman:
 			turns = append(turns, memory.Turn{User: true, Text: text})
 		case m.Type == message.TypeAI && len(m.ToolCalls) == 0 && len(turns) > 0:

@@ -51,7 +51,7 @@ func skillPath(set settings.Skills, s *skill.Skill) string {
 
 // activation returns the skill that a message names at its beginning, as in `/skill-name task`; nil for others.
 func activation(m message.Message, skills []*skill.Skill) *skill.Skill {
-	if m.Type != message.TypeHuman || m.ForModel() {
+	if m.Type != message.TypeHuman || m.HiddenFromPeople() {
 		return nil
 	}
 	name, ok := strings.CutPrefix(strings.TrimSpace(m.Text()), "/")
@@ -147,7 +147,7 @@ var alwaysAllowed = []string{"ask_clarification", "present_files", "write_todos"
 // allowedTools returns the tools of the skill that the newest message of a person activates; nil: all.
 func allowedTools(list []message.Message, skills []*skill.Skill) []string {
 	for _, m := range slices.Backward(list) {
-		if m.Type == message.TypeHuman && !m.ForModel() {
+		if m.Type == message.TypeHuman && !m.HiddenFromPeople() {
 			if s := activation(m, skills); s != nil && s.Tools != nil {
 				return slices.Concat(s.Tools, alwaysAllowed)
 			}

@@ -60,7 +60,7 @@ func (g *Graph) title(set settings.Title, models *models) agent.Middleware {
 
 // question returns the first thing that a person asked, and its place; -1 for none.
 func question(list []message.Message) (string, int) {
-	at := slices.IndexFunc(list, func(m message.Message) bool { return m.Type == message.TypeHuman && !m.ForModel() })
+	at := slices.IndexFunc(list, func(m message.Message) bool { return m.Type == message.TypeHuman && !m.HiddenFromPeople() })
 	if at < 0 {
 		return "", at
 	}
@@ -71,7 +71,7 @@ func question(list []message.Message) (string, int) {
 func firstAnswer(list []message.Message) (text string, ok bool) {
 	for _, m := range list {
 		switch {
-		case m.Type == message.TypeHuman && !m.ForModel():
+		case m.Type == message.TypeHuman && !m.HiddenFromPeople():
 			return "", false
 		case m.Type == message.TypeAI && !ok:
 			text, ok = m.Text(), !middleware.IsFallback(m)

@@ -60,14 +60,14 @@ type Library struct {
 
 // warn logs a problem of a path, if it is not the one that was logged last.
 func (l *Library) warn(text, path string, err error) {
-	if l.noted.Is(path, text+err.Error()) {
+	if l.noted.Changed(path, text+err.Error()) {
 		l.Log.Warn(text, "path", path, "error", err)
 	}
 }
 
 // warnDouble logs that two skills have one name, once.
 func (l *Library) warnDouble(used, left *Skill) {
-	if l.noted.Is(left.Dir+"\x00"+used.Dir, "") {
+	if l.noted.Changed(left.Dir+"\x00"+used.Dir, "") {
 		l.Log.Warn("two skills have one name; the agent has one of them", "skill", used.Name, "used", used.Dir, "left_out", left.Dir, "fix", "rename or delete one of them")
 	}
 }

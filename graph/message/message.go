@@ -157,8 +157,8 @@ func (m Message) Text() string { return m.Content.String() }
 // IsChunk reports whether the message is a chunk of one.
 func (m Message) IsChunk() bool { return strings.HasSuffix(m.Type, "MessageChunk") }
 
-// ForModel reports whether a message is for models only, such as a reminder: it is hidden from people (hide_from_ui). An answer that a person gave on the card of a
+// HiddenFromPeople reports whether a message is for models only, such as a reminder: it is hidden from people (hide_from_ui). An answer that a person gave on the card of a
 // question (human_input_response) is hidden too, because the card shows it.
-func (m Message) ForModel() bool {
+func (m Message) HiddenFromPeople() bool {
 	return gjson.GetBytes(m.AdditionalKwargs, "hide_from_ui").Bool() && !gjson.GetBytes(m.AdditionalKwargs, "human_input_response").Exists()
 }

@@ -150,6 +150,6 @@ func TestForModel(t *testing.T) {
 	for kwargs, want := range map[string]bool{
 		``: false, `null`: false, `{}`: false, `{"hide_from_ui":false}`: false, `{"hide_from_ui":true}`: true, `{"hide_from_ui":true,"human_input_response":{"value":"red"}}`: false,
 	} {
-		require.Equal(t, want, message.Message{Type: message.TypeHuman, AdditionalKwargs: json.RawMessage(kwargs)}.ForModel(), kwargs)
+		require.Equal(t, want, message.Message{Type: message.TypeHuman, AdditionalKwargs: json.RawMessage(kwargs)}.HiddenFromPeople(), kwargs)
 	}
 }

@@ -12,8 +12,8 @@ type Texts struct {
 	texts map[string]string
 }
 
-// Is reports whether a text about something, such as a path, is another than the one that was noted last, and notes it.
-func (t *Texts) Is(about, text string) bool {
+// Changed notes a text about something, such as a path, and reports whether it is another than the one that was noted last.
+func (t *Texts) Changed(about, text string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if last, known := t.texts[about]; known && last == text {

@@ -32,7 +32,7 @@ func Mismatch(err error) string {
 	case strings.Contains(err.Error(), "malformed HTTP"):
 		return "what listens there does not speak HTTP"
 	case errors.Is(err, io.EOF):
-		return "what listens there closes the connection without an answer, as a program does that does not speak HTTP"
+		return "what listens there closed the connection without an answer: it stopped, or does not speak HTTP"
 	}
 	return ""
 }

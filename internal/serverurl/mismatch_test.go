@@ -54,7 +54,7 @@ func TestMismatch(t *testing.T) {
 		"http://" + speaks(t, bad(`{"detail":"no"}`)):                                                   "",
 		"http://" + speaks(t, "-ERR unknown command\r\n"):                                               "does not speak HTTP",
 		"https://" + speaks(t, "-ERR unknown command\r\n"):                                              "does not speak TLS",
-		"http://" + speaks(t, ""):                                                                       "closes the connection without an answer",
+		"http://" + speaks(t, ""):                                                                       "closed the connection without an answer",
 		"http://127.0.0.1:1":                                                                            "",
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("{}"))

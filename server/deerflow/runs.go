@@ -207,7 +207,7 @@ func (f *Form) context(o *jsonobj.Object, out *RunBody, set *settings.Settings, 
 	out.Thread = gjson.GetBytes(f.Object("config"), "configurable.thread_id").String()
 	ctx := jsonobj.Of(given)
 	if gjson.GetBytes(ctx.Get("disable_clarification"), "@this").Bool() {
-		ctx.Set("non_interactive", json.RawMessage("true")) // it is no secret, and a run that another server takes over knows it too
+		ctx.Set("non_interactive", json.RawMessage("true")) // a server that takes the run over finds it there
 	}
 	for _, c := range []*jsonobj.Object{ctx, configurable} {
 		for _, key := range slices.Concat(serverContext, transientContext) {

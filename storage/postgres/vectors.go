@@ -152,9 +152,12 @@ func (p *pgvector) build(ctx context.Context, s *Store, conn *pgx.Conn) (err err
 			return err
 		}
 	}
-	// Without a limit, and back to it: the connection returns to the pool.
+	defer func() { // the connection returns to the pool
+		_, e := conn.Exec(context.WithoutCancel(ctx), "RESET statement_timeout")
+		err = errors.Join(err, e)
+	}()
 	// Without numbers of rows Postgres reads all vectors in place of the index, until it counts them by itself.
-	for _, statement := range []string{"SET statement_timeout = 0", p.create, "ANALYZE store_vectors, store_items", "RESET statement_timeout"} {
+	for _, statement := range []string{"SET statement_timeout = 0", p.create, "ANALYZE store_vectors, store_items"} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func used(ctx context.Context, state pregel.Values) (spent, error) {
 	}
 	info, _ := pregel.Info(ctx)
 	list := agent.Messages(state)
-	if run := string(info.Run); s.Run != run || run == "" && len(list) > 0 && list[len(list)-1].Type == message.TypeHuman && !list[len(list)-1].ForModel() {
+	if run := string(info.Run); s.Run != run || run == "" && len(list) > 0 && list[len(list)-1].Type == message.TypeHuman && !list[len(list)-1].HiddenFromPeople() {
 		s = spent{Run: run}
 	}
 	for _, m := range slices.Backward(list) {

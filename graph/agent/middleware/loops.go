@@ -110,7 +110,7 @@ func repeated(list []message.Message) (same int, often []called) {
 	var newest []message.ToolCall
 	for i := len(list) - 1; i >= 0; i-- {
 		m := list[i]
-		if m.Type == message.TypeHuman && !m.ForModel() && !strings.HasPrefix(m.Text(), loopWarning) {
+		if m.Type == message.TypeHuman && !m.HiddenFromPeople() && !strings.HasPrefix(m.Text(), loopWarning) {
 			break
 		}
 		if m.Type != message.TypeAI || len(m.ToolCalls) == 0 {

@@ -120,7 +120,7 @@ func (t todos) afterModel(ctx context.Context, state pregel.Values) (any, error)
 func ends(list []message.Message) (n int) {
 	for _, m := range slices.Backward(list) {
 		switch {
-		case m.Type == message.TypeHuman && !m.ForModel():
+		case m.Type == message.TypeHuman && !m.HiddenFromPeople():
 			return n
 		case m.Type == message.TypeAI && len(m.ToolCalls) == 0:
 			n++
