@@ -53,6 +53,7 @@ func (g *gate) openAfter(failures int) {
 // kill kills the only worker and waits until the pool knows.
 func kill(t *testing.T, p *python.Pool) {
 	t.Helper()
+	await(t, "a worker", func() bool { return len(p.Pids()) > 0 }) // a slow machine may have replaced the first one
 	pid := p.Pids()[0]
 	worker, err := os.FindProcess(pid)
 	require.NoError(t, err)

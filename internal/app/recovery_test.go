@@ -39,6 +39,10 @@ func TestRecoveryChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("runs as a child of other tests")
 	}
+	go func() { // until the process of the tests ends, however it does
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
 	g := pregel.NewStateGraph[steps]()
 	g.AddNode("first", func(context.Context, steps) (any, error) { return steps{Done: []string{"first"}}, nil })
 	g.AddNode("second", func(ctx context.Context, s steps) (any, error) {
@@ -88,6 +92,8 @@ func startChild(t *testing.T, dir, database string, flags ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestRecoveryChild$", "-test.v")
 	cmd.Env = append(os.Environ(), childFolder+"="+dir, "UNDERSTUDY_RECOVERY_DATABASE="+database, "UNDERSTUDY_RECOVERY_FLAGS="+strings.Join(flags, " "))
+	_, err := cmd.StdinPipe() // which its end closes
+	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
