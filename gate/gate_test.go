@@ -335,7 +335,7 @@ func kill(pid int) error {
 // Whatever ends the process, questions that it had are refused, and later ones are answered by another one.
 func TestDeath(t *testing.T) {
 	t.Parallel()
-	g := odd(t)
+	g := odd(t, func(g *Gate) { g.patience = time.Minute }) // slow machines take long to start the next one
 	for _, end := range []func(){
 		func() { _ = kill(serving(g).pid) },
 		func() {
