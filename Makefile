@@ -32,14 +32,18 @@ tool = tool="$$UNDERSTUDY_CACHE/bin/$(1)-$(2)"; [ -x "$$tool" ] || { echo "build
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: free-port
+free-port:
+	@if (exec 3<>/dev/tcp/127.0.0.1/$(PORT)) 2>/dev/null; then echo "port $(PORT) is taken: make dev PORT=0 takes a free one" >&2; exit 1; fi
+
 .PHONY: dev
-dev: build ## serve the example graphs (PORT=0: on a free port); makes .venv when there is none and a Python to make it with
+dev: free-port build ## serve the example graphs (PORT=0: on a free port); makes .venv when there is none and a Python to make it with
 	@if command -v $(PYTHON) >/dev/null; then $(MAKE) .venv/.complete; else echo "there is no $(PYTHON): graphs in Python are left out, agents are served"; fi
 	@exec bin/understudy dev --port $(PORT)
 
 # Only what graphs need; versions are those of the conformance suite.
 .venv/.complete: conformance/requirements.txt
-	@echo "making .venv with langgraph; about ten seconds"
+	@echo "making .venv with langgraph; ten seconds to two minutes"
 	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint conformance/requirements.txt langgraph
 	@touch $@
