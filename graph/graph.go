@@ -188,9 +188,12 @@ type Event struct {
 // Decode decodes the data of the event.
 func (e Event) Decode(into any) error { return json.Unmarshal(e.Data, into) }
 
-// Saver stores the checkpoints of one invocation. Calls may run concurrently.
+// Saver stores the checkpoints of one invocation, such as a checkpointer.Memory or a data folder (storage/sqlite). A program may bring its own. Calls may
+// run concurrently.
 type Saver interface {
+	// Load returns a checkpoint with its values and writes, the newest of its namespace if k.ID is "", or nil if there is none.
 	Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error)
+	// List returns checkpoints, newest first, each with its values and writes.
 	List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error)
 	// Save stores all or none of the saves, in order, and returns after the commit. The error is ErrFenced when the run was
 	// cancelled, deleted, or claimed by another server.
