@@ -57,7 +57,7 @@ func (w *worker) diagnose(ctx context.Context, err error) *diagnosis {
 	case hopeless != nil:
 		d.err = fmt.Errorf("%s is not a Python interpreter: %w", opts.Python, hopeless)
 	case d.short && w.pid == 0:
-		d.err = fmt.Errorf("a worker died while it loaded the graphs (%w): %s (%s)", d.exit, d.wrote, lacks)
+		d.err = fmt.Errorf("%w (%s)", d.exit, lacks)
 	case d.short:
 		d.err = fmt.Errorf("a worker died while it started (%w): %s (%s)", d.exit, lastLine(d.wrote), lacks)
 	case d.late: // its last output may not be the cause

@@ -80,6 +80,11 @@ func TestStartsWithoutFiles(t *testing.T) {
 			if room == 0 { // those of the old worker are free too
 				take()
 				await(t, "a start without a single file", func() bool { return strings.Contains(log.String()[from:], "socket for a worker") })
+				for line := range strings.Lines(log.String()[from:]) {
+					if strings.Contains(line, "socket for a worker") {
+						require.NotContains(t, line, "a worker died", "there was no process")
+					}
+				}
 			}
 		}
 		release(len(taken))

@@ -316,19 +316,26 @@ def graph(config):
     return graphs.echo
 `
 
+// editable returns options with one graph, the text of its file, and what saves another text there.
+func editable(t *testing.T) (o python.Options, good string, save func(text string)) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/graphs/graphs.py")
+	require.NoError(t, err)
+	o = options(t)
+	o.Dir = t.TempDir()
+	save = func(text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), []byte(text), 0o600))
+	}
+	save(string(text))
+	o.Graphs = map[string]python.Spec{"echo": {Path: "./mine.py:echo"}}
+	return o, string(text), save
+}
+
 // A worker that starts when the file of a graph has become broken does not make the graph one that has always been broken: runs stay with workers
 // that have it, the pool has no problem, and a reload that would break the graph is refused.
 func TestAWorkerThatStartsAfterABadSave(t *testing.T) {
 	t.Parallel()
-	good, err := os.ReadFile("testdata/graphs/graphs.py")
-	require.NoError(t, err)
-	o := options(t)
-	o.Dir = t.TempDir()
-	save := func(text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), []byte(text), 0o600))
-	}
-	save(string(good))
-	o.Graphs = map[string]python.Spec{"echo": {Path: "./mine.py:echo"}}
+	o, _, save := editable(t)
 	o.Workers = 2
 	// The second worker waits for its turn: until the first is ready, and the file is broken.
 	gate := filepath.Join(o.Dir, "gate")
@@ -500,15 +507,7 @@ func (l *waitedLog) Write(b []byte) (int, error) {
 // loaded.
 func TestAReloadThatIsGivenUp(t *testing.T) {
 	t.Parallel()
-	good, err := os.ReadFile("testdata/graphs/graphs.py")
-	require.NoError(t, err)
-	o := options(t)
-	o.Dir = t.TempDir()
-	save := func(text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), []byte(text), 0o600))
-	}
-	save(string(good))
-	o.Graphs = map[string]python.Spec{"echo": {Path: "./mine.py:echo"}}
+	o, good, save := editable(t)
 	p := start(t, o)
 	began := filepath.Join(o.Dir, "began")
 	save("import os, time\nwith open('began.part', 'w') as f:\n    f.write(str(os.getpid()))\nos.rename('began.part', 'began')\ntime.sleep(1000)\n")
@@ -531,7 +530,7 @@ func TestAReloadThatIsGivenUp(t *testing.T) {
 		return err != nil || at.Signal(syscall.Signal(0)) != nil
 	})
 	same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
-	save(string(good))
+	save(good)
 	require.NoError(t, p.Reload(t.Context(), o, time.Minute))
 	same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
 }
