@@ -28,18 +28,19 @@ func tasksOfWrites(t *Tuple) (tasks []taskInfo) {
 		if tasks[n].Name == "" {
 			if name, ok := strings.CutPrefix(w.Path, "~__pregel_pull, "); ok && !strings.Contains(name, ", ") {
 				tasks[n].Name = name
-				tasks[n].Path = appendPull(name)
+				tasks[n].Path = PullPath(name)
 			}
 		}
 	}
 	// LangGraph's SQLite saver stores no paths.
 	if waiting := triggered(t); len(tasks) == 1 && tasks[0].Name == "" && len(waiting) == 1 {
-		tasks[0].Name, tasks[0].Path = waiting[0], appendPull(waiting[0])
+		tasks[0].Name, tasks[0].Path = waiting[0], PullPath(waiting[0])
 	}
 	return tasks
 }
 
-func appendPull(name string) json.RawMessage {
+// PullPath returns the path of the task of a node that an edge leads to.
+func PullPath(name string) json.RawMessage {
 	path, _ := json.Marshal([]string{"__pregel_pull", name}) // text has JSON
 	return path
 }

@@ -1,7 +1,6 @@
 package compat
 
 import (
-	"cmp"
 	"encoding/json"
 	"time"
 
@@ -27,8 +26,8 @@ func NewCron(body []byte, t id.Thread) (run.NewCron, error) {
 		Metadata:    o.metadata(),
 		Enabled:     o.raw("enabled") == nil || o.bool("enabled"),
 	}
-	if t == "" { // the thread of the others stays: a patch alone sets it there, without effect
-		n.OnRunCompleted = cmp.Or(o.text("on_run_completed"), "delete")
+	if t == "" { // a cron with a thread keeps it
+		n.OnRunCompleted = o.text("on_run_completed")
 	}
 	if err := o.namedTimezone(); err != nil {
 		return n, err

@@ -36,7 +36,7 @@ func TestUpstreamFails(t *testing.T) {
 	other := wire(t, func(_ string, c net.Conn) { fmt.Fprint(c, "SSH-2.0-OpenSSH\r\n"); c.Close() })
 	for up, why := range map[string]string{
 		dead(t): "cannot be reached: connect: connection refused", reset: "it broke off before it answered", half: "it broke off before it answered",
-		other: "what listens there does not speak HTTP", "http://nobody.invalid": "its name is not known",
+		other: "what listens there does not speak HTTP", "http://unknown.invalid": "its name is not known",
 	} {
 		cors := func(h http.Header, r *http.Request) { h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin")) }
 		w := front(t, up, func(c *Config) { c.CORS = cors })

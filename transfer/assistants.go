@@ -105,7 +105,7 @@ func (m *Importer) renameAssistant(ctx context.Context, current *assistant.Assis
 			return err
 		}
 		if now.Version != current.Version || !now.UpdatedAt.Equal(current.UpdatedAt) {
-			return fault.New(fault.Conflict, "it changed here meanwhile; import it again")
+			return errChanged
 		}
 		if err := tx.DeleteAssistant(current.ID); err != nil {
 			return err

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -99,6 +100,16 @@ func (s *sums) add(p *Step) error {
 		s.writes[writeKey{at, w.TaskID, w.Index}] = digest([]byte(w.Channel), value, []byte(w.Path))
 	}
 	return nil
+}
+
+// readBack compares what was written with s.
+func (s *sums) readBack(ctx context.Context, h History, links []Link) error {
+	got := newSums()
+	got.withoutRun = s.withoutRun
+	if err := h.Read(ctx, links, func(p *Step) error { return got.add(p) }); err != nil {
+		return fmt.Errorf("read back: %w", err)
+	}
+	return s.compare(got)
 }
 
 // compare returns the parts of s that are missing or different in other. If other has continued on

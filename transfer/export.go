@@ -113,11 +113,7 @@ func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool
 	if h, err = to.History(ctx, there); err != nil {
 		return false, err
 	}
-	got := newSums()
-	if err := h.Read(ctx, parentsFirst(h.Links()), func(p *Step) error { return got.add(p) }); err != nil {
-		return false, fmt.Errorf("read back: %w", err)
-	}
-	if err := wanted.compare(got); err != nil {
+	if err := wanted.readBack(ctx, h, parentsFirst(h.Links())); err != nil {
 		return false, err
 	}
 	j.compared(wanted.total())
@@ -130,16 +126,7 @@ func (x *Exporter) send(ctx context.Context, j *job, name string, from History, 
 	known := places(have)
 	ahead := len(have) > countShared(links, have)
 	wanted := newSums()
-	var batch []*Step
-	size := 0
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		err := to.Put(ctx, name, batch)
-		batch, size = nil, 0
-		return err
-	}
+	b := batch{write: func(steps []*Step) error { return to.Put(ctx, name, steps) }}
 	err := from.Read(ctx, links, func(p *Step) error {
 		p.Metadata = rename(p.Metadata, name)
 		if err := wanted.add(p); err != nil {
@@ -156,16 +143,12 @@ func (x *Exporter) send(ctx context.Context, j *job, name string, from History, 
 			j.result.Writes.New += len(p.Writes)
 		}
 		own := *p
-		batch = append(batch, &own)
-		if size += own.Size(); len(batch) >= batchSteps || size >= batchBytes {
-			return flush()
-		}
-		return nil
+		return b.add(&own)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return wanted, flush()
+	return wanted, b.flush()
 }
 
 func (x *Exporter) items(ctx context.Context, j *job, to Sink) error {

@@ -111,6 +111,9 @@ func (m *Importer) renameHere(ctx context.Context, row *thread.Thread) (_ *threa
 	})
 }
 
+// errChanged: what is here changed between its read and the write of the import.
+var errChanged = fault.New(fault.Conflict, "it changed here meanwhile; import it again")
+
 // write changes a thread that is here, unless a run of it is active. change gets its row.
 func (m *Importer) write(ctx context.Context, t id.Thread, change func(tx thread.Tx, now *thread.Thread) error) error {
 	return m.Target.Write(ctx, func(tx thread.Tx) error {

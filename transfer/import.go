@@ -419,12 +419,7 @@ func (m *Importer) verify(ctx context.Context, j *job, to id.Thread, wanted *sum
 	if err != nil {
 		return err
 	}
-	got := newSums()
-	got.withoutRun = wanted.withoutRun
-	if err := h.Read(ctx, h.links, func(p *Step) error { return got.add(p) }); err != nil {
-		return fmt.Errorf("read back: %w", err)
-	}
-	if err := wanted.compare(got); err != nil {
+	if err := wanted.readBack(ctx, h, h.links); err != nil {
 		return err
 	}
 	lacks, err := m.Target.Unrecorded(ctx, to)

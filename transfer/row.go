@@ -10,7 +10,6 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/thread"
 )
@@ -48,7 +47,7 @@ func (m *Importer) row(ctx context.Context, t *Thread, was *thread.Thread, to id
 	}
 	return row, true, m.write(ctx, to, func(tx thread.Tx, now *thread.Thread) error {
 		if now.Head != was.Head || !now.UpdatedAt.Equal(was.UpdatedAt) {
-			return fault.New(fault.Conflict, "it changed here meanwhile; import it again")
+			return errChanged
 		}
 		return tx.UpdateThread(row)
 	})

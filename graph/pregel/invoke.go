@@ -86,16 +86,19 @@ func (e *NodeError) Unwrap() error { return e.Err }
 // forCaller returns the error of a run in the form that Invoke promises.
 func forCaller(err error) error {
 	var at *located
-	var p *panicked
 	errors.As(err, &at)
+	if p := (*panicked)(nil); errors.As(err, &p) {
+		out := &PanicError{Value: p.value, Node: p.node, Stack: p.stack}
+		if at != nil {
+			out.Node = at.node
+		}
+		if out.Node == "" {
+			return out
+		}
+		return &NodeError{Node: out.Node, Err: out}
+	}
 	var merge *unmerged
 	switch {
-	case errors.As(err, &p) && at != nil:
-		return &NodeError{Node: at.node, Err: &PanicError{Value: p.value, Node: at.node, Stack: p.stack}}
-	case p != nil && p.node != "":
-		return &NodeError{Node: p.node, Err: &PanicError{Value: p.value, Node: p.node, Stack: p.stack}}
-	case p != nil:
-		return &PanicError{Value: p.value, Stack: p.stack}
 	case at == nil && errors.As(err, &merge) && merge.byNodes():
 		return &NodeError{Node: someOf(slices.Clone(merge.by)), Err: withFix(err)}
 	case at == nil:

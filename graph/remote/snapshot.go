@@ -80,7 +80,7 @@ func fromEvent(data []byte) (*snapshot, error) {
 			s.Tasks[i].Path, _ = json.Marshal([]any{"__pregel_push", sends, false})
 			sends++
 		} else {
-			s.Tasks[i].Path, _ = json.Marshal([]any{"__pregel_pull", t.Name})
+			s.Tasks[i].Path = checkpointer.PullPath(t.Name)
 		}
 		if len(t.State) > 0 && !bytes.Equal(t.State, []byte("null")) {
 			s.Tasks[i].Checkpoint = &place{}

@@ -25,7 +25,8 @@ func (l *Langfuse) labels(o *Options) []attribute.KeyValue {
 	}
 	var tags []string
 	if given := gjson.GetBytes(o.Metadata, "langfuse_tags"); given.IsArray() {
-		for _, tag := range given.Array()[:min(len(given.Array()), maxLabels)] {
+		list := given.Array()
+		for _, tag := range list[:min(len(list), maxLabels)] {
 			if text := label(tag); text != "" {
 				tags = append(tags, text)
 			}

@@ -95,7 +95,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// disable_clarification is not stored; that nobody is there to answer is.
+// disable_clarification is not stored; non_interactive, which it becomes, is.
 func TestUnattendedRuns(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

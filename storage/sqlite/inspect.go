@@ -134,13 +134,13 @@ func accessible(path string) error {
 	return nil
 }
 
-// emptied returns an error for an empty file where a database was: a server makes the reserve when there is one.
+// emptied returns an error for an empty file where a database was.
 func emptied(path string) error {
 	if _, err := os.Stat(path); err != nil {
 		return nil //nolint:nilerr // there is no database, which is created
 	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(path), reserveName)); err != nil {
-		return nil //nolint:nilerr // a first start that did not get far
+	if !existed(path) {
+		return nil // a first start that did not get far
 	}
 	return fmt.Errorf("%s is empty, and was not: restore a backup (understudy restore), or delete it and %s to begin anew", path, reserveName)
 }
@@ -173,8 +173,13 @@ func (e errForeign) Error() string { return "the database is " + string(e) }
 // missing reports whether there is no database where there was one: it was deleted, or a volume is not mounted.
 func missing(path string) bool {
 	_, err := os.Stat(path)
-	_, reserve := os.Stat(filepath.Join(filepath.Dir(path), reserveName))
-	return errors.Is(err, fs.ErrNotExist) && reserve == nil
+	return errors.Is(err, fs.ErrNotExist) && existed(path)
+}
+
+// existed reports whether a database was at path: a server makes the reserve when there is one.
+func existed(path string) bool {
+	_, err := os.Stat(filepath.Join(filepath.Dir(path), reserveName))
+	return err == nil
 }
 
 // refuseUnusable returns an error for what must not be written to: a database of another program, which may be imported, and an empty file in the place of a database.
