@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"understudy/access"
+	"understudy/internal/cache"
 	"understudy/internal/loop"
 	"understudy/internal/serverurl"
 )
@@ -26,29 +28,35 @@ import (
 const (
 	keysEvery   = time.Hour
 	staleEvery  = time.Minute      // keysEvery while the issuer does not answer
-	refetch     = 30 * time.Second // at least, between two fetches because tokens need keys that are not known
+	refetch     = 5 * time.Second  // at least, between two fetches because tokens need keys that are not known; they wait for the next one
 	retryKeys   = 5 * time.Second  // at least, after a fetch that failed; until there are keys, as often
 	fetchTime   = 10 * time.Second // of all requests of one fetch
-	lookTime    = 5 * time.Second  // how long a token waits for a fetch
+	lookTime    = 10 * time.Second // how long a token waits for a fetch
 	maxLooking  = 1000             // tokens that wait for one; others are refused with 503
+	missingTime = 30 * time.Second // how long tokens of a key that a fetch did not bring are refused without waiting for another fetch
+	maxMissing  = 10_000           // such keys that are remembered
 	maxDocument = 1 << 20          // bytes of an OpenID configuration, or of keys
 )
 
 // issuer has the keys of an issuer of tokens. One goroutine, run, fetches them; tokens whose key is not known wait for it, so that many of them are one
 // question. What it does not answer, or answers with something that has no keys, changes nothing.
+//
+// Anyone can make up tokens of keys that do not exist. Each of them lets run fetch, at most once in refetch, and none is refused because others were made up: so a key
+// that the issuer begins to use is known within refetch, whatever else is sent.
 type issuer struct {
-	o   *TokenOptions
-	set *jwkset.MemoryJWKSet
-	of  keyfunc.Keyfunc // by keys of the set
-	due chan struct{}   // wakes run
+	o       *TokenOptions
+	set     *jwkset.MemoryJWKSet
+	of      keyfunc.Keyfunc                            // by keys of the set
+	due     chan struct{}                              // wakes run: there is a flight
+	missing *cache.Cache[[sha256.Size]byte, time.Time] // keys that a fetch did not bring, by the digest of their ID, and when
 
 	mu      sync.Mutex
-	version int           // of the set; 0: there are no keys yet
-	err     error         // of the last fetch
-	asked   time.Time     // when a token last needed a fetch
-	tried   time.Time     // when the last fetch ended
-	flight  chan struct{} // closed when the fetch that runs, or is due, ends; nil: there is none
-	looking int           // tokens that wait for it
+	version int       // of the set; 0: there are no keys yet
+	err     error     // of the last fetch
+	asked   time.Time // when the last fetch that tokens needed began
+	tried   time.Time // when the last fetch ended
+	flight  *flight   // the fetch that runs, or is due; nil: there is none
+	looking int       // tokens that wait for it
 	stopped bool
 
 	// Used by run.
@@ -56,8 +64,18 @@ type issuer struct {
 	ignored string // why keys were left out, as the log has it
 }
 
+// flight is a fetch. Its fields are of issuer.mu until done is closed.
+type flight struct {
+	at    time.Time // it does not begin before
+	begun bool
+	done  chan struct{} // closed when it has ended
+}
+
 func newIssuer(o *TokenOptions) (*issuer, error) {
-	i := &issuer{o: o, set: jwkset.NewMemoryStorage(), due: make(chan struct{}, 1), address: o.KeysURL}
+	i := &issuer{
+		o: o, set: jwkset.NewMemoryStorage(), due: make(chan struct{}, 1), address: o.KeysURL,
+		missing: cache.New[[sha256.Size]byte, time.Time](maxMissing),
+	}
 	var err error
 	i.of, err = keyfunc.New(keyfunc.Options{Storage: i.set})
 	return i, err
@@ -92,15 +110,27 @@ func (i *issuer) run(ctx context.Context) error {
 			}
 		}
 		failed = err != nil
-		timer := time.NewTimer(wait)
+		if !i.wait(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// wait waits until the next fetch is due, after a time or because tokens need it; false when the context ends.
+func (i *issuer) wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
 		select {
 		case <-ctx.Done():
+			return false
 		case <-timer.C:
+			return ctx.Err() == nil
 		case <-i.due:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return nil
+			i.mu.Lock()
+			d = i.flight.at.Sub(i.o.Now()) // only run ends flights
+			i.mu.Unlock()
+			timer.Reset(max(d, 0))
 		}
 	}
 }
@@ -110,7 +140,14 @@ func (i *issuer) begin() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.flight == nil {
-		i.flight = make(chan struct{})
+		i.flight = &flight{done: make(chan struct{})}
+	} else {
+		i.asked = i.o.Now()
+	}
+	i.flight.begun = true
+	select { // it was for this one
+	case <-i.due:
+	default:
 	}
 }
 
@@ -122,12 +159,8 @@ func (i *issuer) end(err error) int {
 	if err == nil {
 		i.version++
 	}
-	close(i.flight)
+	close(i.flight.done)
 	i.flight = nil
-	select { // it was for this one
-	case <-i.due:
-	default:
-	}
 	return i.version
 }
 
@@ -136,52 +169,62 @@ func (i *issuer) stop() {
 	defer i.mu.Unlock()
 	i.stopped = true
 	if i.flight != nil {
-		close(i.flight)
+		close(i.flight.done)
 		i.flight = nil
 	}
 }
 
-// look waits until the keys were fetched again, if that may bring what a token needs that was checked with a version of them. The error is an *access.Refusal
-// when the issuer could not be asked, nil when it was, or does not have to be.
-func (i *issuer) look(ctx context.Context, version int) error {
+// look waits until the keys were fetched again, if that may bring the key of a token that was checked with a version of them. late means that the fetch
+// had begun before, so that it may lack a key which the issuer has used since. The error is an *access.Refusal when the issuer could not be asked, nil when it was,
+// or does not have to be.
+func (i *issuer) look(ctx context.Context, version int, key [sha256.Size]byte) (late bool, err error) {
 	i.mu.Lock()
 	if i.version != version || i.stopped {
 		i.mu.Unlock()
-		return nil
+		return false, nil
 	}
-	if i.flight == nil {
-		now := i.o.Now()
-		if i.err == nil && now.Sub(i.asked) < refetch || i.err != nil && now.Sub(i.tried) < retryKeys {
-			defer i.mu.Unlock()
-			return i.unanswered()
+	now := i.o.Now()
+	f := i.flight
+	if f == nil {
+		if i.err != nil && now.Sub(i.tried) < retryKeys {
+			i.mu.Unlock()
+			return false, errAsking
 		}
-		i.asked, i.flight = now, make(chan struct{})
+		f = &flight{at: now, done: make(chan struct{})}
+		if next := i.asked.Add(refetch); next.After(now) {
+			f.at = next
+		}
+		i.flight = f
 		loop.Poke(i.due)
+	}
+	late = f.begun
+	if since, ok := i.missing.Get(key); ok && now.Sub(since) < missingTime { // as of a client with a token of last week, which shall not wait each time
+		err := i.unanswered()
+		i.mu.Unlock()
+		return false, err
 	}
 	if i.looking >= maxLooking {
 		i.mu.Unlock()
-		return errAsking
+		return false, errAsking
 	}
 	i.looking++
-	flight := i.flight
 	i.mu.Unlock()
 	timer := time.NewTimer(lookTime)
 	defer timer.Stop()
-	late := false
+	ended := false
 	select {
-	case <-flight:
+	case <-f.done:
+		ended = true
 	case <-timer.C:
-		late = true
 	case <-ctx.Done():
-		late = true
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.looking--
-	if late {
-		return errAsking
+	if !ended {
+		return late, errAsking
 	}
-	return i.unanswered()
+	return late, i.unanswered()
 }
 
 // unanswered is the error for a token whose key is not known after the last fetch. The caller holds mu.
@@ -205,25 +248,40 @@ func (i *issuer) parse(ctx context.Context, parser *jwt.Parser, text string, cla
 	if version == 0 {
 		return errKeys
 	}
-	err := i.check(ctx, parser, text, claims)
-	unknown := errors.Is(err, jwkset.ErrKeyNotFound)
-	if !unknown && !errors.Is(err, jwt.ErrTokenSignatureInvalid) {
+	for {
+		key, err := i.check(ctx, parser, text, claims)
+		unknown := errors.Is(err, jwkset.ErrKeyNotFound)
+		if !unknown && !errors.Is(err, jwt.ErrTokenSignatureInvalid) {
+			return err
+		}
+		late, down := i.look(ctx, version, key)
+		was := version
+		if version = i.current(); version == was {
+			if unknown && down != nil { // it may be good; a wrong signature of a key that is known is wrong
+				return down
+			}
+			return err
+		}
+		clear(claims)
+		if late {
+			continue
+		}
+		if _, err = i.check(ctx, parser, text, claims); errors.Is(err, jwkset.ErrKeyNotFound) || errors.Is(err, jwt.ErrTokenSignatureInvalid) {
+			i.missing.Put(key, i.o.Now(), 1)
+		}
 		return err
 	}
-	down := i.look(ctx, version)
-	if i.current() != version {
-		clear(claims)
-		return i.check(ctx, parser, text, claims)
-	}
-	if unknown && down != nil { // it may be good; a wrong signature of a key that is known is wrong
-		return down
-	}
-	return err
 }
 
-func (i *issuer) check(ctx context.Context, parser *jwt.Parser, text string, claims jwt.MapClaims) error {
-	_, err := parser.ParseWithClaims(text, claims, understood(i.of.KeyfuncCtx(ctx)))
-	return err
+// check checks a token with the keys that are there, and returns the digest of the ID of its key.
+func (i *issuer) check(ctx context.Context, parser *jwt.Parser, text string, claims jwt.MapClaims) (key [sha256.Size]byte, err error) {
+	of := i.of.KeyfuncCtx(ctx)
+	_, err = parser.ParseWithClaims(text, claims, understood(func(token *jwt.Token) (any, error) {
+		id, _ := token.Header["kid"].(string)
+		key = sha256.Sum256([]byte(id))
+		return of(token)
+	}))
+	return key, err
 }
 
 // fetch finds where the keys are, and reads them.

