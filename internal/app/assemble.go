@@ -66,7 +66,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	s.addServices(instance, streams)
 	s.fleet = s.keeper(c.Version, instance)
 	if c.Source != nil {
-		s.examiner = &examiner{source: *c.Source, loaded: s.imports, examine: doctor.Examine}
+		s.examiner = &examiner{source: *c.Source, loaded: s.imports, serves: s.serves, examine: doctor.Examine}
 	}
 	if s.listener != nil {
 		s.addComponents()

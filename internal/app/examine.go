@@ -14,6 +14,7 @@ import (
 type examiner struct {
 	source  config.Source
 	loaded  func() map[string]error
+	serves  func(graph string) bool
 	examine func(context.Context, doctor.Examination) []finding.Finding // doctor.Examine
 
 	mu      sync.Mutex
@@ -58,7 +59,7 @@ func (e *examiner) run(ctx context.Context, x *examination) ([]finding.Finding, 
 		e.current = nil
 		close(x.over)
 	}()
-	x.findings = e.examine(ctx, doctor.Examination{Source: e.source, Loaded: e.loaded})
+	x.findings = e.examine(ctx, doctor.Examination{Source: e.source, Loaded: e.loaded, Serves: e.serves})
 	x.whole = ctx.Err() == nil
 	return x.findings, ctx.Err()
 }

@@ -389,3 +389,9 @@ func (s *Server) imports() map[string]error {
 	}
 	return s.pool.Imports()
 }
+
+// serves reports whether the server has a graph.
+func (s *Server) serves(name string) bool {
+	_, has := s.graphs.Graph(name)
+	return has
+}

@@ -33,9 +33,23 @@ type Inspection struct {
 	Locked error
 	// Begins reports that the database is not encrypted, and the next start with the configuration begins that.
 	Begins bool
+	// Vectors says whether the database compares vectors itself.
+	Vectors Vectors
 	// Refused is why the database would save nothing, because it is read-only or its disk is full, and Fix what ends that. "": neither.
 	Refused, Fix string
 }
+
+// Vectors describes the pgvector of a database.
+type Vectors struct {
+	Version   string // "": the database does not have the extension
+	Available bool   // the server of the database has it installed
+	Creatable bool   // a start with store.index creates it
+}
+
+// askVectors reads trusted from the row as JSON, so that Postgres before 13, where no extension is trusted, answers too.
+const askVectors = `SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), ''), count(*) > 0,
+	coalesce(bool_or(rolsuper OR NOT v.superuser OR coalesce((to_jsonb(v) ->> 'trusted')::boolean, false) AND has_database_privilege(current_database(), 'CREATE')), false)
+	FROM pg_roles JOIN pg_available_extension_versions v ON v.name = 'vector' WHERE rolname = current_user`
 
 // Inspect examines a database without changing it, also while servers use it. A database of
 // LangGraph Server is an error.
@@ -69,6 +83,9 @@ func Inspect(ctx context.Context, opts Options, c encryption.Configured) (in Ins
 	}
 	if err == nil {
 		in.Room, err = room(ctx, conn)
+	}
+	if err == nil {
+		err = conn.QueryRow(ctx, askVectors).Scan(&in.Vectors.Version, &in.Vectors.Available, &in.Vectors.Creatable)
 	}
 	if err == nil {
 		err = tries(ctx, conn)

@@ -53,6 +53,8 @@ type Examination struct {
 	// Loaded returns the Python graphs of the server that asks, as Pool.Imports does. What would disturb it, or is its own, is then left out:
 	// the port, the database in its data folder, and what is imported or bundled in processes of their own. nil: for a server that is to be started.
 	Loaded func() map[string]error
+	// Serves reports whether the server that asks has a graph of another kind. nil if Loaded is.
+	Serves func(graph string) bool
 	// DeerFlow loads a DeerFlow installation without changing it, and logs what it finds; nil: such an installation is not checked.
 	DeerFlow  func(ctx context.Context, cfg *config.Config, log *slog.Logger)
 	Models    bool          // call each model of the declared agents once, which costs what such a call costs
@@ -315,6 +317,10 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	}
 	opts.Logger = slog.New(slog.DiscardHandler)
 	for _, g := range cfg.Graphs {
+		if d.Serves != nil && !g.IsPython() && !d.Serves(g.ID) {
+			d.missing(cfg, g.ID)
+			continue
+		}
 		if g.Remote != nil {
 			if u, err := url.Parse(g.Remote.URL); err == nil { // as the configuration has checked
 				d.say("graph", Fine, fmt.Sprintf("%s is served by %s (not checked)", g.ID, u.Redacted()), "")
@@ -365,7 +371,7 @@ func (d *doctor) loaded(cfg *config.Config) {
 		}
 		switch err, known := imports[g.ID]; {
 		case !known:
-			d.say("graph", Problem, g.ID+" is not loaded by this server; "+filepath.Base(cfg.File)+" has it since", "restart the server, or with --reload save the file again")
+			d.missing(cfg, g.ID)
 		case errors.Is(err, python.ErrImporting):
 			d.say("graph", Warning, g.ID+" is still being imported", "wait, and check again")
 		case err != nil:
@@ -374,6 +380,11 @@ func (d *doctor) loaded(cfg *config.Config) {
 			d.say("graph", Fine, g.ID+" is imported", "")
 		}
 	}
+}
+
+// missing reports a graph that the configuration names now, and that the server which asks does not have.
+func (d *doctor) missing(cfg *config.Config, name string) {
+	d.say("graph", Problem, name+" is not loaded by this server; "+filepath.Base(cfg.File)+" has it since", "restart the server, or with --reload save the file again")
 }
 
 // unimportable reports a graph that does not import. reasons maps what was reported to the first graph that it was reported for: graphs of one

@@ -35,6 +35,7 @@ type patient struct {
 	doing   []string
 	limit   time.Duration // of a model
 	loaded  func() map[string]error
+	serves  func(graph string) bool
 }
 
 // newPatient makes one whose Python has no langgraph: a script that answers as asked.
@@ -67,7 +68,7 @@ func (p *patient) examine() string {
 			Mode: config.Serve, File: filepath.Join(p.dir, "langgraph.json"), Flags: p.flags,
 			Lookup: func(name string) (string, bool) { s, ok := p.env[name]; return s, ok },
 		},
-		Environ: p.environ, Import: 20 * time.Second, Loaded: p.loaded, Models: p.models, ModelTime: p.limit,
+		Environ: p.environ, Import: 20 * time.Second, Loaded: p.loaded, Serves: p.serves, Models: p.models, ModelTime: p.limit,
 		Doing: func(what string) {
 			if strings.HasPrefix(what, "asking ") { // a model; other checks take long on a busy machine
 				p.doing = append(p.doing, what)
@@ -363,7 +364,9 @@ func TestExamineGraphs(t *testing.T) {
 func TestExamineServing(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
-	p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph", "b": "./b.py:graph", "c": "./b.py:graph", "slow": "./slow.py:graph", "added": "./no_such_file.py:graph"}}`)
+	p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph", "b": "./b.py:graph", "c": "./b.py:graph", "slow": "./slow.py:graph", "added": "./no_such_file.py:graph",
+		"agent": {"agent": {"model": {"name": "scripted:", "script": [{"content": "hi"}]}}}, "new agent": {"agent": {"model": {"name": "scripted:", "script": [{"content": "hi"}]}}},
+		"remote": {"url": "http://127.0.0.1:1"}, "new remote": {"url": "http://127.0.0.1:1"}}}`)
 	p.flags["deerflow"] = p.write("config.yaml", "models: []\n")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -377,6 +380,7 @@ func TestExamineServing(t *testing.T) {
 	p.loaded = func() map[string]error {
 		return map[string]error{"a": nil, "b": broken, "c": broken, "slow": python.ErrImporting}
 	}
+	p.serves = func(name string) bool { return name == "agent" || name == "remote" }
 	text := p.examine()
 	require.NotContains(t, text, " port: ")
 	require.NotContains(t, text, "is using the data folder")
@@ -386,15 +390,19 @@ func TestExamineServing(t *testing.T) {
 	require.Contains(t, text, `"line 1" "line 2"`)
 	require.Contains(t, text, "problem graph: c does not import, for the same reason as b")
 	require.Contains(t, text, "warning graph: slow is still being imported")
-	require.Contains(t, text, "problem graph: added is not loaded by this server")
-	require.Equal(t, 5, strings.Count(text, " graph: "), text)
+	require.Contains(t, text, "ok graph: agent is an agent on ")
+	require.Contains(t, text, "ok graph: remote is served by ")
+	for _, name := range []string{"added", "new agent", "new remote"} {
+		require.Contains(t, text, "problem graph: "+name+" is not loaded by this server")
+	}
+	require.Equal(t, 9, strings.Count(text, " graph: "), text)
 	require.Contains(t, text, "warning deerflow: the DeerFlow installation is not checked")
 	require.Contains(t, text, "ok data: ")
 	p.loaded = func() map[string]error { return nil } // it has no pool
 	text = p.examine()
-	require.Equal(t, 5, strings.Count(text, " is not loaded by this server"), text)
-	require.NotContains(t, text, "ok graph: ")
-	p.loaded = nil
+	require.Equal(t, 7, strings.Count(text, " is not loaded by this server"), text)
+	require.Equal(t, 2, strings.Count(text, "ok graph: "), text)
+	p.loaded, p.serves = nil, nil
 	text = p.examine()
 	require.Contains(t, text, "problem port: ")
 	require.Contains(t, text, "is using the data folder")

@@ -51,6 +51,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	}
 	if in.Schema == 0 {
 		d.say("database", Fine, "no tables of this program yet; the first start creates them", "")
+		d.vectors(cfg, in.Vectors)
 		return
 	}
 	d.apart(cfg, in.Servers)
@@ -62,6 +63,25 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		text += "; the next start migrates it"
 	}
 	d.say("database", Fine, text, "")
+	d.vectors(cfg, in.Vectors)
+}
+
+// vectors reports whether the database compares the vectors of store.index itself.
+func (d *doctor) vectors(cfg *config.Config, have postgres.Vectors) {
+	if cfg.StoreIndex == nil {
+		return
+	}
+	const without, then = "the database has no pgvector, and each semantic search reads all vectors below its namespace_prefix", "CREATE EXTENSION vector, and restart the servers"
+	switch {
+	case have.Version != "":
+		d.say("store", Fine, "pgvector "+have.Version+" compares the vectors of semantic searches", "")
+	case have.Creatable:
+		d.say("store", Fine, "pgvector is installed; the next start creates its extension in the database", "")
+	case have.Available:
+		d.say("store", Warning, without, "as superuser, in this database: "+then)
+	default:
+		d.say("store", Warning, without, "install pgvector where Postgres runs; then as superuser, in this database: "+then)
+	}
 }
 
 // apart reports servers of the database that would not share live streams with one of this configuration.

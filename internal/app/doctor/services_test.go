@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ func TestExamineDatabase(t *testing.T) {
 	small := strings.Replace(owner, "postgres@", "small@", 1)
 
 	require.Contains(t, examine(owner), "ok database: no tables of this program yet")
+	require.NotContains(t, examine(owner), "pgvector", "nothing needs it")
 	require.Contains(t, examine(owner), "ok clock: ")
 	require.Contains(t, examine(owner+"&options=-csearch_path%3Dmine"), "problem database: no schema of the search_path (mine) exists")
 	require.Contains(t, examine(small), `problem database: user small may not make tables in schema public, and the next start has to → as the owner of the schema: GRANT CREATE, USAGE ON SCHEMA "public" TO "small"`)
@@ -231,5 +233,36 @@ func TestExecuted(t *testing.T) {
 		}
 		require.Len(t, d.findings, 1, name)
 		require.Contains(t, d.findings[0].Text, c.want, name)
+	}
+}
+
+// Who configured semantic search learns whether the database compares vectors itself, and what to do if not, before and after the first start.
+func TestExaminePgvector(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.flags["database-url"] = postgrestest.Database(t)
+	p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph"}, "env": {"OPENAI_API_KEY": "x"}, "store": {"index": {"embed": "openai:small", "dims": 3}}}`)
+	found := regexp.MustCompile(`(?m)^(ok|warning) store: .*pgvector.*$`)
+	before := found.FindAllString(p.examine(), -1)
+	require.Len(t, before, 1)
+	store, err := postgres.Open(t.Context(), postgres.Options{URL: p.flags["database-url"], Connections: 2})
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+	require.Equal(t, before, found.FindAllString(p.examine(), -1))
+
+	const reads = "the database has no pgvector, and each semantic search reads all vectors below its namespace_prefix"
+	for _, c := range []struct {
+		have postgres.Vectors
+		want Finding
+	}{
+		{postgres.Vectors{}, Finding{Check: "store", Verdict: Warning, Text: reads, Fix: "install pgvector where Postgres runs; then as superuser, in this database: CREATE EXTENSION vector, and restart the servers"}},
+		{postgres.Vectors{Available: true}, Finding{Check: "store", Verdict: Warning, Text: reads, Fix: "as superuser, in this database: CREATE EXTENSION vector, and restart the servers"}},
+		{postgres.Vectors{Available: true, Creatable: true}, Finding{Check: "store", Verdict: Fine, Text: "pgvector is installed; the next start creates its extension in the database"}},
+		{postgres.Vectors{Version: "0.8.0", Available: true}, Finding{Check: "store", Verdict: Fine, Text: "pgvector 0.8.0 compares the vectors of semantic searches"}},
+	} {
+		d := &doctor{}
+		d.vectors(&config.Config{StoreIndex: &config.StoreIndex{}}, c.have)
+		require.Len(t, d.findings, 1)
+		require.Equal(t, c.want, d.findings[0])
 	}
 }
