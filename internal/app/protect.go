@@ -134,6 +134,13 @@ func (s *Server) admitCron() func(ctx context.Context, c *run.Cron, req *run.Req
 				return err
 			}
 		}
+		if s.deerflow != nil && actor != access.System {
+			if _, all := s.auth.(accounts); all || c.Account != "" {
+				if err := s.deerflow.Holds(ctx, actor); err != nil {
+					return err
+				}
+			}
+		}
 		if ctx = access.With(ctx, actor); c.Account != "" && actor != access.System {
 			ctx = access.EnterUnder(ctx, actor, "", gateway.Owners)
 		}

@@ -299,6 +299,18 @@ func (who *caller) actor() *access.Actor {
 	return &access.Actor{Identity: who.id, DisplayName: who.Email, Authenticated: true, Permissions: []string{}, User: user.JSON()}
 }
 
+// Holds returns an *access.Refusal unless the account still exists whose user acted some time ago, as in a run that is stored.
+func (d *Installation) Holds(ctx context.Context, actor *access.Actor) error {
+	if d.Open || actor.DisplayName == "" { // of a channel, whose users need no account
+		return nil
+	}
+	_, err := d.Accounts.Store.User(ctx, actor.Identity)
+	if fault.Is(err, fault.NotFound) {
+		return &access.Refusal{Status: http.StatusForbidden, Detail: jsonobj.Quote("the account of " + actor.DisplayName + " was deleted: delete what it scheduled")}
+	}
+	return err
+}
+
 // refusalOf is what an error of the gates is to LangGraph's routes.
 func refusalOf(err error) error {
 	var f *deerflow.Failure
