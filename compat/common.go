@@ -40,15 +40,6 @@ func uuid(s, kind string) (string, error) {
 // ThreadID reads the id of a thread from a path.
 func ThreadID(s string) (id.Thread, error) { c, err := uuid(s, "thread"); return id.Thread(c), err }
 
-// CommandThreadID is ThreadID with the error of commands that create runs.
-func CommandThreadID(s string) (id.Thread, error) {
-	c, err := uuid(s, "thread")
-	if err != nil {
-		return "", fault.New(fault.Unprocessable, "Invalid thread ID")
-	}
-	return id.Thread(c), nil
-}
-
 // PlainThreadID is ThreadID with the error of routes that use Python's UUID: those that copy a thread, or create a run and follow it.
 func PlainThreadID(s string) (id.Thread, error) {
 	c, err := uuid(s, "thread")
@@ -58,7 +49,7 @@ func PlainThreadID(s string) (id.Thread, error) {
 	return id.Thread(c), nil
 }
 
-// RunThreadID is ThreadID with the error of the route that creates background runs.
+// RunThreadID is ThreadID with the error of the route that creates background runs, and of commands that create runs.
 func RunThreadID(s string) (id.Thread, error) {
 	c, err := uuid(s, "thread")
 	if err != nil {

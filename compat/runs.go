@@ -120,7 +120,7 @@ func (o object) run(form RunForm) (run.Request, error) {
 	if form.Stateless {
 		req.OnCompletion = o.textOr("on_completion", "delete")
 		if members(req.Command).raw("resume") != nil {
-			return req, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
+			return req, run.ErrStatelessResume
 		}
 		return req, nil
 	}

@@ -187,6 +187,12 @@ type Response struct {
 // ErrNotInterrupted: nothing on the thread can be answered, because it has had no run.
 var ErrNotInterrupted = fault.New(fault.NotFound, "No interrupted run is bound to this thread.")
 
+// ErrNoThread: the thread or the assistant of a run does not exist, or not for who acts.
+var ErrNoThread = fault.New(fault.NotFound, "Thread or assistant not found.")
+
+// ErrStatelessResume: a run that is to resume has no thread, of which an interrupt is a part.
+var ErrStatelessResume = fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
+
 // ErrNoRun: the thread has had no run, whose assistant could be taken.
 var ErrNoRun = fault.New(fault.NotFound, "No run has been made on this thread yet; send run.start.")
 

@@ -115,7 +115,7 @@ func (h *cronHandlers) searchCrons(c *fiber.Ctx) error {
 			return err
 		}
 		more := false
-		page, err := web.Reading(c, func(ctx context.Context) (page []*run.Cron, err error) {
+		page, err := web.WhileConnected(c, func(ctx context.Context) (page []*run.Cron, err error) {
 			page, more, err = h.crons.Search(ctx, q)
 			return page, err
 		})
@@ -133,6 +133,6 @@ func (h *cronHandlers) countCrons(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(web.Reading(c, func(ctx context.Context) (int, error) { return h.crons.Count(ctx, q) }))
+		return sendCount(c)(web.WhileConnected(c, func(ctx context.Context) (int, error) { return h.crons.Count(ctx, q) }))
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/docs"
+	"understudy/internal/docsite"
 	"understudy/internal/fault"
-	"understudy/internal/site"
 )
 
 // docsPolicy lets pages of the documentation load and ask only this server. The foreign scripts set styles.
@@ -17,9 +17,9 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'uns
 	"base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
 
 // buildDocs returns a function that makes the documentation's site on its first call.
-func (s *Server) buildDocs() func() (site.Site, error) {
-	return sync.OnceValues(func() (site.Site, error) {
-		return site.Build(site.Options{Docs: docs.Files, OpenAPI: s.openapi, Version: s.opts.Version, Live: true})
+func (s *Server) buildDocs() func() (docsite.Site, error) {
+	return sync.OnceValues(func() (docsite.Site, error) {
+		return docsite.Build(docsite.Options{Docs: docs.Files, OpenAPI: s.openapi, Version: s.opts.Version, Live: true})
 	})
 }
 

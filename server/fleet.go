@@ -26,7 +26,7 @@ func (h *fleetHandlers) routes(route register) {
 }
 
 func (h *fleetHandlers) servers(c *fiber.Ctx) error {
-	list, err := web.Reading(c, func(ctx context.Context) ([]fleet.Server, error) { return h.fleet.Servers(ctx) })
+	list, err := web.WhileConnected(c, func(ctx context.Context) ([]fleet.Server, error) { return h.fleet.Servers(ctx) })
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (h *fleetHandlers) logs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	list, err := web.Reading(c, func(ctx context.Context) ([]fleet.Logged, error) { return h.fleet.Logs(ctx, q) })
+	list, err := web.WhileConnected(c, func(ctx context.Context) ([]fleet.Logged, error) { return h.fleet.Logs(ctx, q) })
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"understudy/compat"
 	"understudy/internal/fault"
-	"understudy/internal/scan"
+	"understudy/internal/scanlimit"
 	"understudy/server/internal/web"
 	"understudy/store"
 )
@@ -32,7 +32,7 @@ func (h *itemHandlers) routes(route register) {
 // itemFault answers errors of a namespace from the store as plain text, as LangGraph Server does.
 func itemFault(c *fiber.Ctx, err error) error {
 	var f *fault.Error
-	if !errors.As(err, &f) || f.Kind != fault.Unprocessable || errors.Is(err, scan.ErrOverBudget) {
+	if !errors.As(err, &f) || f.Kind != fault.Unprocessable || errors.Is(err, scanlimit.ErrOverBudget) {
 		return err
 	}
 	c.Set(fiber.HeaderContentType, "text/plain; charset=utf-8")
@@ -92,7 +92,7 @@ func (h *itemHandlers) searchItems(c *fiber.Ctx) error {
 			return web.SendJSON(c, []byte(`{"items":[]}`))
 		}
 		q.Bytes = web.WholeBytes
-		items, err := web.Reading(c, func(ctx context.Context) ([]*store.Item, error) { return h.store.Search(ctx, q, refresh) })
+		items, err := web.WhileConnected(c, func(ctx context.Context) ([]*store.Item, error) { return h.store.Search(ctx, q, refresh) })
 		if err != nil {
 			return itemFault(c, err)
 		}
@@ -117,7 +117,7 @@ func (h *itemHandlers) searchNamespaces(c *fiber.Ctx) error {
 		if q.Limit == 0 {
 			return web.SendJSON(c, compat.AppendNamespaces(nil, nil))
 		}
-		list, err := web.Reading(c, func(ctx context.Context) ([][]string, error) { return h.store.Namespaces(ctx, q) })
+		list, err := web.WhileConnected(c, func(ctx context.Context) ([][]string, error) { return h.store.Namespaces(ctx, q) })
 		if err != nil {
 			return itemFault(c, err)
 		}

@@ -54,7 +54,7 @@ func (h *eventHandlers) sendRows(c *fiber.Ctx, t id.Thread, types bool, read fun
 	}
 	q.Thread, q.Run = t, r
 	q.Bytes = web.WholeBytes
-	page, err := web.Reading(c, func(ctx context.Context) (*eventstore.Page, error) { return read(ctx, q) })
+	page, err := web.WhileConnected(c, func(ctx context.Context) (*eventstore.Page, error) { return read(ctx, q) })
 	if err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 		if err != nil {
 			return nil, err
 		}
-		t, err := compat.CommandThreadID(by.thread)
+		t, err := compat.RunThreadID(by.thread)
 		if err != nil {
 			return nil, err
 		}
@@ -175,7 +175,7 @@ func (h *protocolHandlers) execute(ctx context.Context, by caller, cmd *compat.C
 		if err != nil {
 			return nil, err
 		}
-		t, err := compat.CommandThreadID(by.thread)
+		t, err := compat.RunThreadID(by.thread)
 		if err != nil {
 			return nil, err
 		}

@@ -94,7 +94,7 @@ func (h *protocolHandlers) checkpointsOf(ctx context.Context, t id.Thread, cmd *
 	}
 	limit := q.Limit
 	q.Limit++ // the one before the last names the node that made it
-	q.Room = &web.Reads{Budget: &h.Reads}
+	q.Memory = &web.AnswerMemory{Budget: &h.Reads}
 	entries, err := h.threads.ReadHistory(ctx, q)
 	if err != nil {
 		return nil, err

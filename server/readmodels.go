@@ -30,7 +30,7 @@ func (h *readModelHandlers) branches(c *fiber.Ctx, t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	l, err := web.Reading(c, func(ctx context.Context) (*readmodel.Lineage, error) { return h.models.Branches(ctx, t, after, limit) })
+	l, err := web.WhileConnected(c, func(ctx context.Context) (*readmodel.Lineage, error) { return h.models.Branches(ctx, t, after, limit) })
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (h *readModelHandlers) message(c *fiber.Ctx, t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	m, err := web.Reading(c, func(ctx context.Context) (*readmodel.Message, error) { return h.models.Message(ctx, t, message) })
+	m, err := web.WhileConnected(c, func(ctx context.Context) (*readmodel.Message, error) { return h.models.Message(ctx, t, message) })
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (h *readModelHandlers) recent(model string, answer func([]byte, []readmodel
 			return err
 		}
 		var next readmodel.Place
-		page, err := web.Reading(c, func(ctx context.Context) (page []readmodel.Row, err error) {
+		page, err := web.WhileConnected(c, func(ctx context.Context) (page []readmodel.Row, err error) {
 			page, next, err = h.models.Recent(ctx, model, before, limit)
 			return page, err
 		})

@@ -267,7 +267,7 @@ func (h *runHandlers) recentRuns(c *fiber.Ctx) error {
 		return err
 	}
 	var next id.Run
-	page, err := web.Reading(c, func(ctx context.Context) (page []*run.Run, err error) {
+	page, err := web.WhileConnected(c, func(ctx context.Context) (page []*run.Run, err error) {
 		page, next, err = h.runs.Recent(ctx, q)
 		return page, err
 	})
@@ -283,7 +283,7 @@ func (h *runHandlers) countActive(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	n, err := web.Reading(c, func(ctx context.Context) (run.ActiveCount, error) { return h.runs.CountActive(ctx, of) })
+	n, err := web.WhileConnected(c, func(ctx context.Context) (run.ActiveCount, error) { return h.runs.CountActive(ctx, of) })
 	if err != nil {
 		return err
 	}

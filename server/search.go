@@ -28,7 +28,7 @@ func (h *searchHandlers) find(c *fiber.Ctx) error {
 		return err
 	}
 	var next search.Place
-	page, err := web.Reading(c, func(ctx context.Context) (page []search.Result, err error) {
+	page, err := web.WhileConnected(c, func(ctx context.Context) (page []search.Result, err error) {
 		page, next, err = h.search.Search(ctx, q, limit)
 		return page, err
 	})

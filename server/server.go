@@ -13,10 +13,10 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"understudy/internal/diskspace"
+	"understudy/internal/docsite"
 	"understudy/internal/framing"
 	"understudy/internal/logctx"
-	"understudy/internal/room"
-	"understudy/internal/site"
 	"understudy/server/a2a/tasks"
 	"understudy/server/internal/connection"
 	"understudy/server/internal/web"
@@ -32,7 +32,7 @@ type Server struct {
 	opts    Options
 	app     *fiber.App
 	openapi []byte
-	pages   func() (site.Site, error) // of the documentation
+	pages   func() (docsite.Site, error) // of the documentation
 
 	patterns []pattern  // of all routes
 	doors    *doors     // for requests from inside
@@ -190,7 +190,7 @@ func (s *Server) routeUnder(prefixes []string, method, path string, h fiber.Hand
 			return err
 		}
 		if deletes {
-			c.SetUserContext(room.Making(c.UserContext()))
+			c.SetUserContext(diskspace.WithReserve(c.UserContext()))
 		}
 		return h(c)
 	}

@@ -29,7 +29,7 @@ func (h *spanHandlers) list(c *fiber.Ctx) error {
 		return err
 	}
 	var of *run.Run
-	list, err := web.Reading(c, func(ctx context.Context) (list []spans.Span, err error) {
+	list, err := web.WhileConnected(c, func(ctx context.Context) (list []spans.Span, err error) {
 		of, list, err = h.runs.Spans(ctx, r)
 		return list, err
 	})

@@ -84,9 +84,9 @@ func (h *threadHandlers) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error 
 		return web.SendJSON(c, []byte("[]"))
 	}
 	q.Metadata = slices.Clone(q.Metadata) // it is read after the body was released
-	room := &web.Reads{Budget: &h.Reads}
-	q.Room = room
-	entries, err := web.Reading(c, func(ctx context.Context) (thread.Entries, error) { return h.threads.ReadHistory(ctx, q) })
+	memory := &web.AnswerMemory{Budget: &h.Reads}
+	q.Memory = memory
+	entries, err := web.WhileConnected(c, func(ctx context.Context) (thread.Entries, error) { return h.threads.ReadHistory(ctx, q) })
 	if err != nil {
 		return err
 	}
@@ -109,6 +109,6 @@ func (h *threadHandlers) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error 
 			}
 			return known, nil
 		},
-		Close: entries.Close, Room: true, Reads: room, Loads: func() bool { return entries.Loaded() == 0 },
+		Close: entries.Close, SourceReserves: true, Memory: memory, Loads: func() bool { return entries.Loaded() == 0 },
 	})
 }

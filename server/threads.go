@@ -97,7 +97,7 @@ func (h *threadHandlers) getThread(c *fiber.Ctx, t id.Thread) error {
 }
 
 func (h *threadHandlers) threadStorage(c *fiber.Ctx, t id.Thread) error {
-	u, err := web.Reading(c, func(ctx context.Context) (thread.Usage, error) { return h.threads.Usage(ctx, t) })
+	u, err := web.WhileConnected(c, func(ctx context.Context) (thread.Usage, error) { return h.threads.Usage(ctx, t) })
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (h *threadHandlers) searchThreads(c *fiber.Ctx) error {
 		}
 		more := false
 		q.Bytes = web.WholeBytes
-		page, err := web.Reading(c, func(ctx context.Context) (page []*thread.View, err error) {
+		page, err := web.WhileConnected(c, func(ctx context.Context) (page []*thread.View, err error) {
 			page, more, err = h.threads.Search(ctx, q)
 			return page, err
 		})
@@ -163,7 +163,7 @@ func (h *threadHandlers) countThreads(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(web.Reading(c, func(ctx context.Context) (int, error) { return h.threads.Count(ctx, q) }))
+		return sendCount(c)(web.WhileConnected(c, func(ctx context.Context) (int, error) { return h.threads.Count(ctx, q) }))
 	})
 }
 

@@ -17,7 +17,7 @@ func (h *threadHandlers) treeOf(c *fiber.Ctx, t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	steps, err := web.Reading(c, func(ctx context.Context) ([]thread.Step, error) { return h.threads.Tree(ctx, t, before, limit) })
+	steps, err := web.WhileConnected(c, func(ctx context.Context) ([]thread.Step, error) { return h.threads.Tree(ctx, t, before, limit) })
 	if err != nil {
 		return err
 	}

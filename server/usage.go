@@ -22,7 +22,7 @@ func (h *usageHandlers) report(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	report, err := web.Reading(c, func(ctx context.Context) (*usage.Report, error) { return h.usage.Report(ctx, q) })
+	report, err := web.WhileConnected(c, func(ctx context.Context) (*usage.Report, error) { return h.usage.Report(ctx, q) })
 	if err != nil {
 		return err
 	}

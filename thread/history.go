@@ -9,8 +9,8 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore/overlay"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/limits"
 )
 
 // History returns a history, newest first. It is held in memory; use ReadHistory for histories that may be long.
@@ -53,9 +53,9 @@ type HistoryReader struct {
 	left    int               // entries still to return; < 0: all
 	page    *checkpointer.Page
 	last    bool // there is no further page
-	room    Room
-	taken   int64            // of room, for the page
-	spare   int64            // of room, to compare an entry with the one before
+	memory  Memory
+	taken   int64            // of memory, for the page
+	spare   int64            // of memory, to compare an entry with the one before
 	reading *overlay.Reading // nil: entries show the graph's messages
 	looked  bool             // unread entries were checked for condensed messages
 	more    bool             // some were condensed
@@ -75,10 +75,10 @@ func (s *Service) ReadHistory(ctx context.Context, q HistoryQuery) (Entries, err
 	if err != nil {
 		return nil, err
 	}
-	if q.Room == nil {
-		q.Room = anyRoom{}
+	if q.Memory == nil {
+		q.Memory = unbounded{}
 	}
-	h := &HistoryReader{s: s, row: row, left: q.Limit, room: q.Room, list: checkpointer.List{
+	h := &HistoryReader{s: s, row: row, left: q.Limit, memory: q.Memory, list: checkpointer.List{
 		Thread: q.Thread, NS: &q.NS, Before: q.Before, ID: q.ID, Metadata: q.Metadata, Limit: firstPage, Bytes: pageBytes,
 	}}
 	if q.Limit <= 0 {
@@ -94,13 +94,13 @@ func (s *Service) ReadHistory(ctx context.Context, q HistoryQuery) (Entries, err
 	return h, nil
 }
 
-// anyRoom is a Room without a bound.
-type anyRoom struct{}
+// unbounded is Memory without a bound.
+type unbounded struct{}
 
-func (anyRoom) Take(int64) bool                   { return true }
-func (anyRoom) Wait(context.Context, int64) error { return nil }
-func (anyRoom) Hold(int64)                        {}
-func (anyRoom) Give(int64)                        {}
+func (unbounded) Take(int64) bool                   { return true }
+func (unbounded) Wait(context.Context, int64) error { return nil }
+func (unbounded) Hold(int64)                        {}
+func (unbounded) Give(int64)                        {}
 
 // Close ends the reading.
 func (h *HistoryReader) Close() {
@@ -116,7 +116,7 @@ func (h *HistoryReader) release() {
 	h.page = nil
 	h.reserve(0)
 	if h.spare > 0 {
-		h.room.Give(h.spare)
+		h.memory.Give(h.spare)
 		h.reading.Remember(0)
 		h.spare = 0
 	}
@@ -125,18 +125,15 @@ func (h *HistoryReader) release() {
 // reserve makes the reserved memory so many bytes. It has at least as many, or is no bound.
 func (h *HistoryReader) reserve(n int64) {
 	if n > h.taken {
-		h.room.Hold(n - h.taken)
+		h.memory.Hold(n - h.taken)
 	} else if n < h.taken {
-		h.room.Give(h.taken - n)
+		h.memory.Give(h.taken - n)
 	}
 	h.taken = n
 }
 
-// smallPage is the size of pages that are loaded even if the room is used up: those of short answers.
+// smallPage is the size of pages that are loaded even if the memory is used up: those of short answers.
 const smallPage = 1 << 20
-
-// errManyReads: the room is used up.
-var errManyReads = fault.New(fault.Unavailable, "Too much is being read at the moment, try again")
 
 // load loads the next page, and reserves the memory that its rows and one record composed from them take. The first page must fit at once. Later ones
 // wait, and hold nothing meanwhile.
@@ -177,7 +174,7 @@ func (h *HistoryReader) loadPage(ctx context.Context, first bool) error {
 		// The next page is like the last one, mostly.
 		n := h.taken
 		h.release()
-		if err := h.room.Wait(ctx, n); err != nil {
+		if err := h.memory.Wait(ctx, n); err != nil {
 			return err
 		}
 		h.taken = n
@@ -191,21 +188,21 @@ func (h *HistoryReader) loadPage(ctx context.Context, first bool) error {
 		switch {
 		case n <= h.taken || first && n <= smallPage:
 			h.reserve(n)
-		case h.room.Take(n - h.taken):
+		case h.memory.Take(n - h.taken):
 			h.taken = n
 		case first:
-			return errManyReads
+			return limits.ErrReads
 		default:
 			h.reserve(0)
-			if err := h.room.Wait(ctx, n); err != nil {
+			if err := h.memory.Wait(ctx, n); err != nil {
 				return err
 			}
 			h.taken = n
 			continue // it was not kept meanwhile
 		}
 		// Only where there is plenty: it saves time, but may keep other readers out.
-		if n := int64(page.Largest + page.Largest/4); h.reading != nil && n > smallPage && h.room.Take(4*n) {
-			h.room.Give(3 * n)
+		if n := int64(page.Largest + page.Largest/4); h.reading != nil && n > smallPage && h.memory.Take(4*n) {
+			h.memory.Give(3 * n)
 			h.spare = n
 			h.reading.Remember(int(n))
 		}

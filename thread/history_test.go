@@ -22,15 +22,15 @@ import (
 	"understudy/thread"
 )
 
-// oneRoom is the room of one reader, while others use some of it.
-type oneRoom struct {
+// oneMemory is the memory of one reader, while others use some of it.
+type oneMemory struct {
 	t           *testing.T
 	limit, used int64
 	others      func() int64 // what others use now; during a wait they go
 	waits       int
 }
 
-func (r *oneRoom) Take(n int64) bool {
+func (r *oneMemory) Take(n int64) bool {
 	if others := r.others(); r.used+others > 0 && r.used+others+n > r.limit {
 		return false
 	}
@@ -38,23 +38,23 @@ func (r *oneRoom) Take(n int64) bool {
 	return true
 }
 
-func (r *oneRoom) Wait(_ context.Context, n int64) error {
+func (r *oneMemory) Wait(_ context.Context, n int64) error {
 	require.Zero(r.t, r.used, "it waits while it holds memory that others wait for")
 	r.waits++
 	r.used = n
 	return nil
 }
 
-func (r *oneRoom) Hold(n int64) { r.used += n }
+func (r *oneMemory) Hold(n int64) { r.used += n }
 
-func (r *oneRoom) Give(n int64) {
+func (r *oneMemory) Give(n int64) {
 	r.used -= n
 	require.GreaterOrEqual(r.t, r.used, int64(0))
 }
 
-// A history of entries of any sizes is the same however little room there is. What a reader holds is reserved, what it reserves is little more than
+// A history of entries of any sizes is the same however little memory there is. What a reader holds is reserved, what it reserves is little more than
 // what it needs, and it holds nothing while it waits.
-func TestHistoriesShareRoom(t *testing.T) {
+func TestHistoriesShareMemory(t *testing.T) {
 	t.Parallel()
 	for engine, where := range map[string]string{"sqlite": t.TempDir(), "postgres": migratedtest.Database(t)} {
 		t.Run(engine, func(t *testing.T) {
@@ -94,10 +94,10 @@ func TestHistoriesShareRoom(t *testing.T) {
 			require.Len(t, want, 40)
 			rng := rand.New(rand.NewPCG(3, 4))
 			for _, limit := range []int64{1, 5 << 20, 20 << 20, 1 << 30} {
-				room := &oneRoom{t: t, limit: limit, others: func() int64 { return 0 }}
-				h, err := s.ReadHistory(t.Context(), thread.HistoryQuery{Thread: "t", Room: room})
+				memory := &oneMemory{t: t, limit: limit, others: func() int64 { return 0 }}
+				h, err := s.ReadHistory(t.Context(), thread.HistoryQuery{Thread: "t", Memory: memory})
 				require.NoError(t, err)
-				room.others = func() int64 { return rng.Int64N(2) * limit } // all of it or nothing
+				memory.others = func() int64 { return rng.Int64N(2) * limit } // all of it or nothing
 				for n := 0; ; n++ {
 					snap, err := h.Next(t.Context())
 					if errors.Is(err, io.EOF) {
@@ -107,19 +107,19 @@ func TestHistoriesShareRoom(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, want[n].ID, snap.ID)
 					require.Len(t, snap.Values, len(want[n].Values))
-					require.GreaterOrEqual(t, room.used, int64(len(snap.Values)))
+					require.GreaterOrEqual(t, memory.used, int64(len(snap.Values)))
 					// The first of a page, what others add, one that is composed, and one that it is compared with.
-					require.LessOrEqual(t, room.used, int64(4*(largest+largest/4)+4<<20))
+					require.LessOrEqual(t, memory.used, int64(4*(largest+largest/4)+4<<20))
 				}
 				h.Close()
-				require.Zero(t, room.used)
-				require.True(t, limit == 1<<30 || room.waits > 0)
+				require.Zero(t, memory.used)
+				require.True(t, limit == 1<<30 || memory.waits > 0)
 			}
 
-			// A long one does not begin when there is no room, a short one does.
-			full := &oneRoom{t: t, limit: 10, used: 10, others: func() int64 { return 0 }}
+			// A long one does not begin when there is no memory, a short one does.
+			full := &oneMemory{t: t, limit: 10, used: 10, others: func() int64 { return 0 }}
 			for _, snap := range want {
-				h, err := s.ReadHistory(t.Context(), thread.HistoryQuery{Thread: "t", Before: snap.ID + "0", Limit: 1, Room: full})
+				h, err := s.ReadHistory(t.Context(), thread.HistoryQuery{Thread: "t", Before: snap.ID + "0", Limit: 1, Memory: full})
 				if len(snap.Values) > 1<<20 {
 					require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
 				} else if len(snap.Values) < 100_000 {

@@ -122,11 +122,11 @@ type HistoryQuery struct {
 	ID       id.Checkpoint   // of a checkpoint in the request: only from it on; "" no bound
 	Metadata json.RawMessage // containment
 	Limit    int
-	Room     Room // of ReadHistory; nil: no bound
+	Memory   Memory // of ReadHistory; nil: no bound
 }
 
-// Room bounds the memory that all readers of long histories hold together.
-type Room interface {
+// Memory bounds the memory that all readers of long histories hold together.
+type Memory interface {
 	// Take reserves so many bytes if they are available, or if nothing is reserved.
 	Take(n int64) bool
 	// Wait reserves so many bytes as soon as they are available. It fails when that takes too long.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"understudy/internal/logs"
 	"unicode"
 
 	"understudy/graph"
@@ -89,13 +90,13 @@ func (c console) Handle(_ context.Context, r slog.Record) error {
 	defer c.out.mu.Unlock()
 	var text string
 	switch {
-	case l.message == "graph output":
+	case l.message == logs.GraphOutput:
 		text = c.out.output(&l)
-	case l.message == "request" && l.text("method") != "":
+	case l.message == logs.Request && l.text("method") != "":
 		text = c.out.request(&l)
-	case slices.Contains([]string{"run ended", attemptEnded, attemptDropped}, l.message) && l.text("outcome") != "":
+	case slices.Contains([]string{logs.RunEnded, logs.AttemptEnded, logs.AttemptDropped}, l.message) && l.text("outcome") != "":
 		text = c.out.ended(&l)
-	case l.message == "graph raised":
+	case l.message == logs.GraphRaised:
 		text = c.out.raised(&l, c.Enabled(context.Background(), slog.LevelDebug))
 	default:
 		text = c.out.other(&l)
@@ -235,12 +236,6 @@ func cut(s string, n int) string {
 	return s
 }
 
-// Log messages of the end of an attempt that did not end its run: the run continues, or is not this server's any more.
-const (
-	attemptEnded   = "attempt ended; the run continues in another one"
-	attemptDropped = "attempt ended; the run was taken over, cancelled or deleted meanwhile"
-)
-
 // ended writes how a run, or an attempt of it, ended.
 func (o *consoleOut) ended(l *line) string {
 	outcome := l.text("outcome")
@@ -257,9 +252,9 @@ func (o *consoleOut) ended(l *line) string {
 		sign, color = "-", yellow
 	}
 	switch l.message {
-	case attemptEnded:
+	case logs.AttemptEnded:
 		sign, color, more = "-", yellow, "; it continues in another attempt"
-	case attemptDropped:
+	case logs.AttemptDropped:
 		more = "; it was taken over, cancelled or deleted meanwhile"
 	}
 	o.run = ""

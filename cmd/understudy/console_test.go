@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"understudy/internal/logs"
 
 	"github.com/stretchr/testify/require"
 )
@@ -73,10 +74,10 @@ func TestConsoleAttempts(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"- run r of g: worker died after 1s; it continues in another attempt", "✗ run r of g: worker died after 1s", "- run r of g: dropped after 1s; it was taken over, cancelled or deleted meanwhile"},
 		consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
-			for _, message := range []string{attemptEnded, "run ended"} {
+			for _, message := range []string{logs.AttemptEnded, "run ended"} {
 				log.Info(message, "graph", "g", "run_id", "r", "attempt", 1, "outcome", "worker died", "duration_ms", 1000.0)
 			}
-			log.Info(attemptDropped, "graph", "g", "run_id", "r", "attempt", 1, "outcome", "dropped", "duration_ms", 1000.0)
+			log.Info(logs.AttemptDropped, "graph", "g", "run_id", "r", "attempt", 1, "outcome", "dropped", "duration_ms", 1000.0)
 		}))
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"understudy/internal/fault"
-	"understudy/internal/news"
+	"understudy/internal/logonce"
 	"understudy/internal/wholefile"
 )
 
@@ -69,7 +69,7 @@ type Folder struct {
 	Log    *slog.Logger
 
 	mu    sync.Mutex
-	noted news.Texts // problems that were logged, by folder
+	noted logonce.Texts // problems that were logged, by folder
 }
 
 func unknown(name string) error { return fault.Newf(fault.NotFound, "Agent '%s' not found", name) }

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"understudy/internal/fault"
-	"understudy/internal/news"
+	"understudy/internal/logonce"
 	"understudy/internal/regular"
 )
 
@@ -54,8 +54,8 @@ type Library struct {
 	Log   *slog.Logger
 	Now   func() time.Time
 
-	writing sync.Mutex // one change of custom skills at a time
-	noted   news.Texts // problems that were logged, by path: a folder is read for each request
+	writing sync.Mutex    // one change of custom skills at a time
+	noted   logonce.Texts // problems that were logged, by path: a folder is read for each request
 }
 
 // warn logs a problem of a path, if it is not the one that was logged last.

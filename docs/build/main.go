@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"understudy/docs"
-	"understudy/internal/site"
+	"understudy/internal/docsite"
 	"understudy/server"
 )
 
@@ -24,7 +24,7 @@ func main() {
 }
 
 func write(folder, version string) error {
-	pages, err := site.Build(site.Options{Docs: docs.Files, OpenAPI: server.New(server.Options{Version: version}).OpenAPI(), Version: version})
+	pages, err := docsite.Build(docsite.Options{Docs: docs.Files, OpenAPI: server.New(server.Options{Version: version}).OpenAPI(), Version: version})
 	if err != nil {
 		return err
 	}

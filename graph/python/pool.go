@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"understudy/internal/logs"
 
 	"understudy/graph"
 	"understudy/internal/logctx"
@@ -397,5 +398,5 @@ func (p *Pool) line(pid int, m logLine) {
 	if m.run != "" {
 		attrs = append(attrs, slog.String("run_id", m.run), slog.String("thread_id", m.thread))
 	}
-	p.opts.Logger.LogAttrs(context.Background(), level, "graph output", attrs...)
+	p.opts.Logger.LogAttrs(context.Background(), level, logs.GraphOutput, attrs...)
 }

@@ -38,10 +38,10 @@ import (
 	"understudy/internal/components"
 	"understudy/internal/config"
 	"understudy/internal/cursor"
+	"understudy/internal/diskspace"
 	"understudy/internal/fleet"
 	"understudy/internal/logctx"
 	"understudy/internal/logs"
-	"understudy/internal/room"
 	"understudy/run/service"
 	"understudy/run/usage"
 	"understudy/server"
@@ -334,7 +334,7 @@ func (s *Server) followChanges(ctx context.Context) error {
 
 // prepare takes over what the last server on this data left.
 func (s *Server) prepare(ctx context.Context) error {
-	ctx = room.Making(ctx) // on a full disk the server must start, because only it can delete
+	ctx = diskspace.WithReserve(ctx) // on a full disk the server must start, because only it can delete
 	if err := s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"understudy/access/audit"
-	"understudy/internal/scan"
+	"understudy/internal/scanlimit"
 	"understudy/run/spans"
 )
 
@@ -114,7 +114,7 @@ func Default(mode Mode) *Config {
 		Server: Server{Host: "127.0.0.1", Port: 2024, Studio: mode == Dev, Grace: 10 * time.Second, MaxBody: 300 * MiB},
 		Storage: Storage{
 			Data: ".understudy", Connections: 16, StatementTimeout: 30 * time.Second, Lease: 20 * time.Second, Synchronous: Full,
-			SearchTimeout: scan.DefaultBudget, AuditRetention: audit.Retention,
+			SearchTimeout: scanlimit.DefaultBudget, AuditRetention: audit.Retention,
 		},
 		Workers: Workers{
 			Processes: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev, AllowBrokenGraphs: mode == Dev,

@@ -9,6 +9,9 @@ import (
 	"understudy/internal/jsonscan"
 )
 
+// ErrReads is the error of a read for which there is no memory while others read.
+var ErrReads = fault.New(fault.Unavailable, "Too much is being read at the moment, try again")
+
 const (
 	// MetadataBytes is the maximum size of the metadata of a thread, run, assistant or cron: 1 MiB. It is merged within
 	// write transactions, and each of its keys is indexed for searches.

@@ -22,6 +22,15 @@ const (
 // Request is the message of the line that each request leaves.
 const Request = "request"
 
+// Messages of lines that the terminal of `understudy dev` shows in a form of their own.
+const (
+	GraphOutput    = "graph output" // what the code of a graph prints or logs
+	GraphRaised    = "graph raised"
+	RunEnded       = "run ended"
+	AttemptEnded   = "attempt ended; the run continues in another one"
+	AttemptDropped = "attempt ended; the run was taken over, cancelled or deleted meanwhile"
+)
+
 // Line is a line of the log.
 type Line struct {
 	Seq     uint64            `json:"seq"` // on its server, ascending

@@ -72,10 +72,10 @@ var order = map[string][][]string{
 	},
 	"internal": {
 		{
-			"internal/child", "internal/compact", "internal/components", "internal/encryption", "internal/fleet", "internal/idempotency", "internal/limits", "internal/pytext", "internal/scan",
+			"internal/child", "internal/compact", "internal/components", "internal/encryption", "internal/fleet", "internal/idempotency", "internal/limits", "internal/pytext", "internal/scanlimit",
 			"internal/sweep",
 		},
-		{"internal/jsonplus", "internal/room"},
+		{"internal/jsonplus", "internal/diskspace"},
 		{},
 	},
 }

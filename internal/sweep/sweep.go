@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"understudy/internal/room"
+	"understudy/internal/diskspace"
 )
 
 // Turns are what instances agree by.
@@ -33,7 +33,7 @@ const longestSleep = time.Minute
 // Run calls Do until ctx ends, the first time at once if it is due. Errors are logged and retried: at the next turn if this one was taken, else
 // soon.
 func (l *Loop) Run(ctx context.Context) error {
-	ctx = room.Making(ctx) // what is swept away is deleted
+	ctx = diskspace.WithReserve(ctx) // what is swept away is deleted
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"understudy/internal/logs"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/gjson"
@@ -21,11 +22,11 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/diskspace"
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/logctx"
 	"understudy/internal/loop"
-	"understudy/internal/room"
 	"understudy/run"
 	"understudy/run/crash"
 	"understudy/run/settle"
@@ -87,7 +88,7 @@ const fullPatience = 2 * time.Second
 // patience is how long the end of a run that cannot be written because of err is retried before those who wait for it learn that: a database that is slow or away
 // comes back within a lease, but a full disk does not become empty.
 func (x *Executor) patience(err error) time.Duration {
-	if errors.Is(err, room.ErrFull) {
+	if errors.Is(err, diskspace.ErrFull) {
 		return min(x.Lease, fullPatience)
 	}
 	return x.Lease
@@ -163,12 +164,12 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	if out.kind == succeeded && ex.waits {
 		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
 	}
-	message := "run ended"
+	message := logs.RunEnded
 	switch {
 	case out.kind == dropped:
-		message = "attempt ended; the run was taken over, cancelled or deleted meanwhile"
+		message = logs.AttemptDropped
 	case ex.continues:
-		message = "attempt ended; the run continues in another one"
+		message = logs.AttemptEnded
 	}
 	x.Log.InfoContext(after, message, "graph", r.Graph, "attempt", r.Attempt, "outcome", ending, "stateless", r.Kwargs.Temporary, logctx.Took(x.Now().Sub(began)))
 }
@@ -191,7 +192,7 @@ func (x *Executor) leave(ctx context.Context, ex *Execution, out outcome, finish
 	if out.kind != died && out.kind != dropped { // these are as small, and a death counts
 		out = outcome{kind: handedBack}
 	}
-	if err := finish(room.Making(ctx), ex, out); err != nil {
+	if err := finish(diskspace.WithReserve(ctx), ex, out); err != nil {
 		x.Log.ErrorContext(ctx, "a run could not be handed back; the next start counts it as one that may have killed this server", "error", err,
 			"fix", "make room on the disk, or see that it can be written, before the next start")
 		return

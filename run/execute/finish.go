@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"understudy/internal/logs"
 
 	"understudy/bridge"
 	"understudy/checkpointer"
@@ -223,7 +224,7 @@ func logRaised(ctx context.Context, log *slog.Logger, row *run.Run, f *graph.Fai
 		log.ErrorContext(ctx, "a run failed because the server could not save or read for it", attrs...)
 		return
 	}
-	log.WarnContext(ctx, "graph raised", attrs...)
+	log.WarnContext(ctx, logs.GraphRaised, attrs...)
 }
 
 // logDeath logs that the worker of a run died, and whether the run is tried again.

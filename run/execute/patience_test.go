@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/diskspace"
 	"understudy/internal/fault"
 	"understudy/internal/logtest"
-	"understudy/internal/room"
 )
 
 // However many runs wait for a database, the log has the beginning with the cause and the end, once each, and nothing of failures that are over at once.
@@ -60,8 +60,8 @@ func TestOnlyAFullDiskIsReportedBeforeALease(t *testing.T) {
 		err   error
 		want  time.Duration
 	}{
-		{20 * time.Second, fmt.Errorf("write stream records: %w", room.ErrFull), fullPatience},
-		{time.Second, room.ErrFull, time.Second},
+		{20 * time.Second, fmt.Errorf("write stream records: %w", diskspace.ErrFull), fullPatience},
+		{time.Second, diskspace.ErrFull, time.Second},
 		{20 * time.Second, fault.New(fault.Unavailable, "the database does not answer in time"), 20 * time.Second},
 		{20 * time.Second, context.DeadlineExceeded, 20 * time.Second},
 	} {

@@ -19,8 +19,7 @@ import (
 )
 
 var (
-	errNoThread = fault.New(fault.NotFound, "Thread or assistant not found.")
-	errBusy     = fault.New(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose a different multitask strategy.")
+	errBusy = fault.New(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose a different multitask strategy.")
 )
 
 // created is what one transaction of create did.
@@ -115,7 +114,7 @@ func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Reques
 // admit checks a request for a run on the thread t ("": one of its own), and completes it with what ctx carries.
 func (s *Service) admit(ctx context.Context, t id.Thread, req *run.Request) error {
 	if resume := string(jsonobj.Of(req.Command).Get("resume")); t == "" && resume != "" && resume != "null" {
-		return fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
+		return run.ErrStatelessResume
 	}
 	if err := s.Webhooks.Check(req.Webhook); err != nil {
 		return err

@@ -101,7 +101,7 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, in insertion) (create
 // servedHere returns the assistant of a new run, as it was read, if its graph is served here.
 func (s *Service) servedHere(as *assistant.Assistant, err error) (*assistant.Assistant, error) {
 	if fault.Is(err, fault.NotFound) {
-		return nil, errNoThread
+		return nil, run.ErrNoThread
 	}
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func threadOf(tx run.Tx, in insertion) (row *thread.Thread, fresh bool, err erro
 	case err != nil && !fresh:
 		return nil, false, err
 	case fresh && !in.stateless && in.req.IfNotExists != "create":
-		return nil, false, errNoThread
+		return nil, false, run.ErrNoThread
 	case !fresh && in.req.NewThread != nil:
 		return nil, false, fault.Newf(fault.Conflict, "Thread with ID %s already exists", in.thread)
 	}

@@ -113,7 +113,7 @@ func (s *Service) Inject(ctx context.Context, t id.Thread, req run.Request, chec
 	}
 	if err != nil {
 		if req.AssistantID != "" {
-			return nil, errNoThread
+			return nil, run.ErrNoThread
 		}
 		return nil, run.ErrNoRun
 	}

@@ -9,6 +9,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/run"
 	"understudy/server"
 )
 
@@ -177,10 +178,7 @@ func (g *assistants) use(ctx context.Context, idOrGraph string) error {
 		return nil //nolint:nilerr // the service says what is wrong with it
 	}
 	if _, err = g.Get(ctx, a); fault.Is(err, fault.NotFound) {
-		return errNoAssistant
+		return run.ErrNoThread
 	}
 	return err
 }
-
-// errNoAssistant is the answer for an assistant that does not exist, where a run needs one.
-var errNoAssistant = fault.New(fault.NotFound, "Thread or assistant not found.")

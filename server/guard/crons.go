@@ -26,7 +26,7 @@ var _ server.Crons = (*crons)(nil)
 // Create asks crons.create, and what its runs need: threads.read for their thread, assistants.read for a private assistant. Its runs act as who
 // created it, with the permissions of now.
 func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
-	if err := g.assistants.use(ctx, n.AssistantID); errors.Is(err, errNoAssistant) {
+	if err := g.assistants.use(ctx, n.AssistantID); errors.Is(err, run.ErrNoThread) {
 		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
 	} else if err != nil {
 		return nil, err

@@ -27,9 +27,6 @@ type runs struct {
 
 var _ server.Runs = (*runs)(nil)
 
-// errHidden is the answer for a run on a thread that the actor cannot reach.
-var errHidden = fault.New(fault.NotFound, "Thread or assistant not found.")
-
 // may asks whether a run may be created, and lets it act as the actor. The run counts against their limit.
 func (g *runs) may(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
 	ctx, err := g.mayOne(ctx, t, req)
@@ -49,7 +46,7 @@ func (g *runs) mayOne(ctx context.Context, t id.Thread, req *run.Request) (conte
 		return nil, err
 	}
 	if g.hidden(ctx, t) {
-		return nil, errHidden
+		return nil, run.ErrNoThread
 	}
 	return ctx, nil
 }
@@ -88,7 +85,7 @@ func (g *runs) resumeOne(ctx context.Context, t id.Thread, req *run.Request) (co
 	}
 	if g.hidden(ctx, t) {
 		if named {
-			return nil, errHidden
+			return nil, run.ErrNoThread
 		}
 		req.AssistantID = ""
 		return ctx, nil
@@ -159,7 +156,7 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 func (g *Guard) AdmitAgain(ctx context.Context, t id.Thread, req *run.Request) error {
 	narrow, err := g.Admit(ctx, t, req)
 	if err == nil && g.hidden(narrow, t) {
-		err = errHidden
+		err = run.ErrNoThread
 	}
 	return err
 }

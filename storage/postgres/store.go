@@ -21,7 +21,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/encryption"
-	"understudy/internal/scan"
+	"understudy/internal/scanlimit"
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
@@ -96,7 +96,7 @@ type Store struct {
 	touched  func([]changes.Change)
 	heard    func([]changes.Change) // not nil
 	self     string                 // identifies this server in notifications of changes
-	scans    *scan.Limits
+	scans    *scanlimit.Limits
 	copies   chan struct{} // a slot for each running copy of a thread
 	// copyRows is the number of rows per transaction of a copy; tests lower it.
 	copyRows int
@@ -194,7 +194,7 @@ func newStore(ctx context.Context, opts Options, pool *pgxpool.Pool, layout stri
 		return nil, err
 	}
 	s := &Store{
-		copyRows: rows.CopyRows, scans: scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
+		copyRows: rows.CopyRows, scans: scanlimit.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
 		copies:  make(chan struct{}, max(1, min(copiesAtOnce, int(pool.Config().MaxConns)/4))),
 		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, metaPool: metaPool, lists: newLists(layout == layoutLangGraph), now: opts.Now,
 		changed: opts.Changed, touched: opts.Touched, heard: opts.Heard, self: string(id.NewRun()),

@@ -15,9 +15,9 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"understudy/internal/diskspace"
 	"understudy/internal/fault"
 	"understudy/internal/owner"
-	"understudy/internal/room"
 )
 
 const (
@@ -39,7 +39,7 @@ const (
 
 var (
 	// ErrFull is the error of writes on a full disk, and of Ping.
-	ErrFull = room.ErrFull
+	ErrFull = diskspace.ErrFull
 	errGone = fault.New(fault.Unavailable, "the database file was removed or replaced while the server runs: nothing can be saved; put it back and start the server again")
 )
 

@@ -25,9 +25,9 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"understudy/id"
+	"understudy/internal/diskspace"
 	"understudy/internal/fault"
 	"understudy/internal/metricstest"
-	"understudy/internal/room"
 	"understudy/internal/seedtest"
 	"understudy/thread"
 )
@@ -214,7 +214,7 @@ func testFillingWithAnother(t *testing.T, r *rand.Rand, written bool) {
 		s, err = Open(ctx, Options{Dir: dir, Synchronous: "normal", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 		require.NoError(t, err)
 		if written {
-			require.NoError(t, s.write(room.Making(ctx), func(*Tx) error { // on the writer's goroutine
+			require.NoError(t, s.write(diskspace.WithReserve(ctx), func(*Tx) error { // on the writer's goroutine
 				s.disk.extend = func(string, int64) error { return errors.ErrUnsupported }
 				s.disk.allocate = func(path string, size int64) error {
 					return change(path, func(f *os.File) error { return fill(f, size) })
@@ -310,7 +310,7 @@ func testFillingWithAnother(t *testing.T, r *rand.Rand, written bool) {
 }
 
 func deleteThread(ctx context.Context, s *Store, name id.Thread) error {
-	return s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread(name) })
+	return s.write(diskspace.WithReserve(ctx), func(tx *Tx) error { return tx.DeleteThread(name) })
 }
 
 func signal(c chan<- struct{}) {
@@ -499,8 +499,8 @@ func TestDeletingInAFullDatabase(t *testing.T) {
 	require.ErrorIs(t, s.Ping(ctx), ErrFull)
 	require.Equal(t, 0.0, writable())
 	require.ErrorIs(t, fullThread(ctx, s, "small", 1), ErrFull)
-	require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread("old") }))
-	require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error {
+	require.NoError(t, s.write(diskspace.WithReserve(ctx), func(tx *Tx) error { return tx.DeleteThread("old") }))
+	require.NoError(t, s.write(diskspace.WithReserve(ctx), func(tx *Tx) error {
 		s.disk.allocate = allocate
 		return tx.exec("PRAGMA max_page_count = 1000000")
 	}))

@@ -16,7 +16,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/encryption"
-	"understudy/internal/scan"
+	"understudy/internal/scanlimit"
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
@@ -83,7 +83,7 @@ type Store struct {
 	writer  *writer
 	nearest *nearest
 	folder  *folder
-	scans   *scan.Limits
+	scans   *scanlimit.Limits
 	disk    *disk
 	damage  damage
 
@@ -209,7 +209,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	s.scans = scan.New(opts.Readers/2, opts.SearchTimeout)
+	s.scans = scanlimit.New(opts.Readers/2, opts.SearchTimeout)
 	s.path, s.copies, s.copyRows, s.longThread = path, make(chan struct{}, copiesAtOnce), rows.CopyRows, longThread
 	if s.folder, err = startFolder(path, opts.Synchronous, s.log); err != nil {
 		return errors.Join(err, s.readers.close(), conn.Close())

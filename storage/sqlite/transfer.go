@@ -12,7 +12,7 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
-	"understudy/internal/scan"
+	"understudy/internal/scanlimit"
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/seal"
@@ -86,7 +86,7 @@ func openBeside(ctx context.Context, path string) (*Store, string, error) {
 	s := &Store{
 		readers: readers, now: time.Now, log: slog.New(slog.DiscardHandler), metrics: measure.New(nil),
 		damage: damage{log: slog.New(slog.DiscardHandler), path: path},
-		scans:  scan.New(1, 24*time.Hour), // no client waits behind an import
+		scans:  scanlimit.New(1, 24*time.Hour), // no client waits behind an import
 	}
 	known, at := len(migrations()), 0
 	err = s.read(ctx, func(c *sqlite.Conn) error {

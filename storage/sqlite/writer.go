@@ -14,8 +14,8 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"understudy/id"
+	"understudy/internal/diskspace"
 	"understudy/internal/fault"
-	"understudy/internal/room"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/seal"
 	"understudy/storage/internal/vectors"
@@ -148,9 +148,9 @@ func (w *writer) start() *writer {
 // because otherwise the caller could not know whether the write happened. fn must not write to the
 // store itself: it would wait for its own end.
 //
-// On a full disk only writes marked with room.Making are accepted.
+// On a full disk only writes marked with diskspace.WithReserve are accepted.
 func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
-	makesRoom := room.IsMade(ctx)
+	makesRoom := diskspace.HasReserve(ctx)
 	if err := s.disk.refuses(makesRoom); err != nil {
 		return err
 	}

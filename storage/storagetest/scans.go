@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/fault"
-	"understudy/internal/scan"
+	"understudy/internal/scanlimit"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -112,7 +112,7 @@ func RunScans(t *testing.T, open func(t *testing.T, budget time.Duration) Backen
 				_, err = b.Items.Items(ctx, q)
 			}
 			isKind(t, err, fault.Unprocessable)
-			require.ErrorIs(t, err, scan.ErrOverBudget)
+			require.ErrorIs(t, err, scanlimit.ErrOverBudget)
 			require.ErrorContains(t, err, "namespace_prefix")
 		}
 		list, err := b.Items.Items(ctx, store.Search{Prefix: []string{"n1"}, Limit: 10})

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"understudy/internal/fault"
+	"understudy/internal/limits"
 )
 
 // Budget limits the use of a resource.
@@ -109,23 +108,21 @@ func (b *Budget) InUse() int64 {
 	return b.used
 }
 
-var errManyReads = fault.New(fault.Unavailable, "Too much is being read at the moment, try again")
-
-// Reads is the memory of a long answer. It implements thread.Room for the services that create the elements.
-type Reads struct {
+// AnswerMemory is the memory of a long answer. It implements thread.Memory for the services that create the elements.
+type AnswerMemory struct {
 	*Budget
 	patience time.Duration // 0: do not wait
 }
 
 // Wait is Budget.Wait, which waits no longer than a client may go without reading.
-func (r *Reads) Wait(ctx context.Context, n int64) error {
+func (r *AnswerMemory) Wait(ctx context.Context, n int64) error {
 	if r.patience == 0 {
 		if !r.Take(n) {
-			return errManyReads
+			return limits.ErrReads
 		}
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.patience, errManyReads)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.patience, limits.ErrReads)
 	defer cancel()
 	return r.Budget.Wait(ctx, n)
 }

@@ -10,6 +10,7 @@ import (
 
 	"understudy/internal/compress"
 	"understudy/internal/fault"
+	"understudy/internal/limits"
 )
 
 // List is an answer whose elements are created while it is sent.
@@ -20,9 +21,9 @@ type List struct {
 	Head func(ctx context.Context) (known bool, err error)
 	// Close releases the resources of the elements. nil: there are none.
 	Close func()
-	// Room: the source of the elements reserves the memory of each piece, of reads. loads reports that it has to load the next one.
-	Room  bool
-	Loads func() bool
+	// SourceReserves: the source of the elements reserves the memory of each piece, from Memory. Loads reports that it has to load the next one.
+	SourceReserves bool
+	Loads          func() bool
 	// Before and after surround the list when it is part of an object.
 	Before, After string
 
@@ -30,7 +31,7 @@ type List struct {
 	encoder *compress.Encoder // nil: it is sent as it is
 	packed  []byte            // buffer of the encoder
 	pieces  [][]byte          // created before the answer began, each after a chunkHead
-	Reads   *Reads            // nil until the answer is known to be long, unless room
+	Memory  *AnswerMemory     // nil until the answer is known to be long, unless SourceReserves
 	taken   int64             // of reads
 	some    bool              // at least one element exists
 }
@@ -46,7 +47,7 @@ const (
 // later is cut off: its client sees an incomplete answer, and the error is logged.
 func (t *Transport) SendList(c *fiber.Ctx, l *List) error {
 	ctx := c.UserContext()
-	over, err := Reading(c, l.begin)
+	over, err := WhileConnected(c, l.begin)
 	if err == nil && !over {
 		err = t.begun(l)
 	}
@@ -70,23 +71,23 @@ func (t *Transport) SendList(c *fiber.Ctx, l *List) error {
 
 // begun reserves what a long list needs to be sent.
 func (t *Transport) begun(l *List) error {
-	if l.Reads == nil {
-		l.Reads = &Reads{Budget: &t.Reads}
+	if l.Memory == nil {
+		l.Memory = &AnswerMemory{Budget: &t.Reads}
 	}
 	size := int64(0)
 	for _, piece := range l.pieces {
 		size += int64(cap(piece))
 	}
-	if l.Room {
-		l.Reads.Hold(size)
-	} else if !l.Reads.Take(size) {
-		return errManyReads
+	if l.SourceReserves {
+		l.Memory.Hold(size)
+	} else if !l.Memory.Take(size) {
+		return limits.ErrReads
 	}
 	if err := t.Slot(); err != nil {
-		l.Reads.Give(size)
+		l.Memory.Give(size)
 		return err
 	}
-	l.taken, l.Reads.patience = size, t.WriteTimeout // a client that waits has its headers
+	l.taken, l.Memory.patience = size, t.WriteTimeout // a client that waits has its headers
 	return nil
 }
 
@@ -186,15 +187,15 @@ func (o *Open) sendList(ctx context.Context) error {
 	}
 	l.pieces = nil
 	for over := false; !over; {
-		if err := o.makeRoom(ctx); err != nil {
+		if err := o.prepare(ctx); err != nil {
 			return err
 		}
 		var failed error
 		o.buf, over, failed = l.append(ctx, append(o.buf[:0], chunkHead...))
-		if !l.Room {
+		if !l.SourceReserves {
 			// The size of a piece is not known before it exists. Mostly it is like the one before.
 			more := int64(cap(o.buf)) - l.taken
-			l.Reads.Hold(more)
+			l.Memory.Hold(more)
 			l.taken += more
 		}
 		if err := errors.Join(o.writePiece(over), failed); err != nil {
@@ -218,22 +219,22 @@ func (o *Open) writePiece(last bool) error {
 	return err
 }
 
-// makeRoom prepares the buffer for the next piece. While others wait for memory, it waits behind them, and holds none.
-func (o *Open) makeRoom(ctx context.Context) error {
+// prepare readies the buffer for the next piece. While others wait for memory, it waits behind them, and holds none.
+func (o *Open) prepare(ctx context.Context) error {
 	l := o.list
 	switch {
-	case l.Room:
+	case l.SourceReserves:
 		if l.Loads() { // it may wait
 			o.buf = nil
 		}
 		return nil
-	case l.taken > 0 && !l.Reads.scarce():
+	case l.taken > 0 && !l.Memory.scarce():
 		return nil
 	}
 	n := max(l.taken, PieceBytes)
 	o.buf = nil
 	l.release(l.taken)
-	if err := l.Reads.Wait(ctx, n); err != nil {
+	if err := l.Memory.Wait(ctx, n); err != nil {
 		return err
 	}
 	l.taken = n
@@ -243,5 +244,5 @@ func (o *Open) makeRoom(ctx context.Context) error {
 // release returns memory of pieces that were sent.
 func (l *List) release(n int64) {
 	l.taken -= n
-	l.Reads.Give(n)
+	l.Memory.Give(n)
 }

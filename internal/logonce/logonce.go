@@ -1,5 +1,5 @@
-// Package news keeps what is found again and again, such as problems of a folder that is read for each request, from being logged each time.
-package news
+// Package logonce keeps what is found again and again, such as problems of a folder that is read for each request, from being logged each time.
+package logonce
 
 import "sync"
 

@@ -1,4 +1,4 @@
-package site_test
+package docsite_test
 
 import (
 	"encoding/json"
@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/docs"
-	"understudy/internal/site"
+	"understudy/internal/docsite"
 )
 
-func build(t *testing.T, live bool) site.Site {
-	s, err := site.Build(site.Options{Docs: docs.Files, OpenAPI: []byte(`{"openapi":"3.1.0"}`), Version: "1.2.3", Live: live})
+func build(t *testing.T, live bool) docsite.Site {
+	s, err := docsite.Build(docsite.Options{Docs: docs.Files, OpenAPI: []byte(`{"openapi":"3.1.0"}`), Version: "1.2.3", Live: live})
 	require.NoError(t, err)
 	return s
 }
@@ -104,11 +104,11 @@ func TestMistakes(t *testing.T) {
 		"README.md has no link to a.md":              {"README.md": page("# Docs\n\n## Start\n"), "a.md": page("# A")},
 		"a.md: it has no heading of the first level": {"README.md": page("# Docs"), "a.md": page("A")},
 	} {
-		_, err := site.Build(site.Options{Docs: files})
+		_, err := docsite.Build(docsite.Options{Docs: files})
 		require.EqualError(t, err, want)
 	}
 	// Links to files of the repository that are no pages become text; scripts in an index do not end it.
-	s, err := site.Build(site.Options{Docs: fstest.MapFS{"README.md": page("# Docs\n\nSee [the *code*](../main.go) and [more](https://example.com).\n\n    </script><script>alert(1)\n")}})
+	s, err := docsite.Build(docsite.Options{Docs: fstest.MapFS{"README.md": page("# Docs\n\nSee [the *code*](../main.go) and [more](https://example.com).\n\n    </script><script>alert(1)\n")}})
 	require.NoError(t, err)
 	require.Contains(t, string(s["index.html"].Body), `See the <em>code</em> and <a href="https://example.com">more</a>.`)
 	require.NotContains(t, string(s["search-index.js"].Body), "</script>")

@@ -1,4 +1,4 @@
-package scan_test
+package scanlimit_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/fault"
-	"understudy/internal/scan"
+	"understudy/internal/scanlimit"
 )
 
 func wait(ctx context.Context) error {
@@ -20,10 +20,10 @@ func wait(ctx context.Context) error {
 
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := scan.New(2, time.Minute)
+		l := scanlimit.New(2, time.Minute)
 		began := time.Now()
 		err := l.Do(t.Context(), "give a prefix", wait)
-		require.ErrorIs(t, err, scan.ErrOverBudget)
+		require.ErrorIs(t, err, scanlimit.ErrOverBudget)
 		require.True(t, fault.Is(err, fault.Unprocessable))
 		require.ErrorContains(t, err, "give a prefix")
 		require.Equal(t, time.Minute, time.Since(began))
@@ -35,7 +35,7 @@ func TestBudget(t *testing.T) {
 		own := errors.New("own")
 		require.ErrorIs(t, l.Do(t.Context(), "", func(context.Context) error { return own }), own)
 		// What belongs to a scan needs no place of its own.
-		one := scan.New(1, time.Minute)
+		one := scanlimit.New(1, time.Minute)
 		require.NoError(t, one.Do(t.Context(), "", func(ctx context.Context) error {
 			return one.Do(ctx, "", func(context.Context) error { return nil })
 		}))
@@ -44,7 +44,7 @@ func TestBudget(t *testing.T) {
 
 func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := scan.New(1, time.Minute)
+		l := scanlimit.New(1, time.Minute)
 		done := make(chan error)
 		const asked = 40
 		for range asked {

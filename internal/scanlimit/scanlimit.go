@@ -1,6 +1,6 @@
-// Package scan limits queries that may read everything: searches and counts that no index answers. They share a part of the connections, wait for it in
+// Package scanlimit limits queries that may read everything: searches and counts that no index answers. They share a part of the connections, wait for it in
 // a bounded queue, and end when they take too long, so that they never hold up reads of single rows.
-package scan
+package scanlimit
 
 import (
 	"context"

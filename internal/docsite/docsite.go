@@ -1,6 +1,6 @@
-// Package site makes a web site of the documentation: a page for each Markdown file, a search that works offline, and a reference of the API in which
+// Package docsite makes a web site of the documentation: a page for each Markdown file, a search that works offline, and a reference of the API in which
 // requests can be tried. The server shows it at /docs; `make docs` writes it to a folder.
-package site
+package docsite
 
 import (
 	"bytes"
