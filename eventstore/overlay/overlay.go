@@ -121,13 +121,8 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if err != nil || tr == nil {
 		return values, err
 	}
-	whole, legacy := asListed(tr), false
-	if whole {
-		var lacks bool
-		lacks, legacy = r.odd(values)
-		whole = !lacks
-	}
-	if whole && (ahead == nil || !ahead.Grown) && !legacy {
+	grown := ahead != nil && ahead.Grown
+	if !grown && r.showsAll(tr, values) {
 		return values, nil
 	}
 	bounded := r.look.MaxBytes > 0 && condensed(tr)
@@ -138,7 +133,7 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if !ok {
 		return values, nil // an interrupt, or a graph with its messages in another channel
 	}
-	if r.look.Recent && (ahead == nil || !ahead.Grown) && condensed(tr) {
+	if r.look.Recent && !grown && condensed(tr) {
 		out, ok, err := r.recent(ctx, tr, values, start, end)
 		if ok || err != nil {
 			return out, err
@@ -148,30 +143,47 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if err != nil {
 		return nil, err
 	}
-	if r.run != "" {
-		p.shown = slices.DeleteFunc(p.shown, func(e *entry) bool { return e.partial == r.run })
-		if ahead == nil && same(p.shown, p.list) {
-			return values, nil
-		}
-	}
-	if ahead != nil && !lost(p.shown, values[start:end]) {
-		items, ok := jsonscan.Elements(values[start:end])
-		if !ok {
-			return values, nil // no messages
-		}
-		if p, ok, err = p.fold(values, items, ahead); err != nil || !ok || same(p.shown, p.list) {
-			return values, err
-		}
-	}
-	shown := p.shown
-	if r.look.Recent && len(shown) > len(p.list) && slices.ContainsFunc(shown, isMarkerEntry) {
-		shown = recentOf(shown, isMarkerEntry)
+	shown, ok, err := r.shown(p, values, values[start:end], ahead)
+	if err != nil || !ok {
+		return values, err
 	}
 	out := into(shown, values, start, end, r.look.Markers)
 	if r.spent = bounded && r.used+int64(len(out)) > r.look.MaxBytes; r.spent {
 		return values, nil
 	}
 	return out, nil
+}
+
+// showsAll reports, without reading the transcript's entries, whether values have the whole conversation in a form that clients read.
+func (r *Reading) showsAll(tr *eventstore.Transcript, values json.RawMessage) bool {
+	if !asListed(tr) {
+		return false
+	}
+	lacks, legacy := r.odd(values)
+	return !lacks && !legacy
+}
+
+// shown returns what is shown at a point in place of the messages of values; not ok: the values as they are.
+func (r *Reading) shown(p *point, values, messages json.RawMessage, ahead *Ahead) (shown []*entry, ok bool, err error) {
+	if r.run != "" {
+		p.shown = slices.DeleteFunc(p.shown, func(e *entry) bool { return e.partial == r.run })
+		if ahead == nil && same(p.shown, p.list) {
+			return nil, false, nil
+		}
+	}
+	if ahead != nil && !lost(p.shown, messages) {
+		items, ok := jsonscan.Elements(messages)
+		if !ok {
+			return nil, false, nil // no messages
+		}
+		if p, ok, err = p.fold(values, items, ahead); err != nil || !ok || same(p.shown, p.list) {
+			return nil, false, err
+		}
+	}
+	if r.look.Recent && len(p.shown) > len(p.list) && slices.ContainsFunc(p.shown, isMarkerEntry) {
+		return recentOf(p.shown, isMarkerEntry), true, nil
+	}
+	return p.shown, true, nil
 }
 
 // point returns the point of a conversation that a transcript describes.

@@ -38,13 +38,13 @@ type failoverRun struct {
 	active    bool // that attempt is executed here
 	over      bool // the end of the run was published, or it was deleted
 	// last is the place of the last record that was published here, and lastOffset the offset that the database has of it.
-	last       place
+	last       ordinal
 	lastOffset bridge.Offset
 	// recent holds everything published above complete.
 	recent   []*bridge.Record
 	since    []time.Time // when each of recent was published
 	bytes    int64
-	complete place
+	complete ordinal
 }
 
 func newFailover(limits bridge.Options) *failover {
@@ -78,7 +78,7 @@ func (f *failover) begin(r *run.Run) {
 	}
 	f.drop(h, len(h.recent))
 	h.attempt, h.active, h.over = r.Attempt, true, false
-	h.last = place{attempt: r.Attempt}
+	h.last = ordinal{attempt: r.Attempt}
 	if r.Attempt > 1 { // earlier attempts may have been executed elsewhere
 		h.complete = h.last
 	}
@@ -130,7 +130,7 @@ func (f *failover) drop(h *failoverRun, count int) {
 		h.bytes -= sizeOf(rec)
 		f.bytes -= sizeOf(rec)
 		if rec.Index > 0 {
-			h.complete = placeOf(rec)
+			h.complete = ordinalOf(rec)
 		}
 	}
 	// Only append moves the rest, when it has no more room: thousands may be kept, and each that comes may drop one.
@@ -157,7 +157,7 @@ func (f *failover) add(h *failoverRun, records []*bridge.Record) {
 	for _, rec := range records {
 		h.over = h.over || rec.Kind == bridge.Terminal
 		if rec.Index > 0 {
-			h.last, h.lastOffset = placeOf(rec), rec.Offset
+			h.last, h.lastOffset = ordinalOf(rec), rec.Offset
 		}
 	}
 	if h.followers == 0 {
@@ -200,7 +200,7 @@ func (f *failover) unfollow(h *failoverRun) {
 
 // resume returns what a run has published above a place, and, unless it is over, a subscription of what comes. With partial records may be missing
 // between the place and the first one returned. ok is false when the run is not executed here, or records are missing.
-func (f *failover) resume(ctx context.Context, h *failoverRun, seen place, partial bool) (recent []*bridge.Record, live bridge.Subscription, ok bool) {
+func (f *failover) resume(ctx context.Context, h *failoverRun, seen ordinal, partial bool) (recent []*bridge.Record, live bridge.Subscription, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !h.active && !h.over || !partial && seen.before(h.complete) {
@@ -208,7 +208,7 @@ func (f *failover) resume(ctx context.Context, h *failoverRun, seen place, parti
 	}
 	from := 0
 	for i, rec := range h.recent {
-		if rec.Index > 0 && !seen.before(placeOf(rec)) {
+		if rec.Index > 0 && !seen.before(ordinalOf(rec)) {
 			from = i + 1
 		}
 	}
@@ -221,7 +221,7 @@ func (f *failover) resume(ctx context.Context, h *failoverRun, seen place, parti
 }
 
 // lastOf returns the place of the last record that a run has published here, and the offset that the database has of it.
-func (f *failover) lastOf(h *failoverRun) (place, bridge.Offset) {
+func (f *failover) lastOf(h *failoverRun) (ordinal, bridge.Offset) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return h.last, h.lastOffset

@@ -20,7 +20,7 @@ import (
 func TestASubscriptionOfNothingIsInterrupted(t *testing.T) {
 	t.Parallel()
 	n := newFailover(bridge.Options{})
-	st := (&Followers{FollowersOptions: FollowersOptions{Publisher: &Publisher{failover: n}}}).runSubscription("r", n.follow("r"), nil, place{1, 1}, bridge.Offset{MS: 1})
+	st := (&Followers{FollowersOptions: FollowersOptions{Publisher: &Publisher{failover: n}}}).runSubscription("r", n.follow("r"), nil, ordinal{1, 1}, bridge.Offset{MS: 1})
 	_, err := st.Replay(t.Context())
 	require.ErrorIs(t, err, bridge.ErrInterrupted)
 	_, err = st.Next(t.Context())
@@ -51,7 +51,7 @@ func failoverOnce(t *testing.T, seed uint64) {
 	require.NoError(t, err)
 	r := &run.Run{ID: "r", Attempt: 1 + rnd.IntN(2)}
 	f.begin(r)
-	st := (&Followers{FollowersOptions: FollowersOptions{Publisher: &Publisher{failover: f}}}).runSubscription(r.ID, f.follow(r.ID), sub, place{attempt: r.Attempt}, bridge.Offset{})
+	st := (&Followers{FollowersOptions: FollowersOptions{Publisher: &Publisher{failover: f}}}).runSubscription(r.ID, f.follow(r.ID), sub, ordinal{attempt: r.Attempt}, bridge.Offset{})
 	var want, got []string
 	read := func() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond) // of the time of the bubble
@@ -127,7 +127,7 @@ func TestALostAttemptDoesNotEndTheNext(t *testing.T) {
 			f.begin(first)
 			f.begin(second)
 			entry := f.follow("r")
-			_, live, ok := f.resume(t.Context(), entry, place{attempt: 2}, false)
+			_, live, ok := f.resume(t.Context(), entry, ordinal{attempt: 2}, false)
 			require.True(t, ok)
 			late(f)
 			f.published(second, record(second, 1))
@@ -137,7 +137,7 @@ func TestALostAttemptDoesNotEndTheNext(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, got, 1)
 			require.Equal(t, "2.1", got[0].Event)
-			recent, another, ok := f.resume(t.Context(), entry, place{attempt: 2}, false)
+			recent, another, ok := f.resume(t.Context(), entry, ordinal{attempt: 2}, false)
 			require.True(t, ok, "it is executed here")
 			require.Len(t, recent, 1)
 			another.Close()
@@ -154,7 +154,7 @@ func TestLocate(t *testing.T) {
 	r := &run.Run{ID: "r", Thread: "t"}
 	r.Kwargs.Resumable = true
 	var rows recordRows
-	for _, p := range []place{{1, 1}, {1, 2}, {1, 3}, {2, 1}, {2, 2}} {
+	for _, p := range []ordinal{{1, 1}, {1, 2}, {1, 3}, {2, 1}, {2, 2}} {
 		rec := &bridge.Record{Run: r.ID, Attempt: p.attempt, Index: p.index}
 		rec.Offset = rec.After(bridge.Offset{}, int64(1000*p.attempt+10*int(p.index)))
 		rows.all = append(rows.all, rec)
@@ -166,14 +166,14 @@ func TestLocate(t *testing.T) {
 			at, known, err := f.locate(ctx, r, seen)
 			require.NoError(t, err)
 			require.True(t, known)
-			require.Equal(t, mark{placeOf(rec), rec.Offset}, at, "%d, %d ms later", i, later)
+			require.Equal(t, position{ordinalOf(rec), rec.Offset}, at, "%d, %d ms later", i, later)
 		}
 	}
 	for _, seen := range []bridge.Offset{{MS: 7, N: 1}, {MS: 1 << 50}, {MS: 1 << 50, N: 3}, {MS: 1, N: rows.all[4].Offset.N}, {MS: 1009, N: rows.all[1].Offset.N}} {
 		at, known, err := f.locate(ctx, r, seen)
 		require.NoError(t, err)
 		require.False(t, known, "%s", seen)
-		require.Equal(t, mark{offset: seen}, at)
+		require.Equal(t, position{offset: seen}, at)
 	}
 }
 

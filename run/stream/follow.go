@@ -56,7 +56,7 @@ type following struct {
 	cancelOnLeave bool
 	// at is what was seen before, with the offset that the database has of it, and seen the offset that the reader has. Without known the first record is
 	// taken as it is.
-	at    mark
+	at    position
 	known bool
 	seen  bridge.Offset
 	so    reply // folded from the records before the subscription
@@ -73,12 +73,12 @@ type runFollower struct {
 	asResult overlay.Look
 	stop     func() // watching for its end elsewhere
 
-	whole whole
-	seen  bridge.Offset    // of the last record
-	rest  []*bridge.Record // read, but records before it are missing
-	so    reply            // folded by Result
-	ended bool
-	far   bool // it has ended on another server, whose stream was not seen
+	gapless gapless
+	seen    bridge.Offset    // of the last record
+	rest    []*bridge.Record // read, but records before it are missing
+	so      reply            // folded by Result
+	ended   bool
+	far     bool // it has ended on another server, whose stream was not seen
 
 	waits   bool  // for the result: Result was called
 	unsaved error // why there is none yet
@@ -89,7 +89,7 @@ func (f *Followers) follow(ctx context.Context, r *run.Run, sub bridge.Subscript
 	src := newSource(f.Store, r.Thread, r.ID, sub, how.stored)
 	rf := &runFollower{
 		f: f, run: r, how: how, src: src, read: f.watched(src, r), asResult: f.Overlay.Look(ctx, r.Graph, overlay.Wait), stop: func() {}, so: how.so, seen: how.seen,
-		whole: whole{f: f, run: r, durable: sub != nil && f.Shared && r.Durable(), at: how.at, known: how.known, stored: how.at.offset},
+		gapless: gapless{f: f, run: r, durable: sub != nil && f.Shared && r.Durable(), at: how.at, known: how.known, stored: how.at.offset},
 	}
 	rf.shown = f.forms.overlaid(r.Thread, always(f.Overlay.Look(ctx, r.Graph, overlay.Stream)), rf.next)
 	if sub != nil {
@@ -150,7 +150,7 @@ func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out 
 			continue
 		}
 		if rec.Run != "" && rec.Event != elsewhere {
-			missing, give, err := rf.whole.admit(ctx, rec)
+			missing, give, err := rf.gapless.admit(ctx, rec)
 			if err != nil {
 				rf.rest = slices.Clone(records[i:])
 				return out, err
@@ -346,48 +346,61 @@ func (f *Followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from 
 		return nil, err
 	}
 	how := following{modes: modes, cancelOnLeave: cancelOnLeave && !row.Status.Over()}
-	if row.Status.Over() {
-		// An ended run is replayed from the database alone.
+	resumes := from != nil && row.Kwargs.Resumable
+	switch {
+	case row.Status.Over(): // it is replayed from the database alone
 		if sub != nil {
 			sub.Close()
 			sub = nil
 		}
-		if row.Kwargs.Resumable && from != nil {
-			at := mark{offset: *from}
-			if f.Shared {
-				if at, _, err = f.locate(ctx, row, *from); err != nil {
-					return nil, err
-				}
-			}
-			how.stored, how.seen = &at.offset, *from
+		if resumes {
+			err = f.replayStored(ctx, row, *from, &how)
 		}
-		return f.follow(ctx, row, sub, how), nil
+	case resumes && gap(row, sub, modes):
+		f.Metrics.Replayed(sub.Gap(row.ID))
+		return announce(ctx, row, *from, sub)
+	case resumes:
+		err = f.resume(ctx, row, sub, *from, &how)
 	}
-	if from != nil && row.Kwargs.Resumable {
-		if gap(row, sub, modes) {
-			f.Metrics.Replayed(sub.Gap(row.ID))
-			return announce(ctx, row, *from, sub)
+	if err != nil {
+		if sub != nil {
+			sub.Close()
 		}
-		// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
-		stored := !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(f.Started))
-		if stored {
-			f.Publisher.FlushRecords(ctx, 0, nil)
-		}
-		how.at, how.seen = mark{offset: *from}, *from
-		if f.Shared {
-			if how.at, how.known, err = f.locate(ctx, row, *from); err != nil {
-				sub.Close()
-				return nil, err
-			}
-			if here, ok := sub.(*runSubscription); ok && !here.failedOver { // else it continues behind what the database has
-				here.seen, here.fillsGaps = how.at.place, row.Durable() && how.known
-			}
-		}
-		if stored {
-			how.stored = &how.at.offset
-		}
+		return nil, err
 	}
 	return f.follow(ctx, row, sub, how), nil
+}
+
+// replayStored lets a reader that has seen an offset get what the database has above it.
+func (f *Followers) replayStored(ctx context.Context, r *run.Run, from bridge.Offset, how *following) (err error) {
+	at := position{offset: from}
+	if f.Shared {
+		at, _, err = f.locate(ctx, r, from)
+	}
+	how.stored, how.seen = &at.offset, from
+	return err
+}
+
+// resume lets a reader that has seen an offset continue in the live stream behind it, after what only the database has.
+func (f *Followers) resume(ctx context.Context, r *run.Run, sub bridge.Subscription, from bridge.Offset, how *following) (err error) {
+	// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
+	stored := !r.Kwargs.Temporary && (sub.Gap(r.ID) != bridge.NoGap || from == (bridge.Offset{}) || r.StartedAt.Before(f.Started))
+	if stored {
+		f.Publisher.FlushRecords(ctx, 0, nil)
+	}
+	how.at, how.seen = position{offset: from}, from
+	if f.Shared {
+		if how.at, how.known, err = f.locate(ctx, r, from); err != nil {
+			return err
+		}
+		if here, ok := sub.(*runSubscription); ok && !here.failedOver { // else it continues behind what the database has
+			here.seen, here.fillsGaps = how.at.ordinal, r.Durable() && how.known
+		}
+	}
+	if stored {
+		how.stored = &how.at.offset
+	}
+	return nil
 }
 
 // stateUpdate is the event, and the mode, for state that a client has written.

@@ -46,7 +46,7 @@ func (f *Followers) readEvents(ctx context.Context, t id.Thread, filters ...prot
 	}
 	er := &eventReader{request: ctx, looks: map[string]overlay.Look{}, open: map[id.Run]*openRun{}}
 	er.threadFollower = threadFollower{
-		f: f, thread: t, members: membersOf(ctx, f, t), src: newSource(f.Store, t, "", sub, &start), stop: f.Watches.watchThread(t), places: map[id.Run]place{}, all: true, durableEnds: true, replaying: true,
+		f: f, thread: t, members: membersOf(ctx, f, t), src: newSource(f.Store, t, "", sub, &start), stop: f.Watches.watchThread(t), ordinals: map[id.Run]ordinal{}, all: true, durableEnds: true, replaying: true,
 	}
 	// Now, and not when the reader comes: runs that begin by then are in the live stream, where those that are not kept have their place between the others.
 	if err := er.src.page(ctx); err != nil {
@@ -102,8 +102,8 @@ type eventReader struct {
 
 // openRun is a run whose end has not come.
 type openRun struct {
-	row   *run.Run // as it was at its first record, until the projection has it; nil then, and when it was deleted
-	whole *whole   // nil: nothing can be missing
+	row     *run.Run // as it was at its first record, until the projection has it; nil then, and when it was deleted
+	gapless *gapless // nil: nothing can be missing
 }
 
 // Close implements protocol.Follower.
@@ -267,15 +267,15 @@ func (er *eventReader) complete(ctx context.Context, rec *bridge.Record) error {
 			return err
 		}
 		if err == nil && row.Durable() {
-			o.row, o.whole = row, &whole{f: er.f, run: row, durable: true, known: true}
+			o.row, o.gapless = row, &gapless{f: er.f, run: row, durable: true, known: true}
 		}
 		er.open[rec.Run] = o
 	}
-	if o == nil || o.whole == nil {
+	if o == nil || o.gapless == nil {
 		er.ready = append(er.ready[:0], rec)
 		return nil
 	}
-	missing, give, err := o.whole.admit(ctx, rec)
+	missing, give, err := o.gapless.admit(ctx, rec)
 	if err != nil {
 		return err
 	}

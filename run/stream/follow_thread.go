@@ -21,7 +21,7 @@ func (f *Followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	tf := &threadFollower{
-		f: f, thread: t, members: membersOf(ctx, f, t), src: newSource(f.Store, t, "", sub, from), stop: f.Watches.watchThread(t), places: map[id.Run]place{},
+		f: f, thread: t, members: membersOf(ctx, f, t), src: newSource(f.Store, t, "", sub, from), stop: f.Watches.watchThread(t), ordinals: map[id.Run]ordinal{},
 		all: len(modes) == 0 || slices.Contains(modes, "run_modes"), lifecycle: slices.Contains(modes, "lifecycle"), states: slices.Contains(modes, stateUpdate),
 	}
 	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
@@ -55,11 +55,11 @@ type threadFollower struct {
 	replaying              bool // records kept before the subscription come first, and errReplayed after them
 
 	members members
-	rest    []*bridge.Record // read, but their runs are not looked up yet
-	seen    bridge.Offset    // of the last record
-	places  map[id.Run]place // of the last record of each run that has not ended
-	far     []id.Run         // ended on other servers
-	gone    bool             // the thread was deleted
+	rest    []*bridge.Record   // read, but their runs are not looked up yet
+	seen    bridge.Offset      // of the last record
+	ordinals  map[id.Run]ordinal // of the last record of each run that has not ended
+	far     []id.Run           // ended on other servers
+	gone    bool               // the thread was deleted
 }
 
 // Next implements Follower.
@@ -113,15 +113,15 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 
 // isNew reports whether a kept record was not returned before. The live stream and the database may have it under different offsets.
 func (tf *threadFollower) isNew(rec *bridge.Record) bool {
-	if !after(rec.Offset, tf.seen) || rec.Index > 0 && !tf.places[rec.Run].before(placeOf(rec)) {
+	if !after(rec.Offset, tf.seen) || rec.Index > 0 && !tf.ordinals[rec.Run].before(ordinalOf(rec)) {
 		return false
 	}
 	tf.seen = rec.Offset
 	switch {
 	case rec.Kind == bridge.Terminal:
-		delete(tf.places, rec.Run)
+		delete(tf.ordinals, rec.Run)
 	case rec.Index > 0:
-		tf.places[rec.Run] = placeOf(rec)
+		tf.ordinals[rec.Run] = ordinalOf(rec)
 	}
 	return true
 }

@@ -28,7 +28,7 @@ type reply struct {
 	failure    json.RawMessage
 	// seen and at are of the last record; those up to it do not count again. Numbered records are known by their place.
 	seen bridge.Offset
-	at   place
+	at   ordinal
 }
 
 var nullJSON = json.RawMessage(`null`)
@@ -51,10 +51,10 @@ func (a *reply) add(rec *bridge.Record) {
 	}
 	switch {
 	case rec.Index > 0:
-		if !a.at.before(placeOf(rec)) {
+		if !a.at.before(ordinalOf(rec)) {
 			return
 		}
-		a.at = placeOf(rec)
+		a.at = ordinalOf(rec)
 	case rec.Offset != (bridge.Offset{}):
 		if !after(rec.Offset, a.seen) {
 			return

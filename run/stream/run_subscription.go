@@ -15,7 +15,7 @@ type runSubscription struct {
 	entry    *failoverRun // nil after Close
 	run      id.Run
 	sub      bridge.Subscription // of the bridge
-	seen     place               // of the last record
+	seen     ordinal             // of the last record
 	durable  bool                // the database has the records of the run
 	// fillsGaps: the reader reads records that are missing before the next one from the database.
 	fillsGaps bool
@@ -49,7 +49,7 @@ func (noSubscription) Close() {}
 
 // runSubscription returns the subscription of a run over one of its thread, which is nil while the bridge is away. Its reader has seen the records up to a
 // place, of which the database has an offset.
-func (f *Followers) runSubscription(r id.Run, entry *failoverRun, sub bridge.Subscription, seen place, offset bridge.Offset) *runSubscription {
+func (f *Followers) runSubscription(r id.Run, entry *failoverRun, sub bridge.Subscription, seen ordinal, offset bridge.Offset) *runSubscription {
 	if sub == nil {
 		sub = noSubscription{head: offset}
 	}
@@ -101,10 +101,10 @@ func (st *runSubscription) unseen(records []*bridge.Record) []*bridge.Record {
 	out := records[:0:0]
 	for _, rec := range records {
 		if rec.Index > 0 {
-			if !st.seen.before(placeOf(rec)) {
+			if !st.seen.before(ordinalOf(rec)) {
 				continue
 			}
-			st.seen = placeOf(rec)
+			st.seen = ordinalOf(rec)
 		}
 		out = append(out, rec)
 	}
@@ -126,8 +126,8 @@ func (st *runSubscription) Replay(ctx context.Context) ([]*bridge.Record, error)
 
 func (st *runSubscription) note(records []*bridge.Record) {
 	for _, rec := range records {
-		if rec.Run == st.run && rec.Index > 0 && st.seen.before(placeOf(rec)) {
-			st.seen, st.fillsGaps = placeOf(rec), st.durable
+		if rec.Run == st.run && rec.Index > 0 && st.seen.before(ordinalOf(rec)) {
+			st.seen, st.fillsGaps = ordinalOf(rec), st.durable
 		}
 	}
 }

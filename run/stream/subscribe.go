@@ -36,7 +36,7 @@ func (n *Subscription) Made(r *run.Run) {
 	if n == nil || n.f.Publisher.failover == nil {
 		return
 	}
-	n.here = n.f.runSubscription(r.ID, n.f.Publisher.failover.follow(r.ID), n.sub, place{}, bridge.Offset{})
+	n.here = n.f.runSubscription(r.ID, n.f.Publisher.failover.follow(r.ID), n.sub, ordinal{}, bridge.Offset{})
 	n.here.durable = r.Durable()
 	n.here.fillsGaps = n.here.durable
 	n.sub = n.here

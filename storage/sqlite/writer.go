@@ -300,62 +300,25 @@ var errEnded = errors.New("write abandoned: a function in the same transaction e
 // A savepoint per request would copy every page that it changes, for failures that are rare. So
 // they run without; when one fails, all are rolled back and each runs again in a savepoint.
 func (w *writer) together(r *request, limit int) (undone []*request, err error) {
-	var ran []*request // their function succeeded; the commit decides
-	left := []*request{r}
-	apart, finished := false, false
+	b := &batch{w: w, left: []*request{r}}
+	finished := false
 	defer func() {
-		if finished {
-			return
+		if !finished {
+			b.abandon()
 		}
-		w.lists.clear()
-		w.rollback()
-		finish(left, errEnded)
-		finish(ran, errEnded)
 	}()
 
-	for n := 1; len(left) > 0; {
-		if r := left[0]; r.state.Load() == begun || r.begin() {
-			err := w.disk.refuses(r.makesRoom) // the disk may have become full while it waited
-			if err != nil {
-				r.finish(err)
-				left = left[1:]
-				continue
-			}
-			err = w.attempt(r, apart)
-			if isFull(err) {
-				w.lists.clear()
-				w.rollback()
-				finished = true
-				return append(ran, left...), err
-			}
-			if err != nil && !apart && len(ran) > 0 {
-				left = append(ran, left...)
-				ran, apart = nil, true
-				continue
-			}
-			left = left[1:]
-			if err != nil {
-				w.disk.restore()
-				r.finish(err)
-			} else {
-				ran = append(ran, r)
-			}
-			if w.conn.AutocommitEnabled() && len(ran) > 0 {
-				// Some errors (disk full, I/O) roll back the whole transaction, earlier requests
-				// included.
-				if err == nil {
-					err = errors.New("the transaction was rolled back")
-				}
-				finish(ran, err)
-				ran = nil
-			}
-		} else {
-			left = left[1:]
+	for n := 1; len(b.left) > 0; {
+		if err := b.next(); err != nil {
+			w.lists.clear()
+			w.rollback()
+			finished = true
+			return append(b.ran, b.left...), err
 		}
-		if len(left) == 0 && n < limit {
+		if len(b.left) == 0 && n < limit {
 			select {
 			case r := <-w.queue:
-				left = append(left, r)
+				b.left = append(b.left, r)
 				n++
 			default:
 			}
@@ -364,7 +327,7 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 	if !w.conn.AutocommitEnabled() {
 		if err = w.commit(); isFull(err) {
 			finished = true
-			return ran, err
+			return b.ran, err
 		}
 		if err == nil {
 			err = w.disk.measure()
@@ -373,9 +336,63 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 	w.lists.done(false)
 	w.disk.restore() // before callers learn that there is space
 	finished = true
-	w.publish(ran, err)
-	finish(ran, err)
+	w.publish(b.ran, err)
+	finish(b.ran, err)
 	return nil, nil
+}
+
+// batch is the requests of one transaction.
+type batch struct {
+	w     *writer
+	ran   []*request // their function succeeded; the commit decides
+	left  []*request // to run, in this order
+	apart bool       // each runs in a savepoint, because one of them failed
+}
+
+// next runs the first request that is left. Its error is that of a full disk, with which the request is still left; of other errors the request learns.
+func (b *batch) next() error {
+	w, r := b.w, b.left[0]
+	if r.state.Load() != begun && !r.begin() { // its caller does not wait any more
+		b.left = b.left[1:]
+		return nil
+	}
+	if err := w.disk.refuses(r.makesRoom); err != nil { // the disk may have become full while it waited
+		r.finish(err)
+		b.left = b.left[1:]
+		return nil
+	}
+	err := w.attempt(r, b.apart)
+	switch {
+	case isFull(err):
+		return err
+	case err != nil && !b.apart && len(b.ran) > 0:
+		b.left, b.ran, b.apart = append(b.ran, b.left...), nil, true
+		return nil
+	}
+	b.left = b.left[1:]
+	if err == nil {
+		b.ran = append(b.ran, r)
+	} else {
+		w.disk.restore()
+		r.finish(err)
+	}
+	if w.conn.AutocommitEnabled() && len(b.ran) > 0 {
+		// Some errors (disk full, I/O) roll back the whole transaction, earlier requests included.
+		if err == nil {
+			err = errors.New("the transaction was rolled back")
+		}
+		finish(b.ran, err)
+		b.ran = nil
+	}
+	return nil
+}
+
+// abandon answers all requests when a function did not return.
+func (b *batch) abandon() {
+	b.w.lists.clear()
+	b.w.rollback()
+	finish(b.left, errEnded)
+	finish(b.ran, errEnded)
 }
 
 // commit commits the transaction, or rolls it back.
