@@ -24,7 +24,7 @@ func TestActorsOfTasks(t *testing.T) {
 			auth.Policy
 		}{Policy: auth.Policy{Owner: &access.Owner{Key: "owner"}}},
 	} {
-		s := &Server{auth: policy, guard: &guard.Guard{Policy: policy}}
+		s := &Server{protection: protection{auth: policy, guard: &guard.Guard{Policy: policy}}}
 		req := run.Request{Metadata: json.RawMessage(`{}`), Arguments: run.Arguments{Config: json.RawMessage(`{"configurable":{"langgraph_auth_user_id":"ann"}}`)}}
 		require.NoError(t, s.admitCron()(t.Context(), task, &req), name)
 		require.Equal(t, "ann", req.Actor.Identity)

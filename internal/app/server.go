@@ -20,37 +20,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"understudy/access"
-	"understudy/access/audit"
-	"understudy/assistant"
-	"understudy/auth"
-	"understudy/deerflow/lead"
-	"understudy/deerflow/memory"
-	"understudy/deerflow/sandbox"
-	"understudy/eventstore/follow"
-	"understudy/eventstore/mirror"
-	"understudy/gate"
 	"understudy/graph"
 	"understudy/graph/agent"
-	"understudy/graph/python"
 	"understudy/id"
 	"understudy/internal/app/backend"
-	"understudy/internal/app/graphs"
 	"understudy/internal/components"
 	"understudy/internal/config"
-	"understudy/internal/cursor"
 	"understudy/internal/diskspace"
 	"understudy/internal/fleet"
 	"understudy/internal/logctx"
 	"understudy/internal/logs"
-	"understudy/run/service"
-	"understudy/run/usage"
 	"understudy/server"
-	"understudy/server/deerflow/gateway"
-	"understudy/server/guard"
-	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/changes"
-	"understudy/thread/search"
 )
 
 // Config is what a Server is made of.
@@ -83,62 +65,30 @@ const APIVersion = "0.16.7"
 
 // Server is a whole server: listening since New, working while Run.
 type Server struct {
-	cfg        *config.Config
-	log        *slog.Logger
-	registry   *prometheus.Registry
-	tracer     trace.Tracer // nil: there are no spans
+	cfg      *config.Config
+	log      *slog.Logger
+	lines    *logs.Ring // the last ones of the log
+	registry *prometheus.Registry
+	tracer   trace.Tracer // nil: there are no spans
+
+	beginning sync.Mutex // of Run, which what Register and Observe add is not to miss
+	ran       bool
+	closed    bool // guarded by beginning
+
+	protection
+	execution
+	rows   backend.Database
+	bridge backend.Bridge
+	logFollowers
+	services
+	deerflowParts
+
 	listener   net.Listener // nil for a worker without a port
 	certs      port
-	beginning  sync.Mutex // of Run, which what Register and Observe add is not to miss
-	ran        bool
-	closed     bool // guarded by beginning
-	graphs     *graph.Registry
-	pool       *python.Pool     // nil when no graph needs one
-	gate       *gate.Gate       // nil when nothing needs one
-	encryption *gate.Encryption // nil without encryption.path. The database closes it
-	auth       Auth
-	native     *auth.Native   // nil: not by API keys, tokens and sessions
-	tokens     *auth.Tokens   // nil when none are accepted
-	sessions   *auth.Sessions // of browsers; nil when none are accepted
-	signIn     *server.SignIn // nil unless the server authenticates by itself
-	guard      *guard.Guard   // nil without authentication
-	audit      *audit.Log     // nil without authentication
-	inside     *access.Inside
-	declared   graphs.Declared
-	loaded     func(name string, err error, took time.Duration)
-	rows       backend.Database
-	cursors    *cursor.Sealer // of lists that several callers read
-	changes    *changes.Hub
-	search     *search.Service
-	indexer    *search.Indexer // runs if searches
-	searches   bool
-	usage      *usage.Service
+	http       *server.Server  // nil without a listener
+	components *components.Set // nil when no graph has any
 	fleet      *fleet.Keeper
-	examiner   *examiner      // nil: none
-	lines      *logs.Ring     // the last ones of the log
-	mirror     *mirror.Mirror // nil when there is none
-	bridge     backend.Bridge
-
-	followers followers // of logs: the mirror and observers
-	observers []*follow.Loop
-	models    *follow.Loop // keeps the read models of the log
-	counts    *follow.Loop // adds up what runs used
-	files     *follow.Loop // deletes files of deleted threads; nil without an installation of DeerFlow
-	left      chan leftFiles
-	observing []string // their names
-
-	assistants *assistant.Service
-	threads    *thread.Service
-	events     *thread.Log
-	runs       *service.Service
-	items      *store.Service
-	deerflow   *gateway.Installation // nil when its API is not served
-	sandbox    *sandbox.Local        // of DeerFlow's agent; nil: none
-	python     *pythonTools          // of DeerFlow's agent; nil: none
-	lead       *lead.Graph           // DeerFlow's agent; nil: its API is not served
-	learner    *memory.Learner       // of DeerFlow's agent; nil: none
-	components *components.Set       // nil when no graph has any
-	http       *server.Server        // nil without a listener
+	examiner   *examiner // nil: none
 }
 
 // startingAfter is how long a start may take before the port answers health and 503 on its own.
@@ -150,7 +100,10 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.New("app: Config.Settings is required")
 	}
 	cfg := c.Settings
-	s := &Server{cfg: cfg, log: c.Log, registry: prometheus.NewRegistry(), graphs: graph.NewRegistry(), loaded: c.GraphLoaded, auth: c.Auth}
+	s := &Server{
+		cfg: cfg, log: c.Log, registry: prometheus.NewRegistry(),
+		execution: execution{graphs: graph.NewRegistry(), loaded: c.GraphLoaded}, protection: protection{auth: c.Auth},
+	}
 	if s.loaded == nil {
 		s.loaded = func(string, error, time.Duration) {}
 	}
@@ -243,70 +196,6 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	err = upper.Wait()
 	stop()
 	return errors.Join(notCanceled(err), lower.Wait())
-}
-
-// part is what runs until its context ends.
-type part = func(context.Context) error
-
-// lower are the parts that run until the last run has ended: workers, streams, and what follows the storage.
-func (s *Server) lower() []part {
-	parts := []part{withoutCanceled(s.bridge.Run), s.followChanges, s.usage.Run, s.fleet.Run, s.models.Run, s.counts.Run}
-	if s.pool != nil {
-		parts = append(parts, withoutCanceled(s.pool.Run))
-	}
-	if s.gate != nil {
-		parts = append(parts, func(ctx context.Context) error { _ = s.gate.Run(ctx); return nil }) // Ready has its error
-	}
-	if s.audit != nil {
-		parts = append(parts, s.audit.Run)
-	}
-	if s.searches {
-		parts = append(parts, func(ctx context.Context) error { return s.indexer.Run(ctx, s.rows) })
-	}
-	if s.native != nil && s.native.Keys != nil {
-		parts = append(parts, s.native.Keys.Run)
-	}
-	if s.mirror != nil {
-		parts = append(parts, s.mirror.Run)
-	}
-	if s.files != nil {
-		parts = append(parts, s.files.Run, s.removeLeftFiles)
-	}
-	for _, o := range s.observers {
-		parts = append(parts, o.Run)
-	}
-	return parts
-}
-
-// upper are the parts that make work, and end first: requests, the queue, sweeps.
-func (s *Server) upper() []part {
-	parts := []part{
-		s.runs.Run, s.watchGraphs, s.watchStart, withoutCanceled(s.threads.Sweep), withoutCanceled(s.items.Sweep), withoutCanceled(s.items.Embed),
-	}
-	if s.gate != nil {
-		parts = append(parts, s.awaitGate)
-	}
-	if s.http != nil {
-		parts = append(parts, func(ctx context.Context) error { return s.http.Serve(ctx, s.certs.listen(s.listener)) }, s.certs.run)
-	}
-	if s.components != nil {
-		parts = append(parts, s.components.Run)
-	}
-	if s.tokens != nil {
-		parts = append(parts, s.tokens.Run)
-	}
-	if s.sessions != nil {
-		parts = append(parts, withoutCanceled(s.sessions.Run))
-	}
-	if s.learner != nil {
-		parts = append(parts, s.learner.Run)
-	}
-	return parts
-}
-
-// withoutCanceled is a part for which the end of its context is no error.
-func withoutCanceled(run part) part {
-	return func(ctx context.Context) error { return notCanceled(run(ctx)) }
 }
 
 // showGraphs reports the graphs that need no worker, and that there are none at all.
