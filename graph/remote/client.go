@@ -145,6 +145,9 @@ func (c *client) refused(resp *http.Response) *upstreamError {
 	if detail == "" {
 		detail = http.StatusText(resp.StatusCode)
 	}
+	if why := serverurl.MismatchOf(resp.StatusCode, body); why != "" {
+		detail += ": " + why
+	}
 	e := c.failed(resp.StatusCode, nil, "%d %s", resp.StatusCode, detail)
 	e.detail = detail
 	return e

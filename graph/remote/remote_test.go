@@ -279,6 +279,16 @@ func TestFailures(t *testing.T) {
 			want: graph.Failure{Type: "UpstreamError", Message: there + "%s: 422 Invalid assistant ID"},
 		},
 		{
+			name: "an address with http:// of a port with TLS",
+			setup: func(u *upstream, _ *rows, _ *graph.Invocation) {
+				for _, key := range []string{"GET /threads/T/state", "POST /threads", "POST /threads/T/runs/stream"} {
+					u.set(key, "Client sent an HTTP request to an HTTPS server.\n")
+					u.status[key] = http.StatusBadRequest
+				}
+			},
+			want: graph.Failure{Type: "UpstreamError", Message: there + "%s: 400 Bad Request: it has TLS, not plain HTTP; write https:// in place of http://"},
+		},
+		{
 			name: "no JSON",
 			setup: func(u *upstream, _ *rows, _ *graph.Invocation) {
 				u.streams = append(u.streams, says(plain[0], [3]string{"checkpoints", "1-1", `{"config":`}))

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"understudy/internal/serverurl"
 	"understudy/internal/sockerr"
 )
 
@@ -154,7 +155,6 @@ var (
 	filtered  = []string{"content_filter", "content_policy", "content management policy", "moderation", "data_inspection_failed"}
 	responses = []string{"/responses", "responses api", "not supported in the v1/chat/completions", "not a chat model"}
 	crashed   = []string{"runner process", "process has terminated", "engine is dead", "enginedead"}
-	plainHTTP = []string{"http request to an https server", "plain http request was sent to https port"}
 )
 
 // next returns the next step after an error that the provider wrote.
@@ -180,7 +180,7 @@ func (e *Error) next(s Source) string {
 		return "check " + address + ": a web page answers, perhaps of a proxy or firewall on the way"
 	case status/100 == 3:
 		return "set " + address + " to the address that answers"
-	case has(plainHTTP):
+	case serverurl.MismatchOf(e.Status, []byte(text)) != "":
 		return "write https:// in place of http:// in " + address
 	case has(noCredit), status == http.StatusPaymentRequired:
 		return "check plan, credit and spending limit of the account at the provider, or use another key"
