@@ -267,7 +267,7 @@ func report(w io.Writer, r *transfer.Result) {
 		fmt.Fprintf(w, "%d threads have nothing new there and were not read again\n", r.Unread)
 	}
 	switch {
-	case len(r.Problems) > 0:
+	case len(r.Problems) > 0, r.Digest == "" && r.Unread > 0:
 	case r.Digest == "":
 		fmt.Fprintln(w, "nothing was read that could be compared")
 	case r.Unread > 0: // a digest of some threads would differ from that of all

@@ -102,9 +102,9 @@ func TestReport(t *testing.T) {
 		},
 		"nothing read": {
 			transfer.Result{Threads: transfer.Count{Known: 1}, Unread: 1},
-			"threads      0 moved, 1 were there\nnothing to do: everything was there\n1 threads have nothing new there and were not read again\n" +
-				"nothing was read that could be compared\n",
+			"threads      0 moved, 1 were there\nnothing to do: everything was there\n1 threads have nothing new there and were not read again\n",
 		},
+		"nothing there": {transfer.Result{}, "nothing to do: everything was there\nnothing was read that could be compared\n"},
 		"differs": {
 			transfer.Result{Items: transfer.Count{New: 1}, Problems: []transfer.Problem{{What: "thread 1", Err: errors.New("lost")}}},
 			"store items  1 moved, 0 were there\ndiffers: thread 1: lost\n",

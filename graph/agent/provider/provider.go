@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -31,6 +32,7 @@ import (
 	"understudy/graph/agent/llm"
 	"understudy/graph/agent/openai"
 	"understudy/graph/agent/scripted"
+	"understudy/internal/shell"
 )
 
 // Spec says which model, and how it is reached. Only Name is required.
@@ -184,7 +186,12 @@ func (s Spec) scripted(file string) (llms.Model, error) {
 			file = filepath.Join(s.Dir, file)
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("%w; let the user of the server read it: chmod a+r %s", err, shell.Quote(file))
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("%w; a path in scripted:FILE begins at the folder of the configuration", err)
+		case err != nil:
 			return nil, err
 		}
 		script = text
