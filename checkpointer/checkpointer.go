@@ -23,6 +23,9 @@ type Blob struct {
 	Data    []byte
 	// Items, when not nil, replaces Data: the value is a msgpack array of these items, which must not be modified.
 	Items [][]byte
+	// Some, when not nil, replaces both: of a list of Length items only these were loaded, by their positions. Only PartReader returns it.
+	Some   map[int][]byte
+	Length int
 }
 
 // Write is one pending write of a task on a checkpoint.

@@ -41,6 +41,13 @@ func (lostSnapshots) Values(_ context.Context, k checkpointer.Key) (json.RawMess
 	return json.RawMessage(`{"a":1}`), nil
 }
 
+func (s lostSnapshots) Pick(ctx context.Context, k checkpointer.Key, picks []checkpointer.Pick) ([]json.RawMessage, bool, error) {
+	if _, err := s.Values(ctx, k); err != nil {
+		return nil, false, err
+	}
+	return []json.RawMessage{json.RawMessage("1")}, true, nil
+}
+
 // A thread of whose values a part is lost is shown with the reason, and does not keep lists from being shown.
 func TestAThreadWhoseValuesAreLost(t *testing.T) {
 	t.Parallel()

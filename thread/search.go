@@ -2,18 +2,11 @@ package thread
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/tidwall/gjson"
 
 	"understudy/eventstore/overlay"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
-	"understudy/internal/jsonobj"
 )
 
 // scanBatch is how many rows are loaded together when values decide which of them match.
@@ -49,6 +42,11 @@ func (s *Service) Show(ctx context.Context, q Search, v *View) error {
 			return err
 		}
 		v.Thread = *row
+	}
+	if q.NoValues && len(q.Extract) > 0 {
+		if done, err := s.extractParts(ctx, q.Extract, v); done || err != nil {
+			return err
+		}
 	}
 	if q.showsValues() {
 		shown, err := s.view(ctx, &v.Thread, false)
@@ -146,78 +144,4 @@ func (s *Service) scanValues(ctx context.Context, q Search, want int, visit func
 		}
 		rows.Offset += scanBatch
 	}
-}
-
-// extract returns {alias: value at the path, or null}.
-func extract(v *View, paths map[string]string) json.RawMessage {
-	out := &jsonobj.Object{}
-	for _, alias := range slices.Sorted(maps.Keys(paths)) {
-		path := paths[alias]
-		root, rest, _ := strings.Cut(path, ".")
-		if i := strings.IndexByte(root, '['); i >= 0 {
-			root, rest = root[:i], strings.TrimPrefix(path[i:], ".")
-		}
-		var from json.RawMessage
-		switch root {
-		case "values":
-			from = v.Values
-		case "metadata":
-			from = v.Metadata
-		case "config":
-			from = v.Config
-		case "interrupts":
-			from = v.Interrupts
-		}
-		found := json.RawMessage(`null`)
-		if len(from) > 0 {
-			if r, ok := walk(gjson.ParseBytes(from), rest); ok {
-				found = json.RawMessage(r.Raw)
-			}
-		}
-		out.Set(alias, found)
-	}
-	return out.JSON()
-}
-
-// walk follows a path such as `items[-1].name`.
-func walk(at gjson.Result, path string) (gjson.Result, bool) {
-	for path != "" {
-		if path[0] == '[' {
-			end := strings.IndexByte(path, ']')
-			if end < 0 || !at.IsArray() {
-				return at, false
-			}
-			n, err := strconv.Atoi(path[1:end])
-			items := at.Array()
-			if n < 0 {
-				n += len(items)
-			}
-			if err != nil || n < 0 || n >= len(items) {
-				return at, false
-			}
-			at, path = items[n], strings.TrimPrefix(path[end+1:], ".")
-			continue
-		}
-		end := strings.IndexAny(path, ".[")
-		key := path
-		if end >= 0 {
-			key = path[:end]
-		}
-		if !at.IsObject() {
-			return at, false
-		}
-		next, ok := gjson.Result{}, false
-		at.ForEach(func(k, v gjson.Result) bool {
-			if k.String() == key {
-				next, ok = v, true
-			}
-			return true
-		})
-		if !ok {
-			return at, false
-		}
-		at = next
-		path = strings.TrimPrefix(path[len(key):], ".")
-	}
-	return at, true
 }

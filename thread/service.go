@@ -32,6 +32,7 @@ type Snapshots interface {
 	State(ctx context.Context, k checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error)
 	Page(ctx context.Context, q checkpointer.List) (*checkpointer.Page, error)
 	Values(ctx context.Context, k checkpointer.Key) (json.RawMessage, error)
+	Pick(ctx context.Context, k checkpointer.Key, picks []checkpointer.Pick) (parts []json.RawMessage, ok bool, err error)
 	Head(ctx context.Context, t id.Thread) (checkpointer.HeadInfo, error)
 	Described
 }
@@ -245,11 +246,7 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	// The row was found for who asks, and no other thread has its checkpoint: whose it is need not be read again.
 	values, err := s.Snapshots.Values(access.Everything(ctx), checkpointer.Key{Thread: row.ID, ID: row.Head})
 	if errors.Is(err, checkpointer.ErrLost) {
-		if last, logged := s.lost.Get(row.ID); !logged || s.Now().Sub(last) >= lostEvery { // lists show it again and again
-			s.lost.Put(row.ID, s.Now(), 1)
-			s.Log.WarnContext(ctx, "thread shown without its values: a part of them is missing in the database", "thread_id", row.ID, "error", err)
-		}
-		v.Touched, v.Error = true, lostValues
+		s.lose(ctx, v, err)
 		return v, nil
 	}
 	if err != nil {
@@ -257,6 +254,15 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	}
 	v.Values = values
 	return v, nil
+}
+
+// lose has a thread show that its values are lost.
+func (s *Service) lose(ctx context.Context, v *View, err error) {
+	if last, logged := s.lost.Get(v.ID); !logged || s.Now().Sub(last) >= lostEvery { // lists show it again and again
+		s.lost.Put(v.ID, s.Now(), 1)
+		s.Log.WarnContext(ctx, "thread shown without its values: a part of them is missing in the database", "thread_id", v.ID, "error", err)
+	}
+	v.Touched, v.Error = true, lostValues
 }
 
 // unlessGone returns fault.NotFound instead of the error of reading a thread that was deleted meanwhile, because its data is deleted in parts.

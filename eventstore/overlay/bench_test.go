@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/eventstore/overlay"
+	"understudy/id"
 	"understudy/thread"
 )
 
@@ -105,4 +106,41 @@ func BenchmarkHistory(b *testing.B) {
 			require.Len(b, got, 100)
 		}
 	})
+}
+
+// A list of 100 threads with 1 MB of state each, with what the studio extracts to name them: the goal is 100 ms.
+func BenchmarkExtract(b *testing.B) {
+	text := func(n int) string { return strings.Repeat("all work and no play ", n/21) }
+	conversation := func(n, size int) (list []msg) {
+		for i := range n {
+			list = append(list, msg{[]string{"human", "ai"}[i%2], fmt.Sprintf("%08d-0000-4000-8000-000000000000", i), text(size)})
+		}
+		return list
+	}
+	for name, states := range map[string][][]msg{
+		"1,000 messages": {conversation(1_000, 1_000)},
+		"10 messages":    {conversation(10, 100_000)},
+		"condensed":      {conversation(1_000, 1_000), append(ms("Sum"), conversation(1_000, 1_000)[980:]...)},
+	} {
+		w := setup(b)
+		for range 100 {
+			w.thread, w.at = id.NewThread(), ""
+			w.make(w.thread)
+			for _, list := range states {
+				w.save(list)
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				q := thread.Search{Query: thread.Query{Limit: 100}, NoValues: true, Extract: map[string]string{"title": "values.title", "first": "values.messages[0].content"}}
+				page, _, err := w.threads.Search(b.Context(), q)
+				require.NoError(b, err)
+				require.Len(b, page, 100)
+				for _, v := range page {
+					require.NoError(b, w.threads.Show(b.Context(), q, v))
+				}
+			}
+		})
+	}
 }

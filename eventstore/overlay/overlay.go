@@ -186,6 +186,20 @@ func (r *Reading) shown(p *point, values, messages json.RawMessage, ahead *Ahead
 	return p.shown, true, nil
 }
 
+
+// AsStored reports whether the messages of a root checkpoint, read as they are stored, are those that Values shows, except for Damaged ones. One that cannot be
+// read is not.
+func (r *Reading) AsStored(ctx context.Context, at id.Checkpoint) (bool, error) {
+	if !r.look.On {
+		return true, nil
+	}
+	tr, err := r.transcript(ctx, at)
+	return tr == nil || asListed(tr), err
+}
+
+// Damaged reports whether a message, as stored, may have been damaged by an old writer: then Values shows what it said.
+func Damaged(message json.RawMessage) bool { return bytes.Contains(message, legacyMark) }
+
 // point returns the point of a conversation that a transcript describes.
 func (r *Reading) point(ctx context.Context, tr *eventstore.Transcript) (*point, error) {
 	lists, err := r.contents.get(ctx, r.o.events, r.thread, tr.Entries, tr.List, tr.Anonymous)

@@ -138,6 +138,51 @@ func (l *loader) fillSome(tuples []*checkpointer.Tuple, first bool) (int, error)
 	return n, nil
 }
 
+// fillParts loads the picked values, and the writes of a tuple.
+func (l *loader) fillParts(t *checkpointer.Tuple, picks []checkpointer.Pick) error {
+	versions, err := rows.ChannelVersions(t.Data)
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", t.ID, err)
+	}
+	var wanted []blobKey
+	for _, v := range versions {
+		if whole, items := checkpointer.Picked(picks, v.Channel); whole || items != nil {
+			wanted = append(wanted, blobKey{t.NS, v})
+		}
+	}
+	l.askWrites([]*checkpointer.Tuple{t}, 0)
+	lists, err := l.load(wanted, 0)
+	if err != nil {
+		return err
+	}
+	for _, v := range lists {
+		whole, items := checkpointer.Picked(picks, v.key.Channel)
+		if whole {
+			if _, err := l.fetch(v.runs); err != nil {
+				return err
+			}
+			if err := l.restore(v); err != nil {
+				return err
+			}
+			continue
+		}
+		some, err := v.value.Pick(v.runs, relational.Positions(items, v.value.Items), func(runs []compact.Run) error {
+			_, err := l.fetch(runs)
+			return err
+		}, func(n uint32) []byte { return l.parts[n] })
+		if err != nil {
+			return v.wrong(err)
+		}
+		v.blob.Type, v.blob.Data, v.blob.Some, v.blob.Length = jsonplus.TypeMsgpack, nil, some, v.value.Items
+	}
+	for _, k := range wanted {
+		if b := l.blobs[k]; b != nil {
+			t.Blobs = append(t.Blobs, *b)
+		}
+	}
+	return nil
+}
+
 // fit loads the parts of lists, and returns how many tuples fit.
 func (l *loader) fit(tuples []*checkpointer.Tuple, keys [][]blobKey, exempt int) (int, error) {
 	var parts []compact.Run

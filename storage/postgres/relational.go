@@ -98,6 +98,10 @@ func (database) FillWrites(q relational.Querier, t *checkpointer.Tuple) error {
 	return q.Send()
 }
 
+func (database) FillParts(q relational.Querier, t *checkpointer.Tuple, picks []checkpointer.Pick) error {
+	return newLoader(q.(querier), t.Thread).fillParts(t, picks)
+}
+
 func (database) Value(q relational.Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error) {
 	return newLoader(q.(querier), t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
 }

@@ -88,6 +88,52 @@ func (l *loader) load(t *checkpointer.Tuple) error {
 	return l.fillWrites(t)
 }
 
+// fillParts loads the picked values, and the writes of a checkpoint.
+func (l *loader) fillParts(t *checkpointer.Tuple, picks []checkpointer.Pick) error {
+	versions, err := rows.ChannelVersions(t.Data)
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", t.ID, err)
+	}
+	for _, v := range versions {
+		whole, items := checkpointer.Picked(picks, v.Channel)
+		if !whole && items == nil {
+			continue
+		}
+		b, err := l.partOf(blobKey{t.NS, v}, whole, items)
+		if err != nil {
+			return fmt.Errorf("checkpoint %s: channel %s: %w", t.ID, v.Channel, err)
+		}
+		if b != nil {
+			t.Blobs = append(t.Blobs, *b)
+		}
+	}
+	return l.fillWrites(t)
+}
+
+// partOf is blob, or of a list that is stored by its parts only the picked items.
+func (l *loader) partOf(k blobKey, whole bool, picks []checkpointer.Pick) (*checkpointer.Blob, error) {
+	b, err := l.stored(k)
+	if b == nil || err != nil || b.Type != typeList {
+		return b, err
+	}
+	if whole {
+		return b, l.restore(b)
+	}
+	v, err := compact.Parse(b.Data)
+	if err != nil {
+		return nil, fmt.Errorf("version %s: %w", k.Version, relational.Lost(err))
+	}
+	runs, err := l.runs(&v)
+	if err == nil {
+		b.Some, err = v.Pick(runs, relational.Positions(picks, v.Items), func(runs []compact.Run) error { return l.fetch(runs, 0) }, func(n uint32) []byte { return l.parts[n] })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("version %s: %w", k.Version, relational.Lost(err))
+	}
+	b.Type, b.Data, b.Length = jsonplus.TypeMsgpack, nil, v.Items
+	return b, nil
+}
+
 // fillWrites adds the writes on a checkpoint.
 func (l *loader) fillWrites(t *checkpointer.Tuple) error {
 	return query(l.conn, selectWrites, func(s *sqlite.Stmt) error {
@@ -111,25 +157,36 @@ func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
 	if b, ok := l.blobs[k]; ok {
 		return b, nil
 	}
-	var b *checkpointer.Blob
-	_, err := one(l.conn, selectBlob, func(s *sqlite.Stmt) error {
+	b, err := l.stored(k)
+	if err == nil && b != nil && b.Type == typeList {
+		err = l.restore(b)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.blobs[k] = b
+	return b, nil
+}
+
+// stored returns the row of a channel value, or nil if there is none.
+func (l *loader) stored(k blobKey) (b *checkpointer.Blob, err error) {
+	_, err = one(l.conn, selectBlob, func(s *sqlite.Stmt) error {
 		if err := l.take(s.ColumnLen(1)); err != nil {
 			return err
 		}
 		b = &checkpointer.Blob{Channel: k.Channel, Version: k.Version, Type: s.ColumnText(0), Data: columnBytes(s, 1)}
 		return nil
 	}, l.thread, k.ns, k.Channel, k.Version)
-	if err != nil {
-		return nil, err
+	return b, err
+}
+
+// restore sets the items of a list that is stored by its parts.
+func (l *loader) restore(b *checkpointer.Blob) (err error) {
+	if b.Items, err = l.list(b.Data); err != nil {
+		return fmt.Errorf("version %s: %w", b.Version, relational.Lost(err))
 	}
-	if b != nil && b.Type == typeList {
-		if b.Items, err = l.list(b.Data); err != nil {
-			return nil, fmt.Errorf("version %s: %w", k.Version, relational.Lost(err))
-		}
-		b.Type, b.Data = jsonplus.TypeMsgpack, nil
-	}
-	l.blobs[k] = b
-	return b, nil
+	b.Type, b.Data = jsonplus.TypeMsgpack, nil
+	return nil
 }
 
 // list returns the items of a list that is stored by its parts.

@@ -151,6 +151,10 @@ func (database) FillWrites(q relational.Querier, t *checkpointer.Tuple) error {
 	return newLoader(q.(querier).conn, t.Thread).fillWrites(t)
 }
 
+func (database) FillParts(q relational.Querier, t *checkpointer.Tuple, picks []checkpointer.Pick) error {
+	return newLoader(q.(querier).conn, t.Thread).fillParts(t, picks)
+}
+
 func (database) Value(q relational.Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error) {
 	return newLoader(q.(querier).conn, t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
 }

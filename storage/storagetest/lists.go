@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +74,72 @@ var listCases = map[string]func(*testing.T, Backend){
 		puts(t, b, p)
 		holds(t, b, p.Key, p.Blobs...)
 		holds(t, b.reopen(t), p.Key, p.Blobs...)
+	},
+	"parts of values are those of the whole values": func(t *testing.T, b Backend) {
+		random := rand.New(rand.NewPCG(7, 11))
+		lengths := []int{1, 30, 150, 700}
+		for n := range 12 {
+			var parts [][][]byte
+			for from := 0; from < 20+60*n; from += 20 {
+				parts = append(parts, items(from, from+1+random.IntN(20), lengths[random.IntN(len(lengths))]))
+			}
+			k := key(1, "", fmt.Sprintf("c%02d", n))
+			p := put(k, "", nil, list("a", fmt.Sprint(n), packed(parts...)), list("b", fmt.Sprint(n), packed(items(0, n, 3))), blob("text", fmt.Sprint(n), "x"))
+			p.Metadata = json.RawMessage(`{"step":1}`)
+			puts(t, b, p)
+			write(t, b, func(tx run.Tx) error {
+				return tx.PutWrites(k, []checkpointer.Write{{TaskID: "t", Channel: "text", Type: "msgpack", Data: []byte("123")}})
+			})
+			whole := load(t, b, k)
+			of := func(channel string) *checkpointer.Blob {
+				for i := range whole.Blobs {
+					if whole.Blobs[i].Channel == channel {
+						return &whole.Blobs[i]
+					}
+				}
+				return nil
+			}
+			for range 30 {
+				var picks []checkpointer.Pick
+				for range random.IntN(4) {
+					picks = append(picks, checkpointer.Pick{Channel: []string{"a", "b", "text", "none"}[random.IntN(4)], Whole: random.IntN(6) == 0, Item: []int{0, -1, 1, -2, random.IntN(900) - 450}[random.IntN(5)]})
+				}
+				got, err := b.Threads.(checkpointer.PartReader).LoadParts(ctx, k, picks)
+				require.NoError(t, err)
+				require.Equal(t, whole.Checkpoint, got.Checkpoint)
+				require.Equal(t, whole.Writes, got.Writes)
+				for i := range got.Blobs {
+					g := &got.Blobs[i]
+					want := of(g.Channel)
+					all, wanted := checkpointer.Picked(picks, g.Channel)
+					require.True(t, all || wanted != nil, "%s was not picked", g.Channel)
+					require.Equal(t, want.Type, g.Type)
+					if g.Some == nil {
+						require.Equal(t, want.Bytes(), g.Bytes())
+						continue
+					}
+					require.False(t, all)
+					list, err := want.SplitList()
+					require.NoError(t, err)
+					require.Equal(t, len(list), g.Length)
+					for _, p := range wanted {
+						var item []byte
+						if at := p.Position(len(list)); at >= 0 && at < len(list) {
+							item = list[at]
+						}
+						require.Equal(t, item, g.Some[p.Position(len(list))], "item %d of %d", p.Item, len(list))
+					}
+				}
+				for _, p := range picks {
+					if p.Channel != "none" {
+						require.True(t, slices.ContainsFunc(got.Blobs, func(g checkpointer.Blob) bool { return g.Channel == p.Channel }), "%+v", p)
+					}
+				}
+			}
+		}
+		none, err := b.Threads.(checkpointer.PartReader).LoadParts(ctx, key(9, "", "c1"), nil)
+		require.NoError(t, err)
+		require.Nil(t, none)
 	},
 	"lists that grow, shrink and share": func(t *testing.T, b Backend) {
 		type step struct {

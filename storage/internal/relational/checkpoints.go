@@ -97,6 +97,31 @@ func (s checkpointStore) LoadHead(ctx context.Context, k checkpointer.Key) (*che
 	return out, nil
 }
 
+// LoadParts implements checkpointer.PartReader.
+func (s checkpointStore) LoadParts(ctx context.Context, k checkpointer.Key, picks []checkpointer.Pick) (*checkpointer.Tuple, error) {
+	out, err := fromThread(ctx, s.base, k.Thread, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
+		k.Thread = t
+		row, err := LoadRow(q, k)
+		if err != nil || row == nil {
+			return nil, err
+		}
+		return row, s.db.FillParts(q, row, picks)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load parts of thread %s: %w", k.Thread, err)
+	}
+	return out, nil
+}
+
+// Positions returns the positions of picked items in a list of so many items.
+func Positions(picks []checkpointer.Pick, length int) []int {
+	out := make([]int, len(picks))
+	for i, p := range picks {
+		out[i] = p.Position(length)
+	}
+	return out
+}
+
 // Checkpoints implements transfer.Target.
 func (s checkpointStore) Checkpoints(ctx context.Context, t id.Thread, named []transfer.Link, bytes int) ([]*checkpointer.Tuple, error) {
 	list, err := from(ctx, s.db.Snapshot, func(q Querier) (list []*checkpointer.Tuple, err error) {

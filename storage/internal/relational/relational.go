@@ -174,6 +174,8 @@ type DB interface {
 	// in its own way.
 	Fill(q Querier, t id.Thread, bytes int, tuples ...*checkpointer.Tuple) error
 	FillWrites(q Querier, t *checkpointer.Tuple) error
+	// FillParts is Fill for the picked values only.
+	FillParts(q Querier, t *checkpointer.Tuple, picks []checkpointer.Pick) error
 	Value(q Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error)
 	// Parts adds the parts of each list value to the set of the same index.
 	Parts(q Querier, t id.Thread, values [][]byte, sets []*compact.Set) error
