@@ -478,7 +478,7 @@ func Parse(text []byte, lookup func(string) (string, bool)) (*Settings, error) {
 		v := &variables{lookup: lookup}
 		ast.Walk(v, doc.Body)
 		if len(v.missing) > 0 {
-			return nil, errors.New(strings.Join(v.missing, "\n"))
+			return nil, errors.New(strings.Join(v.missing, "\n") + "; set it in the environment, or in the file .env next to config.yaml")
 		}
 		if err := decode(doc.Body, &s); err != nil {
 			return nil, err

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/tmc/langchaingo/llms"
@@ -60,13 +59,12 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 	if out.Trusted, err = address.Networks(env("AUTH_TRUSTED_PROXIES")); err != nil {
 		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
 	}
-	if v := env("DEER_FLOW_AUTH_DISABLED"); v == "1" || strings.EqualFold(v, "true") {
-		if production(env("DEER_FLOW_ENV")) || production(env("ENVIRONMENT")) {
-			s.log.Warn("DEER_FLOW_AUTH_DISABLED is ignored in production")
-		} else {
-			s.log.Warn("authentication is off: everybody who reaches this address is the administrator; unset DEER_FLOW_AUTH_DISABLED", "owner", "default", "note", "accounts do not see what is made meanwhile")
-			out.Open = true
-		}
+	switch open, ignored := cfg.DeerFlowIsOpen(); {
+	case ignored:
+		s.log.Warn("DEER_FLOW_AUTH_DISABLED is ignored in production")
+	case open:
+		s.log.Warn("authentication is off: everybody who reaches this address is the administrator; unset DEER_FLOW_AUTH_DISABLED", "owner", "default", "note", "accounts do not see what is made meanwhile")
+		out.Open = true
 	}
 	return out, nil
 }
@@ -149,8 +147,6 @@ func (s *Server) condense(by *lead.Graph) func(context.Context, id.Thread, deerf
 		return out, err
 	}
 }
-
-func production(env string) bool { return strings.HasPrefix(strings.ToLower(env), "prod") }
 
 // openModel makes the client of a model of config.yaml. retries are its further tries; nil: the client's own number. body goes with each request.
 func (s *Server) openModel(m *settings.Model, retries *int, body map[string]json.RawMessage) (agent.Model, error) {

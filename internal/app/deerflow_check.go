@@ -26,7 +26,7 @@ func CheckDeerFlow(ctx context.Context, cfg *config.Config, log *slog.Logger) {
 	s := &Server{cfg: cfg, log: log}
 	d, err := deerflow.Read(s.deerFlowOptions())
 	if err != nil {
-		log.Error("the settings cannot be read", "error", err, "fix", "correct config.yaml")
+		log.Error("the settings cannot be read", "error", err, "fix", "do what the error says, or correct config.yaml")
 		return
 	}
 	if proxies, _ := cfg.Lookup("AUTH_TRUSTED_PROXIES"); proxies != "" {

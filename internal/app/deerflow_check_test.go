@@ -32,7 +32,7 @@ func TestCheckDeerFlow(t *testing.T) {
 		},
 		"none":     {config: "models: []\n", want: []string{"no model is configured"}},
 		"broken":   {config: "models: [", want: []string{"level=ERROR msg=\"the settings cannot be read\""}},
-		"variable": {config: "models: [{name: a, use: b, model: c, api_key: $NONE}]\n", want: []string{"the environment variable NONE is not set"}},
+		"variable": {config: "models: [{name: a, use: b, model: c, api_key: $NONE}]\n", want: []string{"the environment variable NONE is not set; set it in the environment, or in the file .env"}},
 		"roles":    {config: script + "authorization: {enabled: true}\n", want: []string{"enforces no roles"}},
 		"skills":   {config: script + "skills: {path: nowhere}\n", want: []string{"the folder of skills does not exist"}},
 		"sandbox":  {config: script + "sandbox: {use: 'their:Cloud'}\n", want: []string{`level=ERROR msg="commands of agents are refused".*their:Cloud`}},

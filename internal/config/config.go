@@ -145,7 +145,8 @@ func Default(mode Mode) *Config {
 
 // Authenticates reports whether requests need credentials: of langgraph.json, of DeerFlow, or a certificate of the client.
 func (c *Config) Authenticates() bool {
-	return (c.Auth.Native() || c.Auth.Python.IsSet()) && !c.Server.IgnoreAuth || c.Server.DeerFlow != "" || c.Server.TLSClientCA != ""
+	open, _ := c.DeerFlowIsOpen()
+	return (c.Auth.Native() || c.Auth.Python.IsSet()) && !c.Server.IgnoreAuth || c.Server.DeerFlow != "" && !open || c.Server.TLSClientCA != ""
 }
 
 // Where names what sets a setting, for messages: "--port", "UNDERSTUDY_PORT", "UNDERSTUDY_PORT in env of langgraph.json". One that nothing

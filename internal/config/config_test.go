@@ -792,3 +792,82 @@ func TestDeerFlowsFile(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// Who reaches an open DeerFlow is its administrator: it listens for other machines only with --no-auth, as servers without any authentication.
+func TestOpenDeerFlowNeedsNoAuth(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		host, disabled, mode, noAuth string
+		refused                      bool
+	}{
+		"accounts":          {host: "0.0.0.0"},
+		"this machine":      {host: "127.0.0.1", disabled: "1"},
+		"open":              {host: "0.0.0.0", disabled: "1", refused: true},
+		"open in words":     {host: "0.0.0.0", disabled: "True", refused: true},
+		"no":                {host: "0.0.0.0", disabled: "0"},
+		"production":        {host: "0.0.0.0", disabled: "1", mode: "Production"},
+		"behind a firewall": {host: "0.0.0.0", disabled: "1", noAuth: "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "config.yaml")
+			require.NoError(t, os.WriteFile(file, []byte("models: []\n"), 0o600))
+			env := map[string]string{"DEER_FLOW_AUTH_DISABLED": c.disabled, "DEER_FLOW_ENV": c.mode}
+			for _, inFile := range []bool{false, true} {
+				lookup := func(name string) (string, bool) { v := env[name]; return v, v != "" && !inFile }
+				if inFile {
+					require.NoError(t, os.WriteFile(filepath.Join(dir, ".env"), []byte("DEER_FLOW_AUTH_DISABLED="+c.disabled+"\nDEER_FLOW_ENV="+c.mode+"\n"), 0o600))
+				}
+				flags := map[string]string{"deerflow": file, "data": dir, "host": c.host}
+				if c.noAuth != "" {
+					flags["no-auth"] = c.noAuth
+				}
+				_, _, err := Load(Source{Mode: Serve, Flags: flags, Lookup: lookup})
+				if c.refused {
+					require.ErrorContains(t, err, "start with --no-auth")
+				} else {
+					require.NoError(t, err)
+				}
+			}
+		})
+	}
+}
+
+// DeerFlow has its keys in the .env of its folder. What the environment has counts more.
+func TestDeerFlowsVariables(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		env  string // the file's folder
+		in   string // the folder of config.yaml
+		want string
+	}{
+		"next to config.yaml": {env: ".", in: ".", want: "file"},
+		"above backend":       {env: ".", in: "backend", want: "file"},
+		"above another":       {env: ".", in: "other"},
+		"none":                {env: "elsewhere", in: "."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Join(dir, c.in), 0o700))
+			require.NoError(t, os.MkdirAll(filepath.Join(dir, c.env), 0o700))
+			file := filepath.Join(dir, c.in, "config.yaml")
+			require.NoError(t, os.WriteFile(file, []byte("models: []\n"), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, c.env, ".env"), []byte("KEY=file\nOTHER=file\n"), 0o600))
+			cfg, _, err := Load(Source{Mode: Serve, Flags: map[string]string{"deerflow": file, "data": dir}, Lookup: func(name string) (string, bool) { return "given", name == "OTHER" }})
+			require.NoError(t, err)
+			got, _ := cfg.Lookup("KEY")
+			require.Equal(t, c.want, got)
+			got, _ = cfg.Lookup("OTHER")
+			require.Equal(t, "given", got)
+		})
+	}
+
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("models: []\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ".env"), []byte("A=1\nnonsense\n"), 0o600))
+	_, _, err := Load(Source{Mode: Serve, Flags: map[string]string{"deerflow": file, "data": dir}, Lookup: func(string) (string, bool) { return "", false }})
+	require.ErrorContains(t, err, filepath.Join(dir, ".env")+":2: write NAME=value")
+}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"understudy/deerflow/settings"
 )
 
 // Source is where a configuration comes from.
@@ -50,7 +48,8 @@ func Load(src Source) (*Config, []Warning, error) {
 		c.HTTP.CORS.AllowCredentials = strings.TrimSpace(origins) != "*"
 	}
 	mistakes = append(mistakes, src.settings(c)...)
-	mistakes = append(mistakes, src.deerFlow(c)...)
+	warned, wrong := src.deerFlow(c)
+	warnings, mistakes = append(warnings, warned...), append(mistakes, wrong...)
 	mistakes = append(mistakes, src.graphConfigs(c)...)
 	warnings = append(warnings, src.unknownGraphs(c)...)
 	if data, given := src.Flags["data"]; given && c.Storage.DatabaseURL != "" && c.Mode != Proxy {
@@ -130,42 +129,6 @@ func (src Source) settings(c *Config) Mistakes {
 		}
 	}
 	return out
-}
-
-// deerFlow finds the config.yaml of DeerFlow.
-func (src Source) deerFlow(c *Config) Mistakes {
-	c.Lookup = func(name string) (string, bool) {
-		text, place := src.lookup(c, name)
-		return text, place != ""
-	}
-	if c.Server.DeerFlow == "" || c.Server.DeerFlow == "false" {
-		c.Server.DeerFlow = ""
-		return nil
-	}
-	given := c.Server.DeerFlow
-	if given == auto || given == "true" {
-		given = ""
-	}
-	path := settings.Find(given, c.Lookup)
-	if path == "" {
-		return Mistakes{{Text: c.Where("deerflow") + ": there is no config.yaml in this folder or in backend/; name it: --deerflow=/path/to/config.yaml"}}
-	}
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
-	}
-	info, err := os.Stat(abs)
-	if err != nil {
-		return Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
-	}
-	if info.IsDir() {
-		return Mistakes{{Text: fmt.Sprintf("%s: %s is a folder; name the file: --deerflow=%s", c.Where("deerflow"), abs, filepath.Join(abs, "config.yaml"))}}
-	}
-	if !info.Mode().IsRegular() {
-		return Mistakes{{Text: fmt.Sprintf("%s: %s is no file; name DeerFlow's config.yaml", c.Where("deerflow"), abs)}}
-	}
-	c.Server.DeerFlow = abs
-	return nil
 }
 
 // graphConfigs holds the configurations of default assistants.

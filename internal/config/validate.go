@@ -172,7 +172,11 @@ func (c *Config) refuseNoRuns(v *validation) {
 
 // refuseAuth prevents a server that should protect its data from starting without that.
 func (c *Config) refuseAuth() Mistakes {
+	open, _ := c.DeerFlowIsOpen()
 	switch {
+	case open && c.Mode == Serve && c.Server.Host != "" && !IsLoopback(c.Server.Host) && !c.Authenticates() && !c.Server.NoAuth:
+		return Mistakes{{Text: fmt.Sprintf("%s: %q: DEER_FLOW_AUTH_DISABLED makes all who reach the port the administrator. Unset it, or start with --no-auth "+
+			"(UNDERSTUDY_NO_AUTH=true) where a firewall or another server protects the port", c.Where("host"), c.Server.Host)}}
 	case c.Mode == Serve && c.Server.Host != "" && !IsLoopback(c.Server.Host) && !c.Authenticates() && !c.Server.NoAuth:
 		return Mistakes{{Text: fmt.Sprintf("%s: %q: nothing authenticates requests, so all who reach the port could read and change everything. Write {\"auth\": {\"api_keys\": true}} or an "+
 			"auth.path in langgraph.json (docs/auth.md), or start with --no-auth (UNDERSTUDY_NO_AUTH=true) where a firewall or another server protects the port", c.Where("host"), c.Server.Host)}}
