@@ -129,7 +129,21 @@ func TestAuthenticate(t *testing.T) {
 		require.JSONEq(t, `{"identity":"ann","is_authenticated":true,"display_name":"ann","headers":{"authorization":"Bearer echo","x-raw":"café ÿ"},"path":"/api/é",
 			"q":{"a":"2","b":" x"},"raw":"/api/é","params":{},"client":["127.0.0.1",5000],"type":"http"}`, string(actor.User))
 	})
-	for token, status := range map[string]int{"exit": 500, "unserializable": 500, "generator": 400, "empty": 400, "half": 400, "status": 401} {
+	t.Run("a field without a form in JSON", func(t *testing.T) {
+		actor, err := g.Authenticate(ctx, bearer("unserializable"))
+		require.NoError(t, err)
+		require.Equal(t, `{"identity":"ann","is_authenticated":true,"display_name":"ann","kept":1}`, string(actor.User), "graphs do not see it")
+		decisions, err := g.Decide(ctx, actor, access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"odd"}`)})
+		require.NoError(t, err)
+		require.JSONEq(t, `{"do":"odd","odd":"object"}`, string(decisions[0].Value), "its handlers do")
+	})
+	t.Run("a UUID", func(t *testing.T) {
+		actor, err := g.Authenticate(ctx, bearer("uuid"))
+		require.NoError(t, err)
+		require.Equal(t, "00000000-0000-0000-0000-000000000007", actor.Identity)
+		require.Equal(t, `{"identity":"00000000-0000-0000-0000-000000000007","is_authenticated":true,"display_name":"00000000-0000-0000-0000-000000000007"}`, string(actor.User))
+	})
+	for token, status := range map[string]int{"exit": 500, "generator": 400, "empty": 400, "half": 400, "status": 401} {
 		t.Run(token, func(t *testing.T) {
 			actor, err := g.Authenticate(ctx, bearer(token))
 			require.Nil(t, actor)

@@ -42,7 +42,9 @@ def authenticate(authorization: str | None, headers: dict[bytes, bytes], path, q
     if what == "set":
         return {"identity": "ann", "things": {1}, "n": 2**70, "when": __import__("datetime").date(2024, 1, 2)}
     if what == "unserializable":
-        return {"identity": "ann", "thing": object()}
+        return {"identity": "ann", "thing": object(), "kept": 1}
+    if what == "uuid":
+        return {"identity": __import__("uuid").UUID(int=7)}
     if what == "generator":
         return (x for x in "ab")
     if what == "empty":
@@ -84,6 +86,9 @@ async def create(ctx, value):
         return True
     if do == "org":
         value["org"], value["secret"] = ctx.user.org, ctx.user.secret()
+        return True
+    if do == "odd":
+        value["odd"] = type(ctx.user["thing"]).__name__
         return True
     if do == "remove":
         del value["big"]

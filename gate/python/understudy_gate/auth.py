@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 import math
 import traceback
 import uuid
@@ -71,6 +72,7 @@ class Handlers:
         self._authenticate = _Call(handler)
         self._objects: OrderedDict[int, users.User] = OrderedDict()
         self._number = 0
+        self._left_out: set[Any] = set()  # fields that were warned of
 
     def gaps(self) -> list[str]:
         """The questions that no handler answers: they are allowed."""
@@ -94,18 +96,17 @@ class Handlers:
         except Refused:
             raise
         except Exception as exc:
-            if self._is_refusal(exc) and exc.status_code in (401, 403):
+            if self._is_refusal(exc) and (exc.status_code in (401, 403) or not isinstance(exc, self._refusal)):
                 raise Refused(exc.status_code, _text(exc.detail), headers=exc.headers) from None
+            if _named(exc, "AuthenticationError", "starlette."):
+                raise Refused(403, str(exc)) from None
             raise broken(f"authenticate failed: {type(exc).__name__}", exc) from None
-        try:
-            fields = codec.dumps(user.dict())
-        except Exception as exc:
-            raise broken("authenticate returned a user with a field that has no form in JSON", exc) from None
+        fields, left = self._encoded(user.dict())
         form = {
             "identity": str(user.identity), "display_name": str(user.display_name), "authenticated": bool(user.is_authenticated),
             "permissions": user.permissions, "user": fields.decode(),
         }
-        if user._original is not None:
+        if user._original is not None or left:
             self._number += 1
             self._objects[self._number] = user
             while len(self._objects) > MOST_OBJECTS:
@@ -113,15 +114,32 @@ class Handlers:
             form["ref"] = self._number
         return user, form
 
+    def _encoded(self, fields: dict[str, Any]) -> tuple[bytes, bool]:
+        """The fields of a user as runs keep them, and whether some are left out because they have no form in JSON. Handlers of this request see those all the same."""
+        try:
+            return codec.dumps(fields), False
+        except Exception:
+            pass
+        kept = {}
+        for name, value in fields.items():
+            try:
+                codec.dumps({name: value})
+                kept[name] = value
+            except Exception:
+                if name not in self._left_out:
+                    self._left_out.add(name)
+                    logging.getLogger("auth").warning(
+                        "authenticate returns a user whose field %r is a %s, which has no form in JSON: handlers see it, graphs and webhooks do not", name, type(value).__name__
+                    )
+        return codec.dumps(kept), True
+
     def actor(self, form: dict[str, Any]) -> Any:
         """The user that the server has kept."""
         known = self._objects.get(form.get("ref", 0))
         return known if known is not None else users.stored(form["user"], form["permissions"])
 
     def _is_refusal(self, exc: BaseException) -> bool:
-        return isinstance(exc, self._refusal) or any(
-            c.__name__ == "HTTPException" and c.__module__.startswith(("starlette.", "fastapi.")) for c in type(exc).__mro__
-        )
+        return isinstance(exc, self._refusal) or _named(exc, "HTTPException", "starlette.", "fastapi.")
 
     # --- what ------------------------------------------------------------------------------
 
@@ -179,6 +197,11 @@ class Handlers:
         return answer
 
 
+def _named(exc: BaseException, name: str, *modules: str) -> bool:
+    """Whether an exception is of a class of a package that may not be installed."""
+    return any(c.__name__ == name and c.__module__.startswith(modules) for c in type(exc).__mro__)
+
+
 def _text(detail: Any) -> Any:
     return detail if detail is None or isinstance(detail, str) else str(detail)
 
@@ -211,6 +234,9 @@ def _enrich(value: dict[str, Any], resource: str, action: str) -> None:
         if isinstance(text := value.get(key), str):
             with contextlib.suppress(ValueError):
                 value[key] = uuid.UUID(text)
+    if action == "update" and "action" in value:  # a cancel
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            value["metadata"]["run_ids"] = [uuid.UUID(run) for run in value["metadata"]["run_ids"]]
     if action == "create_run":
         with contextlib.suppress(KeyError, TypeError):
             configurable = value["kwargs"]["config"]["configurable"]

@@ -1,6 +1,7 @@
 """Users as handlers, routes and graphs see them: what authenticate returned, by attribute and by key."""
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,7 +124,7 @@ def returned(result: Any) -> User:
 
 
 def _checked(user: User, result: Any) -> User:
-    if user.identity is None or user.identity == "" or not isinstance(user.identity, (str, int)) or isinstance(user.identity, bool):
+    if user.identity is None or user.identity == "" or not isinstance(user.identity, (str, int, uuid.UUID)) or isinstance(user.identity, bool):
         raise NoUser(LECTURE.format(type(result)) + ": its identity is empty or no text")
     if not _is_text(str(user.identity)):
         raise NoUser(LECTURE.format(type(result)) + ": its identity has half of a surrogate pair, and would be the same as any other one that differs only there")
