@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -108,6 +109,15 @@ const (
 
 // Write writes the actor into the configurable of a run.
 func Write(configurable *jsonobj.Object, a *Actor) {
+	WriteUser(configurable, a)
+	if a.Apart {
+		configurable.Set(ApartKey, json.RawMessage("true"))
+	}
+	configurable.SetText(plainKey, a.Identity)
+}
+
+// WriteUser writes what handlers see of the actor there before there is a run.
+func WriteUser(configurable *jsonobj.Object, a *Actor) {
 	permissions := []byte{'['}
 	for i, p := range a.Permissions {
 		if i > 0 {
@@ -119,10 +129,29 @@ func Write(configurable *jsonobj.Object, a *Actor) {
 	configurable.Set(UserKey, a.User)
 	configurable.SetText(IdentityKey, a.Identity)
 	configurable.Set(PermissionsKey, permissions)
-	if a.Apart {
-		configurable.Set(ApartKey, json.RawMessage("true"))
+}
+
+// HideUser returns an object that is shown to clients, such as the payload of a cron, without what Write wrote into the configuration that it has under a key.
+func HideUser(payload json.RawMessage, key string) json.RawMessage {
+	if !bytes.Contains(payload, []byte(UserKey)) {
+		return payload
 	}
-	configurable.SetText(plainKey, a.Identity)
+	o := jsonobj.Of(payload)
+	config := jsonobj.Of(o.Get(key))
+	configurable := jsonobj.Of(config.Get("configurable"))
+	identity := configurable.Text(IdentityKey)
+	if identity == "" {
+		return payload
+	}
+	for _, k := range []string{UserKey, IdentityKey, PermissionsKey, ApartKey} {
+		configurable.Delete(k)
+	}
+	if configurable.Text(plainKey) == identity {
+		configurable.Delete(plainKey)
+	}
+	config.Set("configurable", configurable.JSON())
+	o.Set(key, config.JSON())
+	return o.JSON()
 }
 
 // OfRun returns the actor in the configuration of a run or cron (a RunnableConfig); nil when there is none.

@@ -38,13 +38,16 @@ type Query struct {
 type New struct {
 	ID          id.Assistant // "": a new one
 	GraphID     string
-	Name        string // "" means Untitled
+	Name        string // "": Untitled
 	Description *string
 	Config      json.RawMessage
 	Context     json.RawMessage
 	Metadata    json.RawMessage
 	IfExists    string // raise (default) or do_nothing
 }
+
+// Untitled is the name of an assistant that is created without one.
+const Untitled = "Untitled"
 
 // Patch changes an assistant. Nil fields are unchanged.
 type Patch struct {

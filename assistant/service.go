@@ -145,7 +145,7 @@ func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 		a.ID = id.NewAssistant()
 	}
 	if a.Name == "" {
-		a.Name = "Untitled"
+		a.Name = Untitled
 	}
 	out := a
 	create := func(tx Tx) error {

@@ -171,7 +171,7 @@ func AppendCron(dst []byte, c *run.Cron, cols Columns) []byte {
 	r.timeOrNull("end_time", c.EndTime)
 	r.text("schedule", c.Schedule)
 	r.textOrNull("timezone", c.Timezone)
-	r.object("payload", encryption.Hide(c.Payload, "config"))
+	r.object("payload", access.HideUser(encryption.Hide(c.Payload, "config"), "config"))
 	r.timeOrNull("next_run_date", c.Next)
 	r.object("metadata", c.Metadata)
 	r.textOrNull("on_run_completed", c.OnRunCompleted)

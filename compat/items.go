@@ -54,14 +54,14 @@ func itemTTL(o object) time.Duration {
 	if _, given := o["ttl"]; !given {
 		return 0
 	}
-	if ttl := minutes(o.number("ttl")); ttl > 0 {
+	if ttl := Minutes(o.number("ttl")); ttl > 0 {
 		return ttl
 	}
 	return -1
 }
 
-// minutes limits a time to live to a century, so that it cannot overflow. A number that is not positive is 0.
-func minutes(n float64) time.Duration {
+// Minutes limits a time to live to a century, so that it cannot overflow. A number that is not positive is 0.
+func Minutes(n float64) time.Duration {
 	switch {
 	case !(n > 0):
 		return 0

@@ -57,7 +57,7 @@ func threadTTL(raw []byte) *thread.TTLRequest {
 	}
 	r := &thread.TTLRequest{Strategy: thread.Strategy(o.textOr("strategy", string(thread.Delete)))}
 	if o.raw("ttl") != nil {
-		after := minutes(o.number("ttl"))
+		after := Minutes(o.number("ttl"))
 		r.After = &after
 	}
 	return r

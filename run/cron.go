@@ -44,6 +44,7 @@ type CronQuery struct {
 
 // NewCron is a wish for a cron.
 type NewCron struct {
+	ID             id.Cron   // "": a new one
 	Thread         id.Thread // "" for stateless ones
 	AssistantID    string    // UUID or graph name
 	Schedule       string

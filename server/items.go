@@ -88,9 +88,6 @@ func (h *itemHandlers) searchItems(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		if q.Limit == 0 {
-			return web.SendJSON(c, []byte(`{"items":[]}`))
-		}
 		q.Bytes = web.WholeBytes
 		items, err := web.WhileConnected(c, func(ctx context.Context) ([]*store.Item, error) { return h.store.Search(ctx, q, refresh) })
 		if err != nil {
@@ -113,9 +110,6 @@ func (h *itemHandlers) searchNamespaces(c *fiber.Ctx) error {
 		q, err := compat.SearchNamespaces(body)
 		if err != nil {
 			return err
-		}
-		if q.Limit == 0 {
-			return web.SendJSON(c, compat.AppendNamespaces(nil, nil))
 		}
 		list, err := web.WhileConnected(c, func(ctx context.Context) ([][]string, error) { return h.store.Namespaces(ctx, q) })
 		if err != nil {

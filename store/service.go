@@ -138,9 +138,9 @@ func (s *Service) Delete(ctx context.Context, namespace []string, key string) er
 	return s.backend.Apply(ctx, []*Item{{Namespace: namespace, Key: key}})
 }
 
-// Search returns a page of items. refresh postpones their expiry; nil: as configured.
+// Search returns a page of items, none without a limit. refresh postpones their expiry; nil: as configured.
 func (s *Service) Search(ctx context.Context, q Search, refresh *bool) ([]*Item, error) {
-	if err := CheckNamespace(q.Prefix); err != nil {
+	if err := CheckNamespace(q.Prefix); err != nil || q.Limit <= 0 {
 		return nil, err
 	}
 	if err := s.near(ctx, &q); err != nil {
@@ -170,12 +170,15 @@ func (s *Service) Load(ctx context.Context, i *Item) (*Item, error) {
 	return loaded, err
 }
 
-// Namespaces lists namespaces.
+// Namespaces lists namespaces, none without a limit.
 func (s *Service) Namespaces(ctx context.Context, q Namespaces) ([][]string, error) {
 	for _, labels := range [][]string{q.Prefix, q.Suffix} {
 		if err := CheckNamespace(labels); err != nil {
 			return nil, err
 		}
+	}
+	if q.Limit <= 0 {
+		return nil, nil
 	}
 	return s.backend.ListNamespaces(ctx, q)
 }

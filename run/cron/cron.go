@@ -2,6 +2,7 @@
 package cron
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,7 +152,7 @@ func (s *Crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 	}
 	now := s.Clock.Now()
 	c := &run.Cron{
-		ID: id.NewCron(), Assistant: a, Thread: n.Thread, Schedule: n.Schedule, Timezone: n.Timezone, EndTime: n.EndTime,
+		ID: cmp.Or(n.ID, id.NewCron()), Assistant: a, Thread: n.Thread, Schedule: n.Schedule, Timezone: n.Timezone, EndTime: n.EndTime,
 		Metadata: n.Metadata, OnRunCompleted: n.OnRunCompleted, Enabled: n.Enabled, CreatedAt: now, UpdatedAt: now,
 	}
 	if len(c.Metadata) == 0 {

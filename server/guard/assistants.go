@@ -1,8 +1,10 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 
 	"understudy/access"
 	"understudy/assistant"
@@ -24,8 +26,8 @@ type assistants struct {
 var _ server.Assistants = (*assistants)(nil)
 
 // may asks about one assistant, and finds it.
-func (g *assistants) may(ctx context.Context, action string, a id.Assistant, more ...any) (context.Context, *jsonobj.Object, error) {
-	ctx, v, err := g.ask(ctx, access.Assistants, action, object(append([]any{"assistant_id", jsonobj.Quote(string(a))}, more...)...))
+func (g *assistants) may(ctx context.Context, action string, a id.Assistant, more ...any) (context.Context, *change, error) {
+	ctx, v, err := g.change(ctx, access.Assistants, action, object(append([]any{"assistant_id", jsonobj.Quote(string(a))}, more...)...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,16 +41,16 @@ func (g *assistants) Create(ctx context.Context, n assistant.New) (*assistant.As
 	if n.ID == "" {
 		n.ID = id.NewAssistant()
 	}
-	narrow, v, err := g.ask(ctx, access.Assistants, "create", object(
-		"assistant_id", jsonobj.Quote(string(n.ID)), "graph_id", jsonobj.Quote(n.GraphID), "config", orEmpty(n.Config), "context", orEmpty(n.Context), "metadata", orEmpty(n.Metadata),
-		"name", named(n.Name), "if_exists", named(n.IfExists)))
+	narrow, v, err := g.change(ctx, access.Assistants, "create", object(
+		"assistant_id", jsonobj.Quote(string(n.ID)), "graph_id", jsonobj.Quote(n.GraphID), "config", orEmpty(n.Config), "context", orNull(n.Context), "metadata", orEmpty(n.Metadata),
+		"name", jsonobj.Quote(cmp.Or(n.Name, assistant.Untitled)), "if_exists", named(n.IfExists)))
+	if err == nil {
+		err = errors.Join(v.object(&n.Config, "config"), v.object(&n.Context, "context"))
+	}
 	if err != nil {
 		return nil, err
 	}
-	n.Metadata = metadataOf(v)
-	if c := v.Get("config"); len(c) > 0 && c[0] == '{' && len(n.Config) > 0 {
-		n.Config = c
-	}
+	n.Metadata = metadataOf(v.now)
 	made, err := g.inner.Create(ctx, n)
 	if err != nil {
 		return nil, err
@@ -68,11 +70,21 @@ func (g *assistants) Get(ctx context.Context, a id.Assistant) (*assistant.Assist
 }
 
 func (g *assistants) Update(ctx context.Context, a id.Assistant, p assistant.Patch) (*assistant.Assistant, error) {
-	ctx, v, err := g.may(ctx, "update", a, "metadata", orEmpty(p.Metadata), "config", orNull(p.Config), "context", orNull(p.Context))
+	text := func(s *string) json.RawMessage {
+		if s == nil {
+			return nil
+		}
+		return jsonobj.Quote(*s)
+	}
+	ctx, v, err := g.may(ctx, "update", a,
+		"graph_id", text(p.GraphID), "name", text(p.Name), "metadata", orEmpty(p.Metadata), "config", orEmpty(p.Config), "context", orNull(p.Context))
+	if err == nil {
+		err = errors.Join(v.object(&p.Config, "config"), v.object(&p.Context, "context"))
+	}
 	if err != nil {
 		return nil, err
 	}
-	if m := metadataOf(v); m != nil {
+	if m := metadataOf(v.now); m != nil {
 		p.Metadata = m
 	}
 	return g.inner.Update(ctx, a, p)
@@ -91,14 +103,17 @@ func (g *assistants) Delete(ctx context.Context, a id.Assistant, withThreads boo
 	return g.inner.Delete(ctx, a, withThreads)
 }
 
-func (g *assistants) search(ctx context.Context, q assistant.Query) (context.Context, error) {
-	ctx, _, err := g.ask(ctx, access.Assistants, "search", object(
+func (g *assistants) search(ctx context.Context, q *assistant.Query) (context.Context, error) {
+	ctx, v, err := g.change(ctx, access.Assistants, "search", object(
 		"graph_id", named(q.GraphID), "metadata", orEmpty(q.Metadata), "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	if err == nil { // what a handler writes into metadata it means as a filter as well
+		err = v.object(&q.Metadata, "metadata")
+	}
 	return ctx, err
 }
 
 func (g *assistants) Search(ctx context.Context, q assistant.Query) ([]*assistant.Assistant, bool, error) {
-	ctx, err := g.search(ctx, q)
+	ctx, err := g.search(ctx, &q)
 	if err != nil {
 		return nil, false, err
 	}
@@ -106,7 +121,7 @@ func (g *assistants) Search(ctx context.Context, q assistant.Query) ([]*assistan
 }
 
 func (g *assistants) Count(ctx context.Context, q assistant.Query) (int, error) {
-	ctx, err := g.search(ctx, q)
+	ctx, err := g.search(ctx, &q)
 	if err != nil {
 		return 0, err
 	}
@@ -122,7 +137,7 @@ func (g *assistants) Versions(ctx context.Context, a id.Assistant, metadata json
 }
 
 func (g *assistants) SetLatest(ctx context.Context, a id.Assistant, version int) (*assistant.Assistant, error) {
-	ctx, _, err := g.may(ctx, "update", a)
+	ctx, _, err := g.may(ctx, "update", a, "version", encoded(version))
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 
 	"understudy/access"
 	"understudy/id"
@@ -26,30 +27,67 @@ var _ server.Crons = (*crons)(nil)
 // Create asks crons.create, and what its runs need: threads.read for their thread, assistants.read for a private assistant. Its runs act as who
 // created it, with the permissions of now.
 func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
-	if err := g.assistants.use(ctx, n.AssistantID); errors.Is(err, run.ErrNoThread) {
-		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
-	} else if err != nil {
-		return nil, err
+	n.ID = id.NewCron()
+	shown := &jsonobj.Object{}
+	shown.SetText("assistant_id", n.AssistantID)
+	for _, k := range slices.Sorted(maps.Keys(n.Payload)) {
+		shown.Set(k, orNull(n.Payload[k]))
 	}
-	if n.Thread != "" {
-		narrow, err := g.read(ctx, n.Thread)
-		if err != nil {
-			return nil, err
-		}
-		if g.hidden(narrow, n.Thread) {
-			return nil, fault.Newf(fault.NotFound, "Thread with ID %s not found", n.Thread)
-		}
+	config := jsonobj.Of(shown.Get("config"))
+	withoutActor(config, "configurable")
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.SetText("cron_id", string(n.ID))
+	config.Set("configurable", configurable.JSON())
+	shown.Set("config", config.JSON())
+	user := json.RawMessage(nil)
+	if a := access.From(ctx); a != nil && a != access.System {
+		user = jsonobj.Quote(a.Identity)
 	}
-	_, v, err := g.ask(ctx, access.Crons, "create", object(
-		"thread_id", named(string(n.Thread)), "assistant_id", jsonobj.Quote(n.AssistantID), "schedule", jsonobj.Quote(n.Schedule), "metadata", orEmpty(n.Metadata), "payload", encoded(n.Payload)))
+	_, v, err := g.change(ctx, access.Crons, "create", object(
+		"cron_id", jsonobj.Quote(string(n.ID)), "thread_id", named(string(n.Thread)), "user_id", user, "schedule", jsonobj.Quote(n.Schedule), "end_time", encoded(n.EndTime),
+		"metadata", orEmpty(n.Metadata), "payload", shown.JSON()))
 	if err != nil {
 		return nil, err
 	}
-	n.Metadata = metadataOf(v)
+	if err := g.needs(ctx, &n); err != nil {
+		return nil, err
+	}
+	n.Metadata = metadataOf(v.now)
+	if v.made("payload") {
+		if n.Payload, err = payloadOf(v); err != nil {
+			return nil, err
+		}
+	}
 	if n.Payload, err = g.payload(ctx, n.Payload); err != nil {
 		return nil, err
 	}
 	return g.inner.Create(ctx, n)
+}
+
+// needs asks about the assistant and the thread of the runs of a cron.
+func (g *crons) needs(ctx context.Context, n *run.NewCron) error {
+	if err := g.assistants.use(ctx, n.AssistantID); errors.Is(err, run.ErrNoThread) {
+		return fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
+	} else if err != nil {
+		return err
+	}
+	if n.Thread == "" {
+		return nil
+	}
+	narrow, err := g.read(ctx, n.Thread)
+	if err == nil && g.hidden(narrow, n.Thread) {
+		err = fault.Newf(fault.NotFound, "Thread with ID %s not found", n.Thread)
+	}
+	return err
+}
+
+// payloadOf returns the payload that a handler has left. Which assistant and which cron it is of, the service writes.
+func payloadOf(v *change) (map[string]json.RawMessage, error) {
+	var p map[string]json.RawMessage
+	if json.Unmarshal(v.now.Get("payload"), &p) != nil {
+		return nil, errChanged
+	}
+	return p, nil
 }
 
 // payload returns the arguments of runs with the actor in their configuration.
@@ -93,15 +131,30 @@ func (g *crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
 }
 
 func (g *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error) {
-	ctx, v, err := g.ask(ctx, access.Crons, "update", object("cron_id", jsonobj.Quote(string(c)), "metadata", orEmpty(p.Metadata), "payload", encoded(p.Payload)))
+	metadata := json.RawMessage(nil)
+	if p.Metadata != nil {
+		metadata = orEmpty(p.Metadata)
+	}
+	value := object(
+		"cron_id", jsonobj.Quote(string(c)), "schedule", encoded(p.Schedule), "end_time", encoded(p.EndTime), "enabled", encoded(p.Enabled), "on_run_completed", encoded(p.OnRunCompleted),
+		"payload", encoded(p.Payload))
+	if metadata != nil {
+		value.Set("metadata", metadata)
+	}
+	ctx, v, err := g.change(ctx, access.Crons, "update", value)
 	if err != nil {
 		return nil, err
+	}
+	if v.made("payload") {
+		if p.Payload, err = payloadOf(v); err != nil {
+			return nil, err
+		}
 	}
 	was, err := g.show(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	if m := metadataOf(v); p.Metadata != nil && m != nil {
+	if m := metadataOf(v.now); p.Metadata != nil && m != nil {
 		p.Metadata = m
 	}
 	if _, changes := p.Payload["config"]; changes {
@@ -144,16 +197,23 @@ func (g *crons) Delete(ctx context.Context, c id.Cron) error {
 }
 
 // search asks threads.search too, as LangGraph Server does.
-func (g *crons) search(ctx context.Context, q run.CronQuery) (context.Context, error) {
+func (g *crons) search(ctx context.Context, q *run.CronQuery) (context.Context, error) {
+	narrow, v, err := g.change(ctx, access.Crons, "search", object(
+		"assistant_id", named(string(q.Assistant)), "thread_id", named(string(q.Thread)), "metadata", orEmpty(q.Metadata), "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	if err == nil { // what a handler writes into metadata it means as a filter as well
+		err = v.object(&q.Metadata, "metadata")
+	}
+	if err != nil {
+		return nil, err
+	}
 	if _, _, err := g.ask(ctx, access.Threads, "search", object("thread_id", named(string(q.Thread)))); err != nil {
 		return nil, err
 	}
-	ctx, _, err := g.ask(ctx, access.Crons, "search", object("assistant_id", named(string(q.Assistant)), "thread_id", named(string(q.Thread)), "metadata", orEmpty(q.Metadata)))
-	return ctx, err
+	return narrow, nil
 }
 
 func (g *crons) Search(ctx context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
-	ctx, err := g.search(ctx, q)
+	ctx, err := g.search(ctx, &q)
 	if err != nil {
 		return nil, false, err
 	}
@@ -161,7 +221,7 @@ func (g *crons) Search(ctx context.Context, q run.CronQuery) ([]*run.Cron, bool,
 }
 
 func (g *crons) Count(ctx context.Context, q run.CronQuery) (int, error) {
-	ctx, err := g.search(ctx, q)
+	ctx, err := g.search(ctx, &q)
 	if err != nil {
 		return 0, err
 	}

@@ -8,7 +8,9 @@ package guard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -90,6 +92,66 @@ func (g *Guard) ask(ctx context.Context, resource, action string, value *jsonobj
 	return ctx, value, nil
 }
 
+// change is ask for a value of which more than one member may be changed.
+func (g *Guard) change(ctx context.Context, resource, action string, value *jsonobj.Object) (context.Context, *change, error) {
+	ctx, now, err := g.ask(ctx, resource, action, value)
+	if err != nil {
+		return nil, nil, err
+	}
+	return ctx, &change{asked: value, now: now}, nil
+}
+
+// change is a value as it was asked about, and as a handler left it.
+type change struct{ asked, now *jsonobj.Object }
+
+// made reports whether a handler changed a member. One that it removed stays as it was.
+func (v *change) made(key string) bool {
+	now := v.now.Get(key)
+	return v.now != v.asked && len(now) > 0 && string(now) != string(v.asked.Get(key))
+}
+
+// read reads a member that a handler changed. The error for something else than is expected there is errChanged.
+func (v *change) read(into any, key string) error {
+	if !v.made(key) {
+		return nil
+	}
+	if string(v.now.Get(key)) == "null" {
+		reflect.ValueOf(into).Elem().SetZero()
+		return nil
+	}
+	if json.Unmarshal(v.now.Get(key), into) != nil {
+		return errChanged
+	}
+	return nil
+}
+
+// page reads limit and offset.
+func (v *change) page(limit, offset *int) error {
+	if err := errors.Join(v.read(limit, "limit"), v.read(offset, "offset")); err != nil {
+		return errChanged
+	}
+	*limit, *offset = max(*limit, 0), max(*offset, 0)
+	return nil
+}
+
+// object reads a member that is an object, if a handler changed it.
+func (v *change) object(into *json.RawMessage, key string) error {
+	now := v.now.Get(key)
+	switch {
+	case !v.made(key):
+	case string(now) == "null":
+		*into = nil
+	case now[0] != '{':
+		return errChanged
+	default:
+		*into = now
+	}
+	return nil
+}
+
+// errChanged: a handler left something that the operation cannot use.
+var errChanged = &access.Refusal{Status: http.StatusInternalServerError, Detail: json.RawMessage(`"Auth handler changed the request to an invalid one"`)}
+
 // decide is ask for a value that is encoded, without reading what a handler made of it; nil when it made nothing.
 func (g *Guard) decide(ctx context.Context, resource, action string, value json.RawMessage) (_ context.Context, changed json.RawMessage, err error) {
 	actor := access.From(ctx)
@@ -131,6 +193,11 @@ func (g *Guard) denied(ctx context.Context, actor *access.Actor, resource, actio
 
 // on asks about one resource, named by its id. Most requests ask nothing else.
 func (g *Guard) on(ctx context.Context, resource, action, key, id string) (context.Context, error) {
+	return g.about(ctx, resource, action, func() json.RawMessage { return jsonobj.Single(key, id) })
+}
+
+// about asks without letting a handler change anything. The value is made only for a policy that looks at it.
+func (g *Guard) about(ctx context.Context, resource, action string, value func() json.RawMessage) (context.Context, error) {
 	if p, ok := g.policy(ctx).(access.Selector); ok {
 		if actor := access.From(ctx); actor != nil && actor != access.System {
 			if f, ok := p.Select(actor, resource, action); ok {
@@ -138,7 +205,7 @@ func (g *Guard) on(ctx context.Context, resource, action, key, id string) (conte
 			}
 		}
 	}
-	ctx, _, err := g.decide(ctx, resource, action, jsonobj.Single(key, id))
+	ctx, _, err := g.decide(ctx, resource, action, value())
 	return ctx, err
 }
 

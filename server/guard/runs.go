@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"understudy/access"
@@ -38,14 +39,14 @@ func (g *runs) may(ctx context.Context, t id.Thread, req *run.Request) (context.
 
 // mayOne is may for one of several runs, which are counted together.
 func (g *runs) mayOne(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
-	if err := g.assistants.use(ctx, req.AssistantID); err != nil {
-		return nil, err
+	narrow, err := g.Admit(ctx, t, req)
+	if err == nil {
+		err = g.assistants.use(ctx, req.AssistantID)
 	}
-	ctx, err := g.Admit(ctx, t, req)
 	if err != nil {
 		return nil, err
 	}
-	if g.hidden(ctx, t) {
+	if ctx = narrow; g.hidden(ctx, t) {
 		return nil, run.ErrNoThread
 	}
 	return ctx, nil
@@ -118,14 +119,11 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 		}
 		return access.Narrow(ctx, access.Threads, f), nil
 	}
-	config.Set("configurable", orEmpty(config.Get("configurable")))
-	kwargs := object(
-		"input", orNull(req.Input), "command", orNull(req.Command), "config", config.JSON(), "context", orEmpty(req.Context), "stream_mode", encoded(req.Modes),
-		"interrupt_before", orNull(req.InterruptBefore), "interrupt_after", orNull(req.InterruptAfter), "webhook", named(req.Webhook), "feedback_keys", orNull(req.FeedbackKeys),
-		"subgraphs", encoded(req.Subgraphs), "resumable", encoded(req.Resumable), "temporary", encoded(t == "" && req.OnCompletion != "keep"))
+	kwargs := kwargsOf(t, req, config, actor)
 	value := object(
-		"thread_id", named(string(t)), "assistant_id", jsonobj.Quote(req.AssistantID), "run_id", nullRaw, "status", jsonobj.Quote("pending"), "metadata", orEmpty(req.Metadata),
-		"multitask_strategy", jsonobj.Quote(string(req.Strategy)), "if_not_exists", jsonobj.Quote(req.IfNotExists), "after_seconds", encoded(req.After.Seconds()), "kwargs", kwargs.JSON())
+		"thread_id", named(string(t)), "assistant_id", jsonobj.Quote(assistantOf(req.AssistantID)), "run_id", nullRaw, "status", jsonobj.Quote("pending"), "metadata", orEmpty(req.Metadata),
+		"multitask_strategy", jsonobj.Quote(string(req.Strategy)), "prevent_insert_if_inflight", encoded(req.Strategy == run.Reject), "if_not_exists", jsonobj.Quote(ifNotExists(t, req)),
+		"after_seconds", encoded(req.After.Seconds()), "kwargs", kwargs.JSON())
 	ctx, v, err := g.ask(ctx, access.Threads, "create_run", value)
 	if err != nil {
 		return nil, err
@@ -135,21 +133,68 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 	if err != nil {
 		return nil, errChanged
 	}
-	set := func(to *json.RawMessage, key string) {
-		if now := changed.Get(key); string(now) != string(kwargs.Get(key)) {
-			if *to = now; string(now) == "null" {
+	if err := applyKwargs(req, &change{asked: kwargs, now: changed}); err != nil {
+		return nil, err
+	}
+	if config, err = jsonobj.Parse(orEmpty(changed.Get("config"))); err != nil {
+		return nil, errChanged
+	}
+	withoutActor(config, "configurable")
+	req.Config, req.Actor = config.JSON(), actor
+	return ctx, nil
+}
+
+// kwargsOf are the arguments of a run as handlers see them.
+func kwargsOf(t id.Thread, req *run.Request, config *jsonobj.Object, actor *access.Actor) *jsonobj.Object {
+	configurable := jsonobj.Of(config.Get("configurable"))
+	if actor != nil {
+		access.WriteUser(configurable, actor)
+	}
+	config.Set("configurable", configurable.JSON())
+	durability := cmp.Or(req.Durability, "async")
+	return object(
+		"input", orNull(req.Input), "command", orNull(req.Command), "config", config.JSON(), "context", orEmpty(req.Context), "stream_mode", encoded(req.Modes),
+		"interrupt_before", orNull(req.InterruptBefore), "interrupt_after", orNull(req.InterruptAfter), "webhook", named(req.Webhook), "feedback_keys", orNull(req.FeedbackKeys),
+		"subgraphs", encoded(req.Subgraphs), "resumable", encoded(req.Resumable), "temporary", encoded(t == "" && req.OnCompletion != "keep"),
+		"durability", jsonobj.Quote(durability), "checkpoint_during", encoded(durability != "exit"))
+}
+
+// applyKwargs changes a request to what a handler made of its arguments.
+func applyKwargs(req *run.Request, v *change) error {
+	for key, to := range map[string]*json.RawMessage{
+		"input": &req.Input, "command": &req.Command, "context": &req.Context, "interrupt_before": &req.InterruptBefore, "interrupt_after": &req.InterruptAfter, "feedback_keys": &req.FeedbackKeys,
+	} {
+		if v.made(key) {
+			if *to = v.now.Get(key); string(*to) == "null" {
 				*to = nil
 			}
 		}
 	}
-	set(&req.Input, "input")
-	set(&req.Command, "command")
-	set(&req.Context, "context")
-	if config, err = jsonobj.Parse(orEmpty(changed.Get("config"))); err != nil {
-		return nil, errChanged
+	modes := req.Modes
+	err := errors.Join(v.read(&modes, "stream_mode"), v.read(&req.Webhook, "webhook"), v.read(&req.Subgraphs, "subgraphs"), v.read(&req.Resumable, "resumable"), v.read(&req.Durability, "durability"))
+	if err != nil || !slices.Contains([]string{"", "sync", "async", "exit"}, req.Durability) {
+		return errChanged
 	}
-	req.Config, req.Actor = config.JSON(), access.From(ctx)
-	return ctx, nil
+	if len(modes) > 0 {
+		req.Modes = modes
+	}
+	return nil
+}
+
+// assistantOf is the ID of the assistant of a run, which may name a graph.
+func assistantOf(idOrGraph string) string {
+	if a := id.Canonical(idOrGraph); a != "" || idOrGraph == "" {
+		return a
+	}
+	return string(id.DefaultAssistant(idOrGraph))
+}
+
+// ifNotExists is what becomes of a thread that does not exist: that of a stateless run is created.
+func ifNotExists(t id.Thread, req *run.Request) string {
+	if t == "" {
+		return "create"
+	}
+	return req.IfNotExists
 }
 
 // AdmitAgain is Admit for a run without a client, such as that of a cron. A thread that the actor cannot reach any more refuses it.
@@ -318,7 +363,9 @@ func (g *runs) Newest(ctx context.Context, threads []id.Thread, limit int, fn fu
 }
 
 func (g *runs) Delete(ctx context.Context, t id.Thread, r id.Run) error {
-	ctx, err := g.on(ctx, access.Threads, "delete", "thread_id", string(t))
+	ctx, err := g.about(ctx, access.Threads, "delete", func() json.RawMessage {
+		return object("thread_id", jsonobj.Quote(string(t)), "run_id", jsonobj.Quote(string(r))).JSON()
+	})
 	if err != nil {
 		return err
 	}
@@ -412,8 +459,17 @@ func (g *runs) SetPush(ctx context.Context, t id.Thread, r id.Run, change func(l
 	return g.inner.SetPush(ctx, t, r, change)
 }
 
+// cancelled is what handlers see of a cancel.
+func cancelled(t id.Thread, ids []id.Run, status string, action run.Action) *jsonobj.Object {
+	list := json.RawMessage(nil)
+	if len(ids) > 0 {
+		list = encoded(ids)
+	}
+	return object("thread_id", named(string(t)), "action", jsonobj.Quote(string(action)), "metadata", object("run_ids", list, "status", named(status)).JSON())
+}
+
 func (g *runs) Cancel(ctx context.Context, t id.Thread, ids []id.Run, action run.Action, wait bool) error {
-	ctx, err := g.on(ctx, access.Threads, "update", "thread_id", string(t))
+	ctx, err := g.about(ctx, access.Threads, "update", func() json.RawMessage { return cancelled(t, ids, "", action).JSON() })
 	if err != nil {
 		return err
 	}
@@ -422,7 +478,7 @@ func (g *runs) Cancel(ctx context.Context, t id.Thread, ids []id.Run, action run
 
 // CancelAll cancels the actor's own runs.
 func (g *runs) CancelAll(ctx context.Context, status string, action run.Action) error {
-	ctx, _, err := g.ask(ctx, access.Threads, "update", object("status", jsonobj.Quote(status)))
+	ctx, _, err := g.ask(ctx, access.Threads, "update", cancelled("", nil, status, action))
 	if err != nil {
 		return err
 	}
@@ -448,7 +504,7 @@ func (g *runs) CancelSome(ctx context.Context, of run.Active, above id.Thread, a
 
 // activeOf asks as CancelAll does.
 func (g *runs) activeOf(ctx context.Context, of run.Active) (context.Context, error) {
-	ctx, _, err := g.ask(ctx, access.Threads, "update", object("status", jsonobj.Quote(cmp.Or(string(of.Status), "all"))))
+	ctx, _, err := g.ask(ctx, access.Threads, "update", cancelled("", nil, cmp.Or(string(of.Status), "all"), run.CancelInterrupt))
 	return ctx, err
 }
 

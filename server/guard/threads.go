@@ -3,6 +3,8 @@ package guard
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 
 	"understudy/access"
 	"understudy/checkpointer"
@@ -59,7 +61,7 @@ func (g *threads) Get(ctx context.Context, t id.Thread) (*thread.View, error) {
 }
 
 func (g *threads) Patch(ctx context.Context, t id.Thread, p thread.Patch) (*thread.View, error) {
-	ctx, v, err := g.ask(ctx, access.Threads, "update", object("thread_id", jsonobj.Quote(string(t)), "metadata", orEmpty(p.Metadata), "action", nullRaw))
+	ctx, v, err := g.ask(ctx, access.Threads, "update", object("thread_id", jsonobj.Quote(string(t)), "metadata", orEmpty(p.Metadata)))
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +80,13 @@ func (g *threads) Delete(ctx context.Context, t id.Thread) error {
 }
 
 func (g *threads) search(ctx context.Context, q thread.Search) (context.Context, thread.Search, error) {
-	ctx, v, err := g.ask(ctx, access.Threads, "search", object(
+	ctx, v, err := g.change(ctx, access.Threads, "search", object(
 		"metadata", orEmpty(q.Metadata), "values", orEmpty(q.Values), "status", named(string(q.Status)), "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	if err == nil { // what a handler writes there it means as a filter as well
+		err = errors.Join(v.object(&q.Metadata, "metadata"), v.object(&q.Values, "values"))
+	}
 	if err != nil {
 		return nil, q, err
-	}
-	// What a handler writes into metadata it means as a filter as well.
-	if m := metadataOf(v); !bytes.Equal(m, orEmpty(q.Metadata)) {
-		q.Metadata = m
 	}
 	return ctx, q, nil
 }
@@ -162,19 +163,18 @@ func (g *threads) Tree(ctx context.Context, t id.Thread, before id.Checkpoint, l
 	return g.inner.Tree(ctx, t, before, limit)
 }
 
-// Prune asks for each thread, and prunes none unless all may be.
+// Prune asks for all threads at once, and prunes none unless all may be.
 func (g *threads) Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error) {
+	ctx, err := g.about(ctx, access.Threads, "delete", func() json.RawMessage { return object("thread_ids", encoded(ids)).JSON() })
+	if err != nil {
+		return 0, err
+	}
 	for _, t := range ids {
-		narrow, err := g.on(ctx, access.Threads, "delete", "thread_id", string(t))
-		if err != nil {
-			return 0, err
-		}
-		if _, err := g.Rows.Thread(narrow, t); fault.Is(err, fault.NotFound) {
+		if _, err := g.Rows.Thread(ctx, t); fault.Is(err, fault.NotFound) {
 			return 0, fault.Newf(fault.NotFound, "Thread with ID %s not found", t)
 		} else if err != nil {
 			return 0, err
 		}
-		ctx = narrow
 	}
 	return g.inner.Prune(ctx, ids, strategy)
 }
