@@ -45,7 +45,7 @@ type Graph struct {
 	contextType          reflect.Type
 	builder              *builder
 
-	warned    sync.Map // names of nodes that returned unknown keys, and are reported
+	warned    sync.Map // names of nodes that returned unknown keys, and misfits, once reported or found to fit
 	shapeOnce sync.Once
 	shapeText json.RawMessage
 	shapeSum  string

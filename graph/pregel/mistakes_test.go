@@ -266,6 +266,35 @@ func TestUnknownKeysAreReported(t *testing.T) {
 	require.Contains(t, log.String(), "key=number keys=n")
 }
 
+// A value that its key's type cannot read ends no run, because nobody may read it so; the log says it once, with the node and both types. What can be read is
+// not reported.
+func TestValuesThatDoNotFitAreReported(t *testing.T) {
+	t.Parallel()
+	type small int
+	for name, c := range map[string]struct {
+		value any
+		typ   string // "": it fits
+	}{
+		"text": {"two", "string"}, "list": {[]int{1}, "a list"}, "fraction": {1.5, "float64"},
+		"same": {2, ""}, "whole": {2.0, ""}, "named": {small(2), ""}, "nothing": {nil, ""}, "JSON": {json.RawMessage(`2`), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := single(t, func(context.Context, counted) (any, error) { return pregel.Values{"n": c.value}, nil })
+			var log bytes.Buffer
+			for range 2 {
+				_, _ = pregel.Invoke[counted](t.Context(), g, counted{}, pregel.WithLog(slog.New(slog.NewTextHandler(&log, nil))))
+			}
+			want := 0
+			if c.typ != "" {
+				want = 1
+				require.Regexp(t, `node=a key=n type="?`+c.typ+`"? want=int`, log.String())
+			}
+			require.Equal(t, want, strings.Count(log.String(), "not of the type of its key"), log.String())
+		})
+	}
+}
+
 // A value that does not fit is the error of the node that reads it; who wrote it, the key and both types are in the error, and in the log of a server.
 func TestMisreadNamesTheWriter(t *testing.T) {
 	t.Parallel()

@@ -47,6 +47,9 @@ func (l *loop) writesOf(ctx context.Context, n *node, out any, writes []write) (
 	if unknown != "" && n.sub == nil {
 		l.ignored(n.name, unknown)
 	}
+	if n.name != START && n.sub == nil {
+		l.misfits(n.name, writes)
+	}
 	for _, w := range n.writers {
 		if w.branch == nil {
 			writes = append(writes, write{w.channel, w.value})
@@ -73,6 +76,44 @@ func (l *loop) ignored(node, key string) {
 	l.x.log.Warn("a node returned a key that the state does not have; it is ignored", "graph", l.g.name, "node", node, "key", short([]byte(key)),
 		"keys", someOf(slices.Clone(l.g.out)))
 }
+
+// misfits reports, once for each node and key, values that no reader of the key's type gets. That is no error yet: other nodes may read the key as another
+// type, and clients see what was written.
+func (l *loop) misfits(node string, writes []write) {
+	for _, w := range writes {
+		i, isKey := l.g.chanIndex[w.channel]
+		if !isKey || l.g.chans[i].typ == nil || !w.v.mayMisfit(l.g.chans[i].typ) {
+			continue
+		}
+		c := &l.g.chans[i]
+		key := misfit{node, c.name, w.v.goType()}
+		if _, known := l.g.warned.Load(key); known || !c.spec.same(LastValue()) {
+			continue
+		}
+		if l.g.warned.Store(key, true); w.v.into(reflect.New(c.typ).Elem()) == nil {
+			continue
+		}
+		l.x.log.Warn("a node returned a value that is not of the type of its key; what reads the key as that type fails", "graph", l.g.name, "node", node,
+			"key", c.name, "type", key.typ, "want", c.typ.String(), "fix", "return "+c.typ.String()+", or change the type of the key in the state")
+	}
+}
+
+// mayMisfit reports whether a value that Go code returned may be one that a type cannot read. It does not look into lists and objects.
+func (v *value) mayMisfit(t reflect.Type) bool {
+	switch v.kind {
+	case ofGo:
+		of := reflect.TypeOf(v.goVal)
+		return of != nil && !of.AssignableTo(t)
+	case ofList:
+		return t.Kind() != reflect.Slice && t.Kind() != reflect.Interface
+	case ofObject:
+		return t.Kind() != reflect.Map && t.Kind() != reflect.Struct && t.Kind() != reflect.Interface
+	}
+	return false
+}
+
+// misfit is a type that a node returned for a key that has another one.
+type misfit struct{ node, key, typ string }
 
 // updates appends the writes of a node's result to keys of the state and the targets of its Commands. unknown is a key that the state does not have.
 func (g *Graph) updates(keys []string, out any, writes []write) (_ []write, unknown string, err error) {
