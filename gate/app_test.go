@@ -67,6 +67,45 @@ func leaves(t *testing.T, g *Gate, what string) {
 	}, 20*time.Second, 20*time.Millisecond)
 }
 
+// Routes of routers that FastAPI includes are known like others, so that requests for the API do not pass through Python, and sockets are found. A router that decides
+// itself is asked.
+func TestIncludedRouters(t *testing.T) {
+	t.Parallel()
+	g := routes(t, func(o *Options) { o.App = "./routers.py:app" })
+	type claim struct {
+		method, path string
+		socket       bool
+	}
+	for c, want := range map[claim]Claim{
+		{"POST", "/threads/search", false}:        NotClaimed,
+		{"GET", "/threads/x/stream/events", true}: NotClaimed,
+		{"POST", "/v1/mine/items/3", false}:       Claimed,
+		{"GET", "/v1/mine/items/3", false}:        OtherMethod,
+		{"GET", "/v1/mine/inner/a/b", false}:      Claimed,
+		{"GET", "/v1/mine/socket/3", true}:        Claimed,
+		{"GET", "/v1/mine/socket/3", false}:       NotClaimed,
+		{"GET", "/mine/long", false}:              NotClaimed,
+		{"GET", "/v1/mine/long", false}:           Claimed,
+	} {
+		require.Equal(t, want, g.Claims(c.method, c.path, c.socket), c)
+	}
+	require.Empty(t, g.Application().Wraps, "compressing is no reason to pass the API through Python")
+	status, body, err := get(t, g, "/v1/mine/inner/a/b")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+	require.JSONEq(t, `{"name":"a/b"}`, body)
+	r := request("GET", "/v1/mine/long")
+	r.Header.Set("Accept-Encoding", "gzip")
+	resp, err := g.Serve(t.Context(), r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, "gzip", resp.Header.Get("Content-Encoding"), "as its middleware says")
+
+	strange := routes(t, func(o *Options) { o.App = "./routers.py:odd" })
+	require.Equal(t, Claimed, strange.Claims("GET", "/v1/mine/socket/3", true))
+	require.Equal(t, Unknown, strange.Claims("GET", "/odd/socket", true))
+}
+
 // What a route raises, returns or sends out of turn is 500 with a fixed text, and the application continues to serve.
 func TestOddRoutes(t *testing.T) {
 	t.Parallel()

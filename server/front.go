@@ -58,8 +58,9 @@ func (s *Server) front(c *fiber.Ctx, ctx context.Context) (answered bool, err er
 	r := &gate.Request{Request: *s.requestFor(c), RawPath: string(c.Request().URI().PathOriginal())}
 	r.WebSocket = r.WebSocket && r.Method == http.MethodGet
 	claim := app.Claims(r.Method, path, r.WebSocket)
-	r.API = !r.WebSocket && s.routed(r.Method, path)
-	mine := claim == gate.Claimed || claim == gate.Unknown && !r.WebSocket || claim == gate.OtherMethod && !r.API
+	api := s.routed(r.Method, path)
+	r.API = api && !r.WebSocket
+	mine := claim == gate.Claimed || claim == gate.Unknown && !(r.WebSocket && api) || claim == gate.OtherMethod && !r.API
 	if !mine && (r.WebSocket || len(about.Wraps) == 0) {
 		return false, nil
 	}

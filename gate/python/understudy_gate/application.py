@@ -10,7 +10,7 @@ from . import codec
 
 # Paths that the application cannot take.
 RESERVED = ("/ok", "/metrics", "/docs", "/openapi.json")
-# Middleware that the server does itself, so that the API need not pass through this process.
+# Middleware for which the API need not pass through this process: the server does the same itself. Routes of the application are compressed as they say.
 NATIVE = ("starlette.middleware.cors.CORSMiddleware", "starlette.middleware.gzip.GZipMiddleware")
 
 
@@ -39,7 +39,7 @@ class Application:
             if name == NATIVE[0]:
                 self._cors = _cors(middleware)
             elif name == NATIVE[1]:
-                pass
+                kept.append(middleware)
             else:
                 kept.append(middleware)
                 self.wraps.append(getattr(middleware.cls, "__name__", name))
@@ -57,7 +57,7 @@ class Application:
 
     def describe(self) -> dict[str, Any]:
         """What the server has to know: which requests are the application's, and its description."""
-        out: dict[str, Any] = {"wraps": self.wraps, "routes": [_route(r) for r in self._router.routes], "slashes": bool(getattr(self._router, "redirect_slashes", False))}
+        out: dict[str, Any] = {"wraps": self.wraps, "routes": _routes(self._router.routes), "slashes": bool(getattr(self._router, "redirect_slashes", False))}
         if self._cors is not None:
             out["cors"] = self._cors
         if callable(openapi := getattr(self._app, "openapi", None)):
@@ -174,6 +174,39 @@ def _handlers(app: Any) -> None:
 
     app.exception_handlers.setdefault(HTTPException, http)
     app.exception_handlers.setdefault(ValueError, value)
+
+
+def _routes(routes: Any) -> list[dict[str, Any]]:
+    """Routes for the server. FastAPI keeps those of a router that was included behind one route, which makes them when it is asked."""
+    out = []
+    for route in routes:
+        try:
+            out += _included(route) if hasattr(route, "effective_candidates") else [_route(route)]
+        except Exception:  # another version of FastAPI
+            out.append({"kind": "any"})
+    return out
+
+
+def _included(router: Any) -> list[dict[str, Any]]:
+    from fastapi.routing import APIRouter
+
+    if type(router.original_router).matches is not APIRouter.matches:
+        return [{"kind": "any"}]
+    out = []
+    for candidate in [*router.effective_candidates(), *router.effective_low_priority_routes()]:
+        if hasattr(candidate, "effective_candidates"):
+            out += _included(candidate)
+            continue
+        made = candidate.starlette_route
+        if made is None:
+            made, known = candidate, _route(candidate.original_route)
+            if known["kind"] != "route":
+                out.append({"kind": "any"})
+                continue
+            out.append({"kind": "route", "pattern": made.path_regex.pattern, "methods": sorted(made.methods), "path": made.path})
+        else:
+            out.append(_route(made))
+    return out
 
 
 def _route(route: Any) -> dict[str, Any]:
