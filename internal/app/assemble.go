@@ -147,7 +147,7 @@ func (s *Server) addServices(instance string, streams bridge.Options) {
 		Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.Workers.GraphConcurrency, PerIdentity: cfg.Limits.ConcurrentRuns,
 		Timeout: cfg.Workers.RunTimeout, Grace: cfg.Server.Grace, ResumableTTL: cfg.Streams.ResumableTTL, ThreadTTL: retention.Default,
 		Inside: s.inside, Admit: s.admitCron(), Gone: s.runGone, Tasks: s.taskRules(), Elsewhere: s.elsewhere, Others: s.others,
-		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
+		ServerVersion: APIVersion, URL: s.apiURL(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
 		Spans: spans.Policy{Level: cfg.Traces.Level, Bytes: int(cfg.Traces.Bytes), Keep: cfg.Traces.Age, Langfuse: s.langfuse()},
 	})
 	s.threads = thread.NewService(thread.Options{

@@ -160,6 +160,14 @@ func (s *Server) url() string {
 	return scheme(s.cfg) + s.listener.Addr().String()
 }
 
+// apiURL is the address at which code of graphs calls the API of this server; "": there is none.
+func (s *Server) apiURL() string {
+	if at := s.url(); at != "" {
+		return at + s.cfg.HTTP.MountPrefix
+	}
+	return ""
+}
+
 // Run serves until ctx ends: then streams end with an id to resume from, nothing more is claimed, running runs get the grace period, and
 // what is left is handed back. It closes the Server.
 func (s *Server) Run(ctx context.Context) (err error) {

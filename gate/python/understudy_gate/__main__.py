@@ -61,7 +61,7 @@ class Gate:
 
         loader = Loader(options["dir"])
         output.install(self._loop, self.wire)
-        self._api = api.Api(self.wire)
+        self._api = api.Api(self.wire, (options.get("http") or {}).get("prefix") or "")
         api.install(self._api)
 
         def find(spec: str) -> Any:

@@ -20,8 +20,9 @@ ACT_AS = "understudy-act-as"
 class Api:
     """Opens streams to the server."""
 
-    def __init__(self, wire: w.Wire) -> None:
+    def __init__(self, wire: w.Wire, prefix: str = "") -> None:
         self._wire = wire
+        self.prefix = prefix  # of the paths of the API
         self.streams: dict[int, Stream] = {}
         self._next = w.OURS
 
@@ -137,7 +138,7 @@ def install(api: Api) -> None:
             self.app = app  # which the SDK may set
 
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            head: dict[str, Any] = {"do": "api", "method": request.method, "target": request.url.raw_path.decode("latin-1")}
+            head: dict[str, Any] = {"do": "api", "method": request.method, "target": api.prefix + request.url.raw_path.decode("latin-1")}
             headers = [(k.lower(), v) for k, v in request.headers.raw if k.lower() not in HOP_BY_HOP]
             act_as = next((v.decode() for k, v in headers if k == ACT_AS.encode()), "")
             head["headers"] = [[k.decode("latin-1"), v.decode("latin-1")] for k, v in headers if k not in (ACT_AS.encode(), b"authorization", b"x-api-key", b"content-length")]

@@ -88,7 +88,7 @@ class Application:
         if scope["type"] == "http" and path in RESERVED:
             await self._api(scope, receive, send)
             return
-        mine = self._match(scope)
+        mine = self._match(scope) if path is not None else 0
         if scope["type"] == "http" and (mine == 0 or mine == 1 and scope["understudy"].get("api")):
             await self._api(scope, receive, send)
             return
@@ -96,9 +96,12 @@ class Application:
             return
         await self._router(scope, receive, send)
 
-    def _path(self, scope: dict[str, Any]) -> str:
+    def _path(self, scope: dict[str, Any]) -> str | None:
+        """The path below the mount prefix; None for one that is not below it, where the application has nothing."""
         path, prefix = scope["path"], scope.get("root_path", "")
-        return path[len(prefix):] if prefix and path.startswith(prefix) else path
+        if not prefix:
+            return path
+        return path[len(prefix):] if path.startswith(prefix + "/") else None
 
     def _match(self, scope: dict[str, Any]) -> int:
         """2: the application has a route; 1: one for other methods; 0: none."""

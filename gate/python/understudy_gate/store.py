@@ -87,7 +87,7 @@ class Store(BaseStore):
 
     async def _ask(self, method: str, target: str, body: Any, missing: bool = False) -> Any:
         headers = [["content-type", "application/json"]] if body is not None else []
-        stream = self._api.open({"do": "api", "method": method, "target": target, "headers": headers})
+        stream = self._api.open({"do": "api", "method": method, "target": self._api.prefix + target, "headers": headers})
         try:
             if body is not None:
                 await stream.body(codec.dumps(body))
