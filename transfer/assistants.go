@@ -21,6 +21,7 @@ func (m *Importer) assistants(ctx context.Context, j *job, src AssistantSource) 
 			return fmt.Errorf("assistants: %w", err)
 		}
 		byDefault := a.Current.ID == id.DefaultAssistant(a.Current.GraphID)
+		m.graphs[a.Current.GraphID] = true
 		if _, renamed := m.Rename[a.Current.GraphID]; renamed && byDefault {
 			continue // the graph has one of its own, under its name here
 		}

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"understudy/assistant"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/names"
+	"understudy/internal/shell"
 	"understudy/thread"
 )
 
@@ -69,6 +73,30 @@ func (n GraphNames) assistant(a *assistant.Assistant) *assistant.Assistant {
 	own := *a
 	own.GraphID = is
 	return &own
+}
+
+// sourceGraph returns the graph that a source says a thread has; if it has no rows of threads, the one that the thread has here.
+func sourceGraph(t *Thread, here string) string {
+	if t.Row == nil {
+		return here
+	}
+	return graphOf(t.Row.Metadata)
+}
+
+// unusedNames notes names of m.Rename that nothing in the source has, which may be misspelled.
+func (m *Importer) unusedNames() (notes []string) {
+	for _, was := range slices.Sorted(maps.Keys(m.Rename)) {
+		if m.graphs[was] || m.graphs[m.Rename[was]] {
+			continue
+		}
+		delete(m.graphs, "")
+		note := fmt.Sprintf("--rename %s: no thread or assistant of the source has the graph %q", shell.Quote(was+"="+m.Rename[was]), was)
+		if len(m.graphs) > 0 {
+			note += "; there are " + names.Some(slices.Sorted(maps.Keys(m.graphs)), 20)
+		}
+		notes = append(notes, note)
+	}
+	return notes
 }
 
 // renameHere gives a thread that was moved earlier, and its checkpoints, the names of m.Rename. It returns its row, and whether something changed.

@@ -41,8 +41,9 @@ type Importer struct {
 	Progress Progress
 	Now      func() time.Time // nil: the machine's
 
-	graphless int // threads that got Graph
-	renamed   int // threads that were here and got a name of Rename
+	graphless int             // threads that got Graph
+	renamed   int             // threads that were here and got a name of Rename
+	graphs    map[string]bool // that threads and assistants of the source name
 }
 
 const (
@@ -94,6 +95,7 @@ func (m *Importer) Run(ctx context.Context, src Source) (*Result, error) {
 	if err := m.Rename.Check(); err != nil {
 		return nil, err
 	}
+	m.graphs = map[string]bool{}
 	if s, ok := src.(AssistantSource); ok {
 		if err := m.assistants(ctx, j, s); err != nil {
 			return nil, err
@@ -102,6 +104,7 @@ func (m *Importer) Run(ctx context.Context, src Source) (*Result, error) {
 	if err := m.threads(ctx, j, src); err != nil {
 		return nil, err
 	}
+	j.notes = append(j.notes, m.unusedNames()...)
 	if err := m.items(ctx, j, src); err != nil {
 		return nil, err
 	}
@@ -129,6 +132,7 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 		graph := ""
 		if row != nil {
 			graph = graphOf(row.Metadata)
+			m.graphs[sourceGraph(t, graph)] = true
 		}
 		switch {
 		case err != nil && (ctx.Err() != nil || fatal(err)):
