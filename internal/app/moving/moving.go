@@ -253,11 +253,27 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 			"understudy import --from http://127.0.0.1:PORT", o.From, dir)
 	}
 	file := cmp.Or(deerflow.Find(o.From), o.From)
+	if err := otherFolder(file); err != nil {
+		return nil, err
+	}
 	checkpoints, err := langgraph.OpenSQLite(ctx, file)
 	if err != nil {
 		return nil, err
 	}
 	return withDeerFlow(checkpoints, func() (*deerflow.Installation, error) { return deerflow.OpenSQLite(ctx, file, checkpoints) })
+}
+
+// otherFolder says what to name in place of the folder of a project; nil: it is none.
+func otherFolder(path string) error {
+	has := func(name string) bool { _, err := os.Stat(filepath.Join(path, name)); return err == nil }
+	switch {
+	case has(".understudy"):
+		return fmt.Errorf("%s is the folder of a project; its data is in %s: name that one", path, filepath.Join(path, ".understudy"))
+	case has("config.yaml") || has("backend"):
+		return fmt.Errorf("%s has no database of DeerFlow, which is data/deerflow.db in .deer-flow or backend/.deer-flow, or where DEER_FLOW_HOME and `database` of config.yaml say: "+
+			"name the folder or the file where it is, or the Postgres address", path)
+	}
+	return nil
 }
 
 // withDeerFlow returns the installation that checkpoints belong to, or the checkpoints if there is none.

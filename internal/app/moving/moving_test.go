@@ -74,6 +74,18 @@ func TestImportFromLanggraphDev(t *testing.T) {
 	require.ErrorContains(t, err, "name the file that SqliteSaver was given")
 }
 
+// The folder of a project is not where its data is: the error names the place.
+func TestImportFromAProject(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{".understudy": "name that one", "config.yaml": "has no database of DeerFlow", "backend": "has no database of DeerFlow"} {
+		project := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(project, name), 0o700))
+		_, err := Import{From: project}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, project)
+	}
+}
+
 // Threads that name no graph get the given one, and the result says how many; nothing is said when all name theirs.
 func TestImportNamesTheGraph(t *testing.T) {
 	t.Parallel()
