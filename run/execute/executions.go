@@ -39,6 +39,9 @@ type Execution struct {
 	turns  sync.WaitGroup     // what holds the turn
 }
 
+// Unwritten reports whether the run is not in the database yet.
+func (ex *Execution) Unwritten() bool { return ex.unwritten.Load() }
+
 // Wait returns when everything about the run was committed and published, or why that takes long.
 func (ex *Execution) Wait(ctx context.Context) error {
 	select {
@@ -169,6 +172,18 @@ func (e *Executions) Written() []*Execution {
 	return out
 }
 
+// Of returns those of a thread.
+func (e *Executions) Of(t id.Thread) (out []*Execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ex := range e.active {
+		if ex.Run.Thread == t {
+			out = append(out, ex)
+		}
+	}
+	return out
+}
+
 // Concern reports whether a signal is about one of them.
 func (e *Executions) Concern(sig run.Signal) bool {
 	e.mu.Lock()
@@ -201,13 +216,11 @@ func (e *Executions) Close() {
 // Wait returns when all have ended.
 func (e *Executions) Wait() { e.running.Wait() }
 
-// CancelAll cancels those of a thread; "" is all threads.
-func (e *Executions) CancelAll(t id.Thread, cause error) {
+// CancelAll cancels all.
+func (e *Executions) CancelAll(cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ex := range e.active {
-		if t == "" || ex.Run.Thread == t {
-			ex.Cancel(cause)
-		}
+		ex.Cancel(cause)
 	}
 }

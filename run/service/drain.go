@@ -45,7 +45,7 @@ func (s *Service) drain(work context.Context) {
 			}
 		case <-grace.C:
 			close(s.quit)
-			s.executions.CancelAll("", execute.ErrShutdown)
+			s.executions.CancelAll(execute.ErrShutdown)
 		}
 	}
 }

@@ -104,3 +104,48 @@ func TestRecreatedThreadShowsNothingOfTheOld(t *testing.T) {
 		}
 	}
 }
+
+// A thread that is made again with the ID of one that was deleted, before its deletion is told, keeps its runs: only those of the old one stop.
+func TestRecreatedThreadKeepsItsRuns(t *testing.T) {
+	t.Parallel()
+	began, release, stopped := make(chan id.Run, 2), make(chan struct{}), make(chan struct{})
+	w := newWorld(t, map[string]script{
+		"old": hang(began),
+		"new": {stream: func(ctx context.Context, in graph.Invocation, emit func(string, string)) error {
+			began <- in.Run
+			select {
+			case <-release:
+				emit("values", `{"n":"new"}`)
+				return nil
+			case <-ctx.Done():
+				close(stopped)
+				return context.Cause(ctx)
+			}
+		}},
+	}, nil)
+	th := w.thread()
+	_, old, err := w.runs.Start(t.Context(), th, request("old"))
+	require.NoError(t, err)
+	defer old.Close(false)
+	require.NoError(t, old.EnsureDurable(t.Context()))
+	<-began
+	require.NoError(t, w.rows.Threads().Write(t.Context(), func(tx thread.Tx) error { return tx.DeleteThread(th) }))
+	require.NoError(t, w.rows.Threads().Write(t.Context(), func(tx thread.Tx) error {
+		return tx.InsertThread(&thread.Thread{ID: th, Metadata: json.RawMessage(`{}`), Config: json.RawMessage(`{}`), Status: thread.Idle})
+	}))
+	r, f, err := w.runs.Start(t.Context(), th, request("new"))
+	require.NoError(t, err)
+	defer f.Close(false)
+	require.Equal(t, r.ID, <-began)
+	w.runs.ThreadDeleted(th)
+	w.events(old) // it has ended
+	close(release)
+	res, err := f.Result(t.Context())
+	require.NoError(t, err)
+	require.JSONEq(t, `{"n":"new"}`, string(res.Values))
+	select {
+	case <-stopped:
+		t.Fatal("the run of the new thread was stopped")
+	default:
+	}
+}

@@ -372,14 +372,51 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 
 // ThreadDeleted stops executions and followers of a thread that was deleted. It waits for neither, and for a slow Redis some seconds at most.
 func (s *Service) ThreadDeleted(t id.Thread) {
-	s.executions.CancelAll(t, execute.ErrGone)
-	s.signals.Send(run.Signal{Thread: t})
-	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
 	ctx := context.Background() // the deletion is committed, whatever becomes of its request
-	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {
+	s.signals.Send(run.Signal{Thread: t})
+	executions := s.executions.Of(t) // before the look at the thread: those that begin after it are of another one
+	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
+	end, back := &bridge.Record{Kind: bridge.Terminal}, s.isBack(ctx, t)
+	if back { // its own runs continue, and so do those who follow them
+		end = stream.DeletedRuns()
+		s.cancelGone(ctx, executions)
+	} else {
+		for _, ex := range executions {
+			ex.Cancel(execute.ErrGone)
+		}
+	}
+	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{end}); err != nil {
 		s.log.Warn("publishing the end of a deleted thread failed", "thread_id", t, "error", err)
+	}
+	if back {
+		return // readers of the new thread leave out records of the old one
 	}
 	if err := s.Bridge.Forget(ctx, t, ""); err != nil {
 		s.log.Warn("records of a deleted thread stay in the stream", "thread_id", t, "error", err)
+	}
+}
+
+// isBack reports whether there is a thread with the ID of one that was just deleted. While the database is away there is none.
+func (s *Service) isBack(ctx context.Context, t id.Thread) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookAgain)
+	defer cancel()
+	_, err := s.Store.Thread(ctx, t)
+	return err == nil
+}
+
+// lookAgain bounds how long a deletion waits for the answer whether its thread, or a run of it, is there again.
+const lookAgain = 5 * time.Second
+
+// cancelGone cancels executions whose runs are gone. One that is not in the database yet finds out by itself.
+func (s *Service) cancelGone(ctx context.Context, executions []*execute.Execution) {
+	ctx, cancel := context.WithTimeout(ctx, lookAgain)
+	defer cancel()
+	for _, ex := range executions {
+		if ex.Unwritten() {
+			continue
+		}
+		if _, err := s.Store.Run(ctx, ex.Run.Thread, ex.Run.ID); fault.Is(err, fault.NotFound) {
+			ex.Cancel(execute.ErrGone)
+		}
 	}
 }

@@ -17,6 +17,21 @@ import (
 // of the event that readers get then.
 const elsewhere = "stream_elsewhere"
 
+// deletedRuns is the event of a record that lets followers look whether their run was deleted. It is not sent to clients.
+const deletedRuns = "runs_deleted"
+
+// DeletedRuns is the record that ends the followers of runs which are gone, while others of the thread continue.
+func DeletedRuns() *bridge.Record { return &bridge.Record{Event: deletedRuns, Ephemeral: true} }
+
+// isDeleted reports whether the run is gone.
+func (rf *runFollower) isDeleted(ctx context.Context) (bool, error) {
+	_, err := rf.f.Store.Run(ctx, rf.run.Thread, rf.run.ID)
+	if fault.Is(err, fault.NotFound) {
+		return true, nil
+	}
+	return false, err
+}
+
 // facts are what is known of the end of a run that another instance executed: that its records are not to be had here; of a resumable run those
 // that the database has, above an offset, else its values and interrupts, if it was to stream them; and its error.
 func (f *Followers) facts(ctx context.Context, t id.Thread, r id.Run, seen bridge.Offset) ([]*bridge.Record, error) {

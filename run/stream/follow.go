@@ -142,6 +142,17 @@ func (rf *runFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out []*bridge.Record, err error) {
 	out = records[:0:0]
 	for i, rec := range records {
+		if rec.Event == deletedRuns {
+			gone, err := rf.isDeleted(ctx)
+			if err != nil {
+				rf.rest = slices.Clone(records[i:])
+				return out, err
+			}
+			if rf.ended = gone; gone {
+				break
+			}
+			continue
+		}
 		if rec.Run != rf.run.ID && (rec.Kind != bridge.Terminal || rec.Run != "") {
 			continue
 		}

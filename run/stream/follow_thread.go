@@ -54,12 +54,12 @@ type threadFollower struct {
 	durableEnds            bool // of a run that ended elsewhere only what the database has of it is wanted
 	replaying              bool // records kept before the subscription come first, and errReplayed after them
 
-	members members
-	rest    []*bridge.Record   // read, but their runs are not looked up yet
-	seen    bridge.Offset      // of the last record
-	ordinals  map[id.Run]ordinal // of the last record of each run that has not ended
-	far     []id.Run           // ended on other servers
-	gone    bool               // the thread was deleted
+	members  members
+	rest     []*bridge.Record   // read, but their runs are not looked up yet
+	seen     bridge.Offset      // of the last record
+	ordinals map[id.Run]ordinal // of the last record of each run that has not ended
+	far      []id.Run           // ended on other servers
+	gone     bool               // the thread was deleted
 }
 
 // Next implements Follower.
@@ -90,7 +90,7 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 			case elsewhere:
 				tf.far = append(tf.far, rec.Run)
 				continue
-			case unsavedEnd:
+			case unsavedEnd, deletedRuns:
 				continue
 			}
 			if rec.Kept && !tf.isNew(rec) {
