@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"understudy/internal/fault"
 	"understudy/internal/regular"
@@ -67,7 +68,8 @@ func (h Home) ThreadDir(user, thread string) string {
 	return filepath.Join(h.UserDir(user), "threads", thread)
 }
 
-// Thread opens the files of a thread. With create, its folders are made; otherwise the error for a thread without files is fs.ErrNotExist.
+// Thread opens the files of a thread. With create, its folders are made. The error for a thread without files, with create for one that is deleted meanwhile, is
+// fs.ErrNotExist.
 // The caller closes it.
 func (h Home) Thread(user, thread string, create bool) (*Thread, error) {
 	if !IsThread(thread) {
@@ -111,6 +113,8 @@ func (h Home) Copy(user, from, to string) error {
 	defer into.Close()
 	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
+		case errors.Is(err, fs.ErrNotExist): // it was deleted meanwhile
+			return nil
 		case err != nil:
 			return err
 		case name == ".":
@@ -120,7 +124,10 @@ func (h Home) Copy(user, from, to string) error {
 		case !d.Type().IsRegular():
 			return nil
 		}
-		return copyFile(root, into, name)
+		if err := copyFile(root, into, name); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
 	})
 }
 
@@ -176,6 +183,9 @@ func (h Home) Users() []string {
 	return names
 }
 
+// removals is how often a folder is deleted in which something makes files meanwhile.
+const removals = 100
+
 // Remove deletes all files of a thread. It reports whether there were any.
 func (h Home) Remove(user, thread string) (bool, error) {
 	if !IsThread(thread) {
@@ -192,7 +202,13 @@ func (h Home) Remove(user, thread string) (bool, error) {
 	if _, err := root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err := root.RemoveAll(name); err != nil {
+	// An upload that is not over makes files meanwhile. It ends when their folder is gone.
+	for range removals {
+		if err = root.RemoveAll(name); !errors.Is(err, syscall.ENOTEMPTY) {
+			break
+		}
+	}
+	if err != nil {
 		return false, fmt.Errorf("delete the files of thread %s: %w", thread, err)
 	}
 	return true, nil

@@ -61,7 +61,7 @@ type NoText struct{ Reason string }
 func (e *NoText) Error() string { return "no text could be taken from the document: " + e.Reason }
 
 // Take writes the files of a request to the folder uploads: all of them, or with an error none. skipped are names whose place is taken by something
-// that is no plain file.
+// that is no plain file. The error is fs.ErrNotExist if the thread is deleted meanwhile.
 func (t *Thread) Take(ctx context.Context, from Source, limits Limits, convert Converter) (taken []Upload, skipped []string, err error) {
 	u := &taking{t: t, limits: limits, used: map[string]bool{}}
 	defer u.clean()

@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -193,4 +194,61 @@ func TestUploadWhileTheOwnerChanges(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "one two", string(content))
 	require.False(t, h.Has("before", "t"))
+}
+
+// A thread that is deleted while files are uploaded into it and copied from it is gone, and its uploads end because there is no such folder. Nothing fails otherwise.
+func TestUploadsWhileTheThreadIsDeleted(t *testing.T) {
+	t.Parallel()
+	h := Home{Dir: t.TempDir()}
+	var uploading, deleting sync.WaitGroup
+	over := make(chan struct{})
+	for range 4 {
+		uploading.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				th, err := h.Thread("ann", "t", true)
+				if err == nil {
+					_, _, err = th.Take(t.Context(), &sent{name: "a.txt"}, Limits{Files: 1, FileSize: 100, Total: 100}, nil)
+					err = errors.Join(err, th.Close())
+				}
+				if err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("upload: %v", err)
+					return
+				}
+			}
+		})
+	}
+	uploading.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if err := h.Copy("ann", "t", fmt.Sprintf("copy-%d", n)); err != nil {
+				t.Errorf("copy: %v", err)
+				return
+			}
+		}
+	})
+	for range 2 {
+		deleting.Go(func() {
+			for range 300 {
+				if _, err := h.Remove("ann", "t"); err != nil {
+					t.Errorf("delete: %v", err)
+					return
+				}
+			}
+		})
+	}
+	deleting.Wait()
+	close(over)
+	uploading.Wait()
+	_, err := h.Remove("ann", "t")
+	require.NoError(t, err)
+	require.False(t, h.Has("ann", "t"))
 }

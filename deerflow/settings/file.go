@@ -1,13 +1,13 @@
 package settings
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"time"
+
+	"understudy/internal/regular"
 )
 
 // maxFile bounds what is read of a configuration file.
@@ -94,16 +94,11 @@ func (f *File[T]) set(s stamp, sum [sha256.Size]byte, value T, err error) (T, er
 }
 
 func read(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	text, err := regular.Read(path, maxFile+1)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
-	}
-	defer file.Close()
-	var b bytes.Buffer
-	if n, err := b.ReadFrom(io.LimitReader(file, maxFile+1)); err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
-	} else if n > maxFile {
+	} else if len(text) > maxFile {
 		return nil, fmt.Errorf("read the configuration: %s is larger than %d MiB", path, maxFile>>20)
 	}
-	return b.Bytes(), nil
+	return text, nil
 }

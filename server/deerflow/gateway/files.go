@@ -66,9 +66,12 @@ func (s *fileHandlers) routes() {
 func (s *fileHandlers) ownFiles(create bool, h func(c *fiber.Ctx, t string, f *files.Thread) error) handler {
 	return s.ownThread(func(c *fiber.Ctx, who *caller, t string) error {
 		f, err := s.DeerFlow.Home.Thread(who.id, t, create)
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && create:
+			return deerflow.NoThread(t) // it was deleted meanwhile
+		case errors.Is(err, fs.ErrNotExist):
 			return h(c, t, nil)
-		} else if err != nil {
+		case err != nil:
 			return err
 		}
 		defer f.Close()
@@ -129,6 +132,8 @@ func (s *fileHandlers) upload(c *fiber.Ctx, t string, f *files.Thread) error {
 		return body.err // of the connection, not of the form
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fault.Wrap(fault.Invalid, "There was an error parsing the body", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return deerflow.NoThread(t) // it was deleted meanwhile
 	case err != nil:
 		return err
 	}
