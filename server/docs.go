@@ -23,6 +23,22 @@ func (s *Server) buildDocs() func() (docsite.Site, error) {
 	})
 }
 
+// docsRoutes registers the documentation and the description of the API. DeerFlow's Gateway has a second address for it, and its operator may hide all.
+func (s *Server) docsRoutes() {
+	if d := s.opts.DeerFlow; d != nil {
+		if d.HideDocs {
+			return
+		}
+		s.route("GET", redocPath, s.docs)
+	}
+	s.route("GET", "/openapi.json", s.showOpenAPI)
+	s.route("GET", "/docs", s.docs)
+	s.route("GET", "/docs/{page}", s.docs)
+}
+
+// redocPath is where the Gateway describes its API once more.
+const redocPath = "/redoc"
+
 // docs serves the documentation. Its first page is at /docs, as LangGraph Server's reference is.
 func (s *Server) docs(c *fiber.Ctx) error {
 	pages, err := s.pages()
@@ -38,7 +54,7 @@ func (s *Server) docs(c *fiber.Ctx) error {
 		return fault.New(fault.NotFound, "there is no such page; the first one is /docs")
 	}
 	body := f.Body
-	if strings.HasSuffix(c.Path(), "/docs") { // links are relative to a folder, which this address lacks
+	if strings.HasSuffix(c.Path(), "/docs") || strings.HasSuffix(c.Path(), redocPath) { // links are relative to a folder, which this address lacks
 		body = bytes.Replace(body, []byte("<head>"), []byte(`<head><base href="docs/">`), 1)
 	}
 	if f.Gzip {

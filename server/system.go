@@ -32,9 +32,7 @@ func (s *Server) systemRoutes(meta bool) {
 	s.route("GET", "/info", s.info)
 	// Under one path only: a proxy that hides it does not have to know the aliases of the API.
 	s.routeUnder(root, "GET", "/metrics", s.showMetrics)
-	s.route("GET", "/openapi.json", s.showOpenAPI)
-	s.route("GET", "/docs", s.docs)
-	s.route("GET", "/docs/{page}", s.docs)
+	s.docsRoutes()
 }
 
 func (s *Server) info(c *fiber.Ctx) error {

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tmc/langchaingo/llms"
@@ -55,7 +57,7 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 			return nil, err
 		}
 	}
-	out := &gateway.Installation{DeerFlow: d, Condense: s.condense(s.lead), Closed: !cfg.HTTP.CORS.Given}
+	out := &gateway.Installation{DeerFlow: d, Condense: s.condense(s.lead), Closed: !cfg.HTTP.CORS.Given, HideDocs: switchedOff(env("GATEWAY_ENABLE_DOCS"))}
 	if out.Trusted, err = address.Networks(env("AUTH_TRUSTED_PROXIES")); err != nil {
 		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
 	}
@@ -67,6 +69,11 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 		out.Open = true
 	}
 	return out, nil
+}
+
+// switchedOff reports whether a variable of DeerFlow that is on by default is switched off.
+func switchedOff(value string) bool {
+	return slices.Contains([]string{"false", "0", "no", "off"}, strings.ToLower(strings.TrimSpace(value)))
 }
 
 // langfuse returns how traces are named for Langfuse; nil: it gets none.

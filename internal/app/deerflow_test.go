@@ -118,6 +118,26 @@ func startDeerFlow(t *testing.T, change func(*Config), prepare ...func(*Server))
 	}
 }
 
+// The pages that describe the API are for everybody, and an operator may hide them.
+func TestPagesThatDescribeTheGateway(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]int{"": 200, "true": 200, "false": 404, "OFF": 404} {
+		_, user := startDeerFlow(t, func(c *Config) {
+			env := c.Settings.Lookup
+			c.Settings.Lookup = func(name string) (string, bool) {
+				if name == "GATEWAY_ENABLE_DOCS" && set != "" {
+					return set, true
+				}
+				return env(name)
+			}
+		})
+		for _, path := range []string{"/docs", "/redoc", "/openapi.json"} {
+			status, answer := user("").ask("GET", path, "")
+			require.Equal(t, want, status, "%s %q: %.200s", path, set, answer)
+		}
+	}
+}
+
 // waits is a graph whose runs last until they are cancelled.
 type waits struct{ graph.Graph }
 

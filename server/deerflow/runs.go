@@ -12,6 +12,7 @@ import (
 	"understudy/access"
 	"understudy/bridge"
 	"understudy/compat"
+	custom "understudy/deerflow/agent"
 	"understudy/deerflow/journal"
 	"understudy/deerflow/settings"
 	"understudy/internal/fault"
@@ -66,7 +67,11 @@ func ReadRun(body []byte, set *settings.Settings, user, thread string) (*RunBody
 	o := jsonobj.Of(body)
 	assistant := f.Text("assistant_id", 0, 200)
 	if assistant != nil && *assistant != "" && *assistant != "lead_agent" {
-		out.Agent = strings.ReplaceAll(strings.ToLower(*assistant), "_", "-")
+		name, err := custom.Name(strings.ReplaceAll(*assistant, "_", "-"))
+		if err != nil {
+			f.Fail("assistant_id", "value_error", "Value error, "+err.Error())
+		}
+		out.Agent = name
 	}
 	checkpoint := jsonobj.Of(f.Object("checkpoint"))
 	if out.Checkpoint = checkpoint.Text("checkpoint_id"); out.Checkpoint == "" {

@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"errors"
 	"math"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	domain "understudy/deerflow"
+	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -18,6 +20,7 @@ import (
 type feedbackHandlers struct {
 	*base
 	*ownership
+	*feeds
 }
 
 func (s *feedbackHandlers) routes() {
@@ -92,16 +95,12 @@ func (s *feedbackHandlers) rate(c *fiber.Ctx, who *caller, t string) error {
 		if rating != 1 && rating != -1 {
 			return fault.New(fault.Invalid, "rating must be +1 or -1")
 		}
-		r := web.Param(c, "run_id")
-		x, err := s.findRun(c, "", r)
+		r, err := s.rated(c, who, t)
 		if err != nil {
 			return err
 		}
-		if string(x.Thread) != t {
-			return s.elsewhere(c, who, x, t)
-		}
 		kept, err := s.DeerFlow.Feedback.PutFeedback(c.UserContext(), domain.Feedback{
-			ID: string(id.NewRun()), Run: x.ID, Thread: x.Thread, User: who.id, Message: message, Rating: rating, Comment: comment, CreatedAt: time.Now(),
+			ID: string(id.NewRun()), Run: r, Thread: id.Thread(t), User: who.id, Message: message, Rating: rating, Comment: comment, CreatedAt: time.Now(),
 		})
 		if fault.Is(err, fault.NotFound) {
 			return deerflow.NoThread(t)
@@ -110,4 +109,26 @@ func (s *feedbackHandlers) rate(c *fiber.Ctx, who *caller, t string) error {
 		}
 		return web.SendJSON(c, deerflow.Feedback(kept))
 	})
+}
+
+// rated returns the run of the path, whose answers the thread shows. The messages of a run may be there without it: they were imported, came with a branch, or the run was deleted.
+func (s *feedbackHandlers) rated(c *fiber.Ctx, who *caller, t string) (id.Run, error) {
+	r := web.Param(c, "run_id")
+	x, err := s.findRun(c, "", r)
+	if err == nil && string(x.Thread) == t {
+		return x.ID, nil
+	}
+	if none := (*deerflow.Failure)(nil); err != nil && !errors.As(err, &none) || id.Canonical(r) != r {
+		return "", err
+	}
+	_, missing := s.Events.Messages(c.UserContext(), eventstore.PageQuery{Thread: id.Thread(t), Run: id.Run(r), Limit: 1, Bytes: 1})
+	switch {
+	case missing == nil:
+		return id.Run(r), nil
+	case !fault.Is(missing, fault.NotFound):
+		return "", missing
+	case err != nil:
+		return "", err
+	}
+	return "", s.elsewhere(c, who, x, t)
 }

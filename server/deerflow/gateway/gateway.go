@@ -36,6 +36,8 @@ type Installation struct {
 	Condense func(ctx context.Context, t id.Thread, how domain.Condensing) (domain.Condensed, error)
 	// Open lets everybody in as the administrator "default", for development.
 	Open bool
+	// HideDocs: there are no pages that describe the API.
+	HideDocs bool
 	// Closed: no page of an origin other than Origins may send headers of its own, so those of proxies that are not named count in the check of the origin.
 	Closed bool
 
@@ -85,7 +87,7 @@ func register(o Options) *known {
 		&treeHandlers{b, o.Completer, owned, turns, o.Send},
 		&goalHandlers{b, owned, states},
 		&consoleHandlers{b, owned},
-		&feedbackHandlers{b, owned},
+		&feedbackHandlers{b, owned, feeds},
 		&fileHandlers{b, owned},
 		&skillHandlers{b, owned},
 		&memoryHandlers{b},
