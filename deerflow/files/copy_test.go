@@ -1,6 +1,7 @@
 package files
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -30,4 +31,41 @@ func TestCopy(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(to, "folder"))
 	require.Error(t, h.Copy("ann", "from", "to"), "what is there is not overwritten")
 	require.Error(t, h.Copy("ann", "../from", "x"))
+}
+
+// Files that a server left which died before it moved them are moved later, although their new owner has others by then. None is lost.
+func TestMoveToAnOwnerWhoHasFiles(t *testing.T) {
+	t.Parallel()
+	h := Home{Dir: t.TempDir()}
+	write := func(user, name, text string) {
+		at := filepath.Join(h.ThreadDir(user, "t"), "user-data", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		require.NoError(t, os.WriteFile(at, []byte(text), 0o600))
+	}
+	write("ann", "uploads/a.txt", "ann's")
+	write("ann", "uploads/b.txt", "ann's")
+	write("ann", "outputs/deep/c.txt", "ann's")
+	write("ann", "workspace/d", "a file of ann's")
+	write("ben", "uploads/a.txt", "ben's")
+	write("ben", "uploads/a_1.txt", "ben's, too")
+	write("ben", "workspace/d/e.txt", "ben's")
+	require.NoError(t, h.Move("ann", "ben", "t"))
+	require.False(t, h.Has("ann", "t"))
+	got := map[string]string{}
+	root := os.DirFS(filepath.Join(h.ThreadDir("ben", "t"), "user-data"))
+	require.NoError(t, fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			text, err := fs.ReadFile(root, name)
+			got[name] = string(text)
+			return err
+		}
+		return err
+	}))
+	require.Equal(t, map[string]string{
+		"uploads/a.txt": "ben's", "uploads/a_1.txt": "ben's, too", "uploads/a_2.txt": "ann's", "uploads/b.txt": "ann's", "outputs/deep/c.txt": "ann's",
+		"workspace/d/e.txt": "ben's", "workspace/d_1": "a file of ann's",
+	}, got)
+	require.NoError(t, h.Move("ann", "ben", "t"))
+	require.NoError(t, h.Move("ben", "ben", "t"))
+	require.True(t, h.Has("ben", "t"))
 }

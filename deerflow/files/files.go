@@ -145,23 +145,72 @@ func copyFile(from, to *os.Root, name string) error {
 	return errors.Join(err, w.Close())
 }
 
-// Move gives the folder of a thread to another user; none is fine, and so is a repeated call. If that user has a folder for the thread already, both stay.
+// Move gives the folder of a thread to another user; none is fine, and so is a repeated call. Files that the user has in the thread already stay; of two with
+// one name, the one that is moved gets another.
 func (h Home) Move(from, to, thread string) error {
-	if !IsThread(thread) || from == "" || !h.Has(from, thread) { // no folder is made for nothing
+	if !IsThread(thread) || from == "" || User(from) == User(to) || !h.Has(from, thread) { // no folder is made for nothing
 		return nil
 	}
-	target := h.ThreadDir(to, thread)
-	if _, err := os.Lstat(target); err == nil {
-		return nil
-	}
-	err := os.MkdirAll(filepath.Dir(target), 0o755)
-	if err == nil {
-		err = os.Rename(h.ThreadDir(from, thread), target)
+	source, target := h.ThreadDir(from, thread), h.ThreadDir(to, thread)
+	_, err := os.Lstat(target)
+	switch {
+	case err == nil:
+		err = h.merge(source, target)
+	case errors.Is(err, fs.ErrNotExist):
+		if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
+			err = os.Rename(source, target)
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("move the files of thread %s: %w", thread, err)
 	}
 	return nil
+}
+
+// merge moves what is in a folder of a thread into another one. Of files that both have, the one that is moved gets a name of its own.
+func (h Home) merge(source, target string) error {
+	root, err := os.OpenRoot(h.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	from, err := filepath.Rel(h.Dir, source)
+	if err != nil {
+		return err
+	}
+	to, err := filepath.Rel(h.Dir, target)
+	if err != nil {
+		return err
+	}
+	return mergeFolder(root, from, to)
+}
+
+func mergeFolder(root *os.Root, from, to string) error {
+	entries, err := fs.ReadDir(root.FS(), filepath.ToSlash(from))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		place := filepath.Join(to, e.Name())
+		have, err := root.Lstat(place)
+		for n := 1; err == nil; n++ {
+			if have.IsDir() && e.IsDir() {
+				break
+			}
+			place = filepath.Join(to, numbered(e.Name(), n))
+			have, err = root.Lstat(place)
+		}
+		switch {
+		case err == nil:
+			err = mergeFolder(root, filepath.Join(from, e.Name()), place)
+		case errors.Is(err, fs.ErrNotExist):
+			err = root.Rename(filepath.Join(from, e.Name()), place)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return root.Remove(from)
 }
 
 // Has reports whether a thread has a folder.
