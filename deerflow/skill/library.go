@@ -54,6 +54,9 @@ type Library struct {
 	Log   *slog.Logger
 	Now   func() time.Time
 
+	mine  sync.Mutex
+	turns map[string]*turn // of users who install
+
 	writing sync.Mutex    // one change of custom skills at a time
 	noted   logonce.Texts // problems that were logged, by path: a folder is read for each request
 }
@@ -260,8 +263,58 @@ func (l *Library) Switch(user, name string, on bool) (*Skill, error) {
 	return s, nil
 }
 
-// installing bounds the archives that are unpacked and judged at once: each may take half a GiB of disk meanwhile.
-var installing = make(chan struct{}, 2)
+// Archives that are unpacked and judged at once are bounded, as each may take half a GiB of disk meanwhile: those of all users, and those of one, so that no user waits for
+// the model that judges another's.
+const (
+	maxInstalling       = 8
+	maxInstallingOfUser = 2
+)
+
+var installing = make(chan struct{}, maxInstalling)
+
+// begin waits until an archive of a user may be unpacked. The caller calls done.
+func (l *Library) begin(ctx context.Context, user string) (done func(), err error) {
+	l.mine.Lock()
+	if l.turns == nil {
+		l.turns = map[string]*turn{}
+	}
+	t := l.turns[user]
+	if t == nil {
+		t = &turn{room: make(chan struct{}, maxInstallingOfUser)}
+		l.turns[user] = t
+	}
+	t.waiting++
+	l.mine.Unlock()
+	leave := func() {
+		l.mine.Lock()
+		defer l.mine.Unlock()
+		if t.waiting--; t.waiting == 0 {
+			delete(l.turns, user)
+		}
+	}
+	for i, room := range []chan struct{}{t.room, installing} {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			if i > 0 {
+				<-t.room
+			}
+			leave()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return func() {
+		<-installing
+		<-t.room
+		leave()
+	}, nil
+}
+
+// turn is the room for archives of one user.
+type turn struct {
+	room    chan struct{}
+	waiting int // that have some of it, or wait for it
+}
 
 // Install adds the skill of an archive to those of a user. Errors: *Refused, fault.Conflict when there is one with its name.
 // It is judged before the lock of changes is taken, because a model may take minutes; of several with one name that are judged at once the first is installed.
@@ -274,12 +327,11 @@ func (l *Library) Install(ctx context.Context, user string, r io.ReaderAt, size 
 	if err := l.absent(user, name); err != nil {
 		return "", err
 	}
-	select {
-	case installing <- struct{}{}:
-		defer func() { <-installing }()
-	case <-ctx.Done():
-		return "", ctx.Err()
+	done, err := l.begin(ctx, user)
+	if err != nil {
+		return "", err
 	}
+	defer done()
 	home := l.User(user)
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return "", fmt.Errorf("install skill %s: %w", name, err)

@@ -111,6 +111,9 @@ func TestInstallWhileAnotherIsJudged(t *testing.T) {
 	third := zipped(t, file{name: "SKILL.md", text: strings.ReplaceAll(front, "demo", "third")})
 	_, err = s.Install(waiting, "u", bytes.NewReader(third), int64(len(third)))
 	require.ErrorIs(t, err, context.Canceled)
+	fourth := zipped(t, file{name: "SKILL.md", text: strings.ReplaceAll(front, "demo", "fourth")})
+	_, err = s.Install(ctx, "another", bytes.NewReader(fourth), int64(len(fourth))) // another user waits for none of them
+	require.NoError(t, err)
 	close(decide)
 	first, second := <-errs, <-errs
 	if first != nil {
