@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,7 @@ import (
 // TestMain lets the test binary be the program that converts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == Command {
+		maxPageTime = 2 * time.Second // documents that hang need not hang for long
 		os.Exit(Main(os.Args[2], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
