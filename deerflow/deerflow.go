@@ -194,6 +194,21 @@ func (d *DeerFlow) report(s *settings.Settings, err error) {
 	}
 }
 
+// WarnOfMiddlewares logs which middleware in Python the settings add to DeerFlow's own agent: the one that is built from them here does not have it.
+func (d *DeerFlow) WarnOfMiddlewares() {
+	var names []string
+	if s, err := d.LastSettings(); err == nil {
+		names = settings.Classes(s.Extensions.Middlewares)
+	}
+	more, err := d.Extensions.Middlewares()
+	if err != nil {
+		d.log.Warn("middleware of extensions is not known", "error", err)
+	}
+	if names = append(names, more...); len(names) > 0 {
+		d.log.Warn("middleware in Python does not work in this agent, which runs without it; to have it, serve DeerFlow's own agent: name its graph lead_agent in a langgraph.json next to config.yaml", "classes", names)
+	}
+}
+
 // Sandbox returns the settings of the start, with which the sandbox is opened.
 func (d *DeerFlow) Sandbox() settings.Sandbox { return *d.sandbox }
 

@@ -58,7 +58,7 @@ func (f *File) Enabled(lookup func(name string) (string, bool)) (list []Server, 
 		if s.Enabled != nil && !*s.Enabled {
 			return
 		}
-		out := Server{Name: name, Type: s.Type, Env: all(s.Env), Headers: all(s.Headers)}
+		out := Server{Name: name, Type: cmp.Or(s.Type, s.Transport), Env: all(s.Env), Headers: all(s.Headers)}
 		if s.Command != nil {
 			out.Command = fill(*s.Command)
 		}

@@ -33,7 +33,7 @@ func TestEnabled(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(`{"mcpServers": {
 		"files": {"command": "npx", "args": ["-y", "pkg", "$KEY"], "env": {"TOKEN": "$KEY", "PRICE": "$5 or ${KEY}", "NONE": "$NONE"}},
 		"off": {"enabled": false, "command": "npx"},
-		"web": {"type": "http", "url": "$HOST", "headers": {"Authorization": "$KEY"}},
+		"web": {"transport": "http", "url": "$HOST", "headers": {"Authorization": "$KEY"}},
 		"older": {"type": "sse", "url": "https://o/sse", "oauth": {"token_url": "https://t", "client_id": "c", "client_secret": "$KEY", "extra_token_params": {"x": "$KEY"}}},
 		"named": {"type": "streamable-http", "url": "https://n", "oauth": {"enabled": false}},
 		"nothing": {}, "nowhere": {"type": "http"}, "odd": 7, "odd args": {"command": "x", "args": "y"},

@@ -18,6 +18,7 @@ const masked = "***"
 type server struct {
 	Enabled     *bool             `json:"enabled"`
 	Type        string            `json:"type"`
+	Transport   string            `json:"transport"` // the same under the name that MCP's own configuration has for it
 	Command     *string           `json:"command"`
 	Args        []string          `json:"args"`
 	Env         map[string]string `json:"env"`
@@ -66,6 +67,9 @@ func show(s *jsonobj.Object) json.RawMessage {
 	out := &jsonobj.Object{}
 	for _, field := range fields {
 		v := s.Get(field.key)
+		if v == nil && field.key == "type" {
+			v = s.Get("transport")
+		}
 		if v == nil {
 			v = json.RawMessage(field.value)
 		}

@@ -12,6 +12,7 @@ type modelClass struct {
 	reasons       bool   // its server wants the reasoning of earlier answers back
 	textCalls     bool   // calls of tools are text
 	missing       string // why there is no such client; "": there is
+	signIn        string // how DeerFlow's client also gets in, and this one does not; "": with a key alone
 }
 
 var modelClasses = []modelClass{
@@ -30,7 +31,7 @@ var modelClasses = []modelClass{
 	{use: "deerflow.models.patched_mimo", provider: "openai", reasons: true},
 	{use: "deerflow.models.patched_stepfun", provider: "openai", reasons: true},
 	{use: "deerflow.models.patched_deepseek", provider: "deepseek", reasons: true},
-	{use: "deerflow.models.claude_provider", provider: "anthropic"},
+	{use: "deerflow.models.claude_provider", provider: "anthropic", signIn: "there is no sign-in with Claude Code here: the model needs a key of Anthropic's API"},
 	{use: "deerflow.models.openai_codex_provider", missing: "there is no sign-in with Codex; use langchain_openai:ChatOpenAI with a key and use_responses_api: true"},
 	{use: "deerflow.models.mindie_provider", provider: "openai", textCalls: true},
 }
@@ -54,6 +55,12 @@ func (m *Model) Provider() (string, error) {
 		return "", fmt.Errorf("model %s: use %q: %s", m.Name, m.Use, c.missing)
 	}
 	return c.provider, nil
+}
+
+// SignIn says of a model without a key which sign-in DeerFlow would use that is not there; "" none.
+func (m *Model) SignIn() string {
+	c, _ := m.class()
+	return c.signIn
 }
 
 // ReturnsReasoning reports whether the provider wants the reasoning of earlier answers back: DeerFlow's own clients for such servers do that.

@@ -66,6 +66,11 @@ type Settings struct {
 		OIDC OIDC `yaml:"oidc"`
 	} `yaml:"auth"`
 
+	// Extensions are middleware in Python for DeerFlow's own agent; see Classes.
+	Extensions struct {
+		Middlewares []any `yaml:"middlewares"`
+	} `yaml:"extensions"`
+
 	// Warnings are what is suspicious, but no mistake.
 	Warnings []string `yaml:"-"`
 	Unused   []string `yaml:"-"` // keys of DeerFlow that have no effect here

@@ -14,15 +14,16 @@ import (
 // elsewhere are keys of DeerFlow that have no effect here, by the section that they are in. Sections among them may have any keys.
 var elsewhere = map[string][]string{
 	"": {
-		"agent_storage", "channel_connections", "channels", "checkpointer", "database", "dedupe_storage", "extensions", "llm_call", "log_level", "logging",
+		"agent_storage", "channel_connections", "channels", "checkpointer", "database", "dedupe_storage", "llm_call", "log_level", "logging",
 		"mcp_tasks", "plugins", "run_events", "run_ownership", "stream_bridge", "tracing",
 	},
 	"sandbox": {
 		"acquire_timeout", "api_key", "api_url", "auto_start", "base_url", "burst_limit", "container_prefix", "domain", "health_check_skip_seconds", "home_dir", "overflow_policy", "ownership",
 		"port", "provisioner_api_key", "provisioner_url", "template", "thread_data_mounts",
 	},
-	"skills":  {"deferred_discovery", "use"},
-	"uploads": {"pdf_converter"},
+	"extensions": {"mcpServers", "mcp_servers", "skills"},
+	"skills":     {"deferred_discovery", "use"},
+	"uploads":    {"pdf_converter"},
 	"memory": {
 		"consolidation_enabled", "consolidation_max_groups_per_cycle", "consolidation_max_sources", "consolidation_min_facts", "guaranteed_categories", "guaranteed_token_budget",
 		"model_name", "staleness_age_days", "staleness_max_extension_days", "staleness_max_lifetime_multiplier", "staleness_max_removals_per_cycle", "staleness_min_candidates",
@@ -125,4 +126,22 @@ func (u *unusedKeys) addOne(n *ast.MappingValueNode, t reflect.Type, path string
 	if !slices.Contains(open, path) {
 		u.unknown = append(u.unknown, unknownKey{path: below, line: at.Position.Line, near: typo.Meant(at.Value, known)})
 	}
+}
+
+// Classes returns the names in a list of classes in Python: paths, or objects with a path and arguments.
+func Classes(list []any) (names []string) {
+	for _, one := range list {
+		name, _ := one.(string)
+		if o, ok := one.(map[string]any); ok {
+			for _, key := range []string{"class", "use"} {
+				if text, ok := o[key].(string); ok && name == "" {
+					name = text
+				}
+			}
+		}
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }

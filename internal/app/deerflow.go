@@ -53,6 +53,7 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 		s.graphs.Put(lead.Name, s.graphs.Description(lead.Name), journal.Of(own, d.Home.ThreadDir))
 	} else {
 		s.graphs.Put(lead.Name, "DeerFlow's agent", journal.Of(s.lead, d.Home.ThreadDir))
+		d.WarnOfMiddlewares()
 		if err := s.lead.Prepare(ctx); err != nil { // what is wrong with its tools is in the log before the first run needs them
 			return nil, err
 		}
@@ -180,7 +181,11 @@ func (s *Server) openModel(m *settings.Model, retries *int, body map[string]json
 		return agent.Model{}, err
 	}
 	spec.Name = name + ":" + m.Model
-	return provider.Open(spec)
+	model, err := provider.Open(spec)
+	if note := m.SignIn(); err != nil && spec.Key == "" && note != "" {
+		err = fmt.Errorf("%w (%s)", err, note)
+	}
+	return model, err
 }
 
 // ask sends a prompt to a model of config.yaml and returns its answer.

@@ -42,6 +42,7 @@ func CheckDeerFlow(ctx context.Context, cfg *config.Config, log *slog.Logger) {
 	if slices.ContainsFunc(cfg.Graphs, func(g config.Graph) bool { return g.ID == lead.Name }) {
 		return // it is in Python, and checked with the other graphs
 	}
+	d.WarnOfMiddlewares()
 	g := s.leadGraph(d)
 	err = g.Build(ctx)
 	if err = errors.Join(err, g.Close(), s.python.close()); err != nil {

@@ -30,6 +30,16 @@ func TestCheckDeerFlow(t *testing.T) {
 			config: "models: [{name: gpt, use: 'langchain_openai:ChatOpenAI', model: gpt-4o}]\n", env: map[string]string{"OPENAI_API_KEY": "k"},
 			want: []string{"the agent can be built"}, not: []string{"level=ERROR"},
 		},
+		"sign-ins": {
+			config: "models: [{name: codex, use: 'deerflow.models.openai_codex_provider:CodexChatModel', model: gpt-5}, {name: claude, use: 'deerflow.models.claude_provider:ClaudeChatModel', model: claude-x}]\n",
+			want:   []string{"level=ERROR .*model=codex .*there is no sign-in with Codex; use langchain_openai:ChatOpenAI", "level=ERROR .*model=claude .*set ANTHROPIC_API_KEY .*no sign-in with Claude Code"},
+		},
+		"middleware": {
+			config:     script + "extensions: {middlewares: ['my.guards:Redact', {class: 'my.guards:Count', kwargs: {n: 1}}]}\n",
+			extensions: `{"middlewares": ["my.more:One", {"use": "my.more:Two"}, 5, {}]}`,
+			want:       []string{`level=WARN msg="middleware in Python does not work in this agent.*langgraph.json.*my.guards:Redact my.guards:Count my.more:One my.more:Two\]`, "the agent can be built"},
+			not:        []string{"no effect here.*extensions"},
+		},
 		"none":     {config: "models: []\n", want: []string{"no model is configured"}},
 		"broken":   {config: "models: [", want: []string{"level=ERROR msg=\"the settings cannot be read\""}},
 		"variable": {config: "models: [{name: a, use: b, model: c, api_key: $NONE}]\n", want: []string{"the environment variable NONE is not set; set it in the environment, or in the file .env"}},
