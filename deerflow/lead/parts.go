@@ -100,6 +100,7 @@ func (p *Parts) Sandbox(o SandboxPart) agent.Middleware {
 	p.set.Sandbox.BashTimeout = o.Timeout.Seconds()
 	box := &toolbox{Tools: p.g.o.Tools, set: &p.set}
 	options := box.options()
+	options.Mounted = sandbox.WillFind(o.Options)
 	options.Open = func(ctx context.Context) (tool.Sandbox, error) { return box.place(ctx, open(), p.mounts) }
 	tools := append(tool.Files(options), tool.PresentFiles(options))
 	if o.Names != nil {

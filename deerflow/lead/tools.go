@@ -153,6 +153,7 @@ func (t *toolbox) options() tool.Options {
 		o.Env = append(o.Env, name+"="+value)
 	}
 	slices.Sort(o.Env)
+	o.Mounted = t.Sandbox != nil && t.Sandbox.Finds()
 	for _, c := range t.set.Tools {
 		switch c.Name {
 		case "glob":

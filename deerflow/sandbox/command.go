@@ -56,7 +56,7 @@ func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
 	if err := t.check(c.Text); err != nil {
 		return "", err
 	}
-	for _, p := range t.paths {
+	for _, p := range t.unbound() {
 		if !plain.MatchString(p.to) {
 			return "", denied("Commands cannot run: the server's folder for %s has characters that a shell interprets", p.from)
 		}
@@ -81,10 +81,8 @@ const limits = "ulimit -c 0 -f 2097152 2>/dev/null; "
 const marker = "UNDERSTUDY_SANDBOX"
 
 func (t *Thread) start(shell string, c Command) (*job, error) {
-	home, err := t.Host(Workspace)
-	if err != nil {
-		return nil, err
-	}
+	paths := t.unbound()
+	home := translate(Workspace, paths)
 	temp := filepath.Join(t.dir, "tmp")
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for temporary files: %w", err)
@@ -94,7 +92,7 @@ func (t *Thread) start(shell string, c Command) (*job, error) {
 		return nil, err
 	}
 	defer release()
-	cmd := exec.Command(shell, "--noprofile", "--norc", "-c", hold.prefix+limits+translate(c.Text, t.paths)) //nolint:noctx // wait ends it with its group
+	cmd := exec.Command(shell, "--noprofile", "--norc", "-c", hold.prefix+limits+translate(c.Text, paths)) //nolint:noctx // wait ends it with its group
 	cmd.ExtraFiles = hold.files
 	cmd.Dir = home
 	cmd.Env = append(environment(), "HOME="+home, "PWD="+home, "TMPDIR="+temp, "SHELL="+shell, "TERM=dumb")

@@ -81,14 +81,17 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 //
 // Landlock and filters of system calls confine the calling thread of this process and what it starts. So start is called on a thread that ends with it.
 func (t *Thread) confine(temp string, start func() error) error {
-	if t.l.level == 0 && !t.l.filter {
+	if t.l.level == 0 && !t.l.filter && !t.l.binds {
 		return start()
 	}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		var err error
-		if t.l.level > 0 {
+		if t.l.binds {
+			err = bind(t.bound()) // nothing can be mounted later
+		}
+		if err == nil && t.l.level > 0 {
 			err = t.restrict(temp)
 		}
 		if err == nil && t.l.filter {

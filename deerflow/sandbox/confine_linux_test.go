@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,4 +36,48 @@ func TestFilesOfTheSystem(t *testing.T) {
 	out, err := th.Run(t.Context(), Command{Text: command})
 	require.NoError(t, err)
 	require.Equal(t, "readable\n0\n", out)
+}
+
+// Programs, and scripts in files, find the thread's folders at their virtual paths, and those of no other thread. The machine's own folder stays as it is.
+func TestScriptsFindVirtualPaths(t *testing.T) {
+	t.Parallel()
+	l := NewLocal(Options{})
+	defer l.Close()
+	if !l.Finds() {
+		t.Skip("only a server with CAP_SYS_ADMIN can mount")
+	}
+	home, skills, data := t.TempDir(), t.TempDir(), t.TempDir()
+	if below, err := os.MkdirTemp(mountPoint, "understudy-test-"); err == nil { // a home there is not hidden
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(below)) })
+		home = below
+	}
+	before, err := os.ReadDir(mountPoint)
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(skills, "demo"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(skills, "demo", "a.txt"), []byte("a skill\n"), 0o644))
+	open := func(id string) *Thread {
+		th, err := l.Open(Place{ID: id, Dir: filepath.Join(home, id), Mounts: []Mount{{Virtual: "/mnt/skills/public", Host: skills}, {Virtual: "/data", Host: data, Write: true}}})
+		require.NoError(t, err)
+		t.Cleanup(th.Close)
+		return th
+	}
+	one, two := open("one"), open("two")
+	ctx := t.Context()
+	require.NoError(t, one.Write(Uploads+"/table.csv", "1,2\n", false))
+	require.NoError(t, two.Write(Uploads+"/secret.csv", "secret\n", false))
+	script := "cat /mnt/user-data/uploads/*.csv /mnt/skills/public/demo/a.txt > /mnt/user-data/outputs/chart.txt\npwd; echo $HOME\ntouch /mnt/skills/public/b /mnt/b 2>/dev/null || echo refused\nls -d /mnt/acp-workspace 2>&1 | tail -1\n"
+	require.NoError(t, one.Write(Workspace+"/draw.sh", script, false))
+	out, err := one.Run(ctx, Command{Text: "bash draw.sh && cat /mnt/user-data/outputs/chart.txt && echo 3 > /data/x && cat /data/x"})
+	require.NoError(t, err)
+	require.Equal(t, "/mnt/user-data/workspace\n/mnt/user-data/workspace\nrefused\nls: cannot access '/mnt/acp-workspace': No such file or directory\n1,2\na skill\n3\n", out)
+	text, err := os.ReadFile(filepath.Join(home, "one", "user-data", "outputs", "chart.txt"))
+	require.NoError(t, err)
+	require.Equal(t, "1,2\na skill\n", string(text))
+	out, err = two.Run(ctx, Command{Text: "cat /mnt/user-data/uploads/*; sleep 0.1 & wait; ls /mnt/user-data"})
+	require.NoError(t, err)
+	require.Equal(t, "secret\noutputs\nuploads\nworkspace\n", out)
+	after, err := os.ReadDir(mountPoint)
+	require.NoError(t, err)
+	require.Len(t, after, len(before))
+	require.NoDirExists(t, UserData)
 }

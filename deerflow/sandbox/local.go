@@ -35,6 +35,7 @@ type Local struct {
 	o      Options
 	level  int  // of Landlock; 0: none
 	filter bool // of system calls
+	binds  bool // commands find folders at their virtual paths; else these are replaced in commands
 	log    *slog.Logger
 	name   string // of this server, in the environment of commands
 
@@ -70,13 +71,14 @@ func NewLocal(o Options) *Local {
 	if o.Confine != ConfineOff {
 		l.level, l.filter = landlockLevel(), filters()
 	}
+	l.binds = canBind()
 	switch {
 	case l.level > 0:
-		l.log.Info("commands of agents are confined", "sandbox", l.Mode(), "level", l.level, "seccomp", l.filter)
+		l.log.Info("commands of agents are confined", "sandbox", l.Mode(), "level", l.level, "seccomp", l.filter, "paths", l.paths())
 	case o.Confine == ConfineRequired:
 		l.log.Error("commands of agents are refused: the kernel has no Landlock; enable it, or set sandbox.confine to auto", "sandbox", l.Mode())
 	default:
-		l.log.Warn("commands of agents are not confined: a shell can do what this server can do; allow bash only for people whom you trust", "sandbox", l.Mode(), "seccomp", l.filter)
+		l.log.Warn("commands of agents are not confined: a shell can do what this server can do; allow bash only for people whom you trust", "sandbox", l.Mode(), "seccomp", l.filter, "paths", l.paths())
 	}
 	return l
 }
@@ -121,6 +123,20 @@ func (l *Local) Mode() string {
 		return "landlock"
 	}
 	return "none"
+}
+
+// Finds reports whether programs find files at their virtual paths, which then may stand in scripts.
+func (l *Local) Finds() bool { return l.boxes != nil || l.binds }
+
+// WillFind reports whether Finds of a sandbox with these options is true, without logging what confines commands.
+func WillFind(o Options) bool { return o.Container != nil || canBind() }
+
+// paths says how virtual paths work in commands: mounted, or replaced in the text of commands alone.
+func (l *Local) paths() string {
+	if l.binds {
+		return "mounted"
+	}
+	return "replaced"
 }
 
 // Close ends all processes in the background.

@@ -21,10 +21,14 @@ func Bash(o Options) agent.Tool {
 	type args struct {
 		Command string `json:"command"`
 	}
+	paths := "Name files by absolute paths in commands. In scripts that you write to files name them relative to that folder, " +
+		"such as ../uploads/table.csv and ../outputs/chart.png: programs may not know the absolute ones."
+	if o.Mounted {
+		paths = "Name files by absolute paths, such as /mnt/user-data/uploads/table.csv, in commands and in scripts."
+	}
 	return agent.Tool{
 		Name: "bash",
-		Description: "Runs a command of bash in /mnt/user-data/workspace. Name files by absolute paths in commands. In scripts that you write to files name them relative to that folder, " +
-			"such as ../uploads/table.csv and ../outputs/chart.png: programs may not know the absolute ones. Start programs that do not end by themselves in the background, " +
+		Description: "Runs a command of bash in /mnt/user-data/workspace. " + paths + " Start programs that do not end by themselves in the background, " +
 			"with their output in a file, such as `program > /mnt/user-data/workspace/program.log 2>&1 &`. They end with the conversation's turn.",
 		Schema: schema(description, arg{"command", text, "The command.", false}),
 		Run: run(o, func(ctx context.Context, s Sandbox, a args) (any, error) {

@@ -47,6 +47,7 @@ type Options struct {
 	BashLimit int // characters of bash; 0: 20,000
 	Timeout   time.Duration
 	Env       []string // of commands, NAME=value
+	Mounted   bool     // programs find files at the paths that the tools have, so these may stand in scripts
 	// Most results of glob and grep that a model may request; 0: 1000 and 500.
 	MaxGlob, MaxGrep int
 }
