@@ -71,6 +71,7 @@ function project(name, extra = {}) {
   const script = join(folder, `${name}.script.json`);
   writeFileSync(script, JSON.stringify({ answers: [
     { from: "tool", when: "(?s)^(.*)$", content: "tool said: ${1}" },
+    { from: "human", when: "calculate both (\\S+) and (\\S+)", tool_calls: [{ name: "calculator", args: { expression: "$1" } }, { name: "calculator", args: { expression: "$2" } }] },
     { from: "human", when: "calculate (.*)", tool_calls: [{ name: "calculator", args: { expression: "$1" } }] },
     { when: "(?s)^(.*)$", content: "you said: $1" },
   ] }));
@@ -166,6 +167,47 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
       await keys.press("Enter");
       await page.getByText(/tool said: .*56$/).waitFor();
       assert.deepEqual(errors.filter((error) => !/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_NETWORK|net::ERR/.test(error)), []);
+    } finally {
+      await server.stop();
+    }
+  });
+
+  test("two calls in one question: one is edited, one rejected after all, and both are sent at once, also after a refusal", { timeout: 120_000 }, async () => {
+    const server = await serve("several", "--studio", "--config", project("several"));
+    try {
+      const { page, errors } = await open(`${server.url}/studio/`);
+      await say(page, "careful", "calculate both 6*7 and 6*8");
+      await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
+      const [first, second] = [0, 1].map((n) => page.locator(".question").nth(n));
+      const send = page.getByRole("button", { name: /^Send \d of 2 decisions$/ });
+      assert.ok(await send.isDisabled());
+      await first.getByRole("button", { name: "Edit" }).click();
+      await page.getByRole("textbox", { name: "Arguments" }).fill('{"expression": "6*9"}');
+      await page.getByRole("button", { name: "Approve with these arguments" }).click();
+      await first.getByText("6*9").waitFor();
+      await second.getByRole("button", { name: "Approve" }).click();
+      await second.getByRole("button", { name: "Change" }).click();
+      await second.getByRole("button", { name: "Reject" }).click();
+      await page.keyboard.type("not this one");
+      await second.getByRole("button", { name: "Reject" }).last().click();
+      // A refusal loses none of the decisions.
+      const refuse = (route) => (route.request().method() === "POST" ? route.fulfill({ status: 503, json: { detail: "busy, try again" } }) : route.continue());
+      await page.route(/\/threads\/[^/]+\/runs$/, refuse);
+      await send.click();
+      await page.getByRole("alert").filter({ hasText: "busy, try again" }).waitFor();
+      await page.unroute(/\/threads\/[^/]+\/runs$/, refuse);
+      await page.getByText("not this one").waitFor();
+      await send.click();
+      await eventually(async () => {
+        const thread = new URL(page.url()).pathname.split("/").at(-1);
+        const { values } = await (await fetch(`${server.url}/threads/${thread}/state`)).json();
+        const results = values.messages.filter((m) => m.type === "tool").map((m) => m.content);
+        assert.equal(results.length, 2);
+        assert.match(results.join(" "), /54/);
+        assert.match(results.join(" "), /not this one/);
+      });
+      await page.getByRole("heading", { name: /waits for an answer/ }).waitFor({ state: "detached" });
+      assert.deepEqual(errors.filter((error) => !/status of 503/.test(error)), []);
     } finally {
       await server.stop();
     }

@@ -7,6 +7,7 @@ import { useChanges } from "./api/use-changes";
 import { get, hasSession, signOut, whenRefused } from "./api/client";
 import { Chosen } from "./compare/chosen";
 import { Approvals } from "./pages/approvals";
+import { dropDrafts } from "./conversation/draft";
 import { Crons } from "./pages/crons";
 import { GraphPage } from "./pages/graph-page";
 import { Home } from "./pages/home";
@@ -158,7 +159,7 @@ function Rail({ onHelp }: { onHelp: () => void }) {
         <Keyboard size={18} />
       </button>
       {hasSession() && (
-        <button className="icon" aria-label="Sign out" title="Sign out" onClick={() => void signOut().finally(() => window.location.reload())}>
+        <button className="icon" aria-label="Sign out" title="Sign out" onClick={() => (dropDrafts(), void signOut().finally(() => window.location.reload()))}>
           <LogOut size={18} />
         </button>
       )}

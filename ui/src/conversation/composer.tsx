@@ -1,11 +1,13 @@
 import { ArrowUp, Braces, MessageSquare, Square } from "lucide-react";
 import { useEffect, useLayoutEffect, useRef, useState } from "react";
 import type { Json, Schema } from "../api/types";
+import { draftOf, keepDraft } from "./draft";
 import { focusPage } from "../parts/keep-focus";
 import { SchemaForm } from "../parts/schema-form";
 import { initial } from "../parts/schema";
 
 interface Props {
+  draft: string; // under which what was typed is kept
   input: Schema | null; // of the graph
   chats: boolean; // the input has messages
   busy: boolean;
@@ -17,11 +19,13 @@ interface Props {
 }
 
 /** Where input is made: words for graphs that talk, else the fields of their input. */
-export function Composer({ input, chats, busy, disabled, placeholder, onSay, onInput, onStop }: Props) {
+export function Composer({ draft, input, chats, busy, disabled, placeholder, onSay, onInput, onStop }: Props) {
   const [mode, setMode] = useState<"words" | "fields">(chats ? "words" : "fields");
-  const [text, setText] = useState("");
+  const [text, setText] = useState(() => draftOf(draft));
   const [fields, setFields] = useState<Json>(() => initial(input));
   const [sending, setSending] = useState(false);
+  const [stopping, setStopping] = useState(false);
+  useEffect(() => setStopping(false), [busy]);
   const area = useRef<HTMLTextAreaElement>(null);
   useEffect(() => setMode(chats ? "words" : "fields"), [chats]);
   useEffect(() => setFields(initial(input)), [input]);
@@ -42,6 +46,7 @@ export function Composer({ input, chats, busy, disabled, placeholder, onSay, onI
           setText(text);
           throw error;
         });
+        keepDraft(draft, area.current?.value ?? ""); // not before: what is refused for want of credentials is typed once
       }
     } catch {
       // the page shows it
@@ -67,7 +72,7 @@ export function Composer({ input, chats, busy, disabled, placeholder, onSay, onI
           placeholder={placeholder}
           value={text}
           rows={Math.min(10, text.split("\n").length)}
-          onChange={(e) => setText(e.target.value)}
+          onChange={(e) => (setText(e.target.value), keepDraft(draft, e.target.value))}
           onKeyDown={(e) => {
             if (e.key === "Enter" && !e.shiftKey && !e.nativeEvent.isComposing) {
               e.preventDefault();
@@ -85,8 +90,8 @@ export function Composer({ input, chats, busy, disabled, placeholder, onSay, onI
           </button>
         )}
         {busy && (
-          <button type="button" className="stop" aria-label="Stop" title="Stop (Esc)" onClick={() => void onStop()}>
-            <Square size={14} /> Stop
+          <button type="button" className="stop" aria-label="Stop" title="Stop (Esc)" aria-disabled={stopping} onClick={() => (setStopping(true), void onStop().finally(() => setStopping(false)))}>
+            <Square size={14} /> {stopping ? "Stopping…" : "Stop"}
           </button>
         )}
         <button type="submit" aria-label="Send" title={busy ? "Send: waits for the run" : "Send (Enter)"} disabled={disabled || sending || (mode === "words" && !text.trim())}>

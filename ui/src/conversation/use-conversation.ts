@@ -110,7 +110,7 @@ export function useConversation(threadID: string) {
         }
         if (signal.aborted) return;
         setConnection("lost");
-        await sleep(Math.min(500 * 2 ** failures++, 10_000), signal);
+        await sleep(Math.min(500 * 2 ** failures++, 10_000), signal, "online");
       }
     }
   }, [path, refresh]);
@@ -174,9 +174,17 @@ function gate() {
   return { promise, resolve };
 }
 
-function sleep(ms: number, signal: AbortSignal): Promise<void> {
+/** Waits so long; less when the signal aborts, or an event of the window comes. */
+function sleep(ms: number, signal: AbortSignal, event?: string): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      if (event) window.removeEventListener(event, end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
+    if (event) window.addEventListener(event, end);
   });
 }

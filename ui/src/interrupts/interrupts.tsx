@@ -1,5 +1,5 @@
 import { Check, MessageSquare, Pause, Pencil, X } from "lucide-react";
-import { useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import type { Interrupt, Json, JsonObject } from "../api/types";
 import { Markdown } from "../conversation/markdown";
 import { JsonView } from "../parts/json";
@@ -22,7 +22,6 @@ export function Interrupts({ interrupts, busy, onAnswer }: Props) {
     if (value === undefined) next.delete(i);
     else next.set(i, value);
     setAnswers(next);
-    return next;
   };
   const send = async (all: ReadonlyMap<number, Json>) => {
     setSending(true);
@@ -41,10 +40,8 @@ export function Interrupts({ interrupts, busy, onAnswer }: Props) {
           interrupt={q}
           disabled={busy || sending}
           chosen={answers.get(i)}
-          onAnswer={(value) => {
-            const all = set(i, value);
-            if (single && value !== undefined) void send(all);
-          }}
+          // The form of a single question stays, with what was typed, until the answer has arrived.
+          onAnswer={(value) => (single && value !== undefined ? void send(new Map([[i, value]])) : set(i, value))}
         />
       ))}
       {!single && (
@@ -64,34 +61,52 @@ interface QuestionProps {
 }
 
 function Question({ interrupt, disabled, chosen, onAnswer }: QuestionProps) {
-  if (chosen !== undefined) {
-    return (
-      <div className="question answered">
-        <Check size={14} aria-hidden /> Answered
-        <JsonView value={chosen} />
-        <button type="button" className="plain" disabled={disabled} onClick={() => onAnswer(undefined)}>
-          Change
-        </button>
+  const review = useMemo(() => reviewOf(interrupt.value), [interrupt.value]);
+  return (
+    <>
+      {chosen !== undefined && (
+        <div className="question answered">
+          <Check size={14} aria-hidden /> Answered
+          <JsonView value={chosen} />
+          <button type="button" className="plain" disabled={disabled} onClick={() => onAnswer(undefined)}>
+            Change
+          </button>
+        </div>
+      )}
+      <div hidden={chosen !== undefined}>
+        {review ? (
+          <ReviewForm actions={review.actions} disabled={disabled} onDone={(answers) => onAnswer(review.resume(answers))} />
+        ) : (
+          <FreeForm interrupt={interrupt} disabled={disabled} onAnswer={onAnswer} />
+        )}
       </div>
-    );
-  }
-  const review = reviewOf(interrupt.value);
-  if (review) return <ReviewForm actions={review.actions} disabled={disabled} onDone={(answers) => onAnswer(review.resume(answers))} />;
-  return <FreeForm interrupt={interrupt} disabled={disabled} onAnswer={onAnswer} />;
+    </>
+  );
 }
 
+/** The calls of an interrupt. The decision about a single one is the answer; of several, each can be changed until all are sent. */
 function ReviewForm({ actions, disabled, onDone }: { actions: Action[]; disabled: boolean; onDone: (answers: Answer[]) => void }) {
   const [answers, setAnswers] = useState<ReadonlyMap<number, Answer>>(new Map());
-  const answer = (i: number, a: Answer) => {
-    const next = new Map(answers).set(i, a);
+  const send = useRef<HTMLButtonElement>(null);
+  const complete = answers.size === actions.length;
+  useEffect(() => {
+    if (complete && document.activeElement === document.body) send.current?.focus(); // the button of the last decision is gone
+  }, [complete]);
+  const decide = (i: number, a: Answer | undefined) => {
+    const next = new Map(answers);
+    if (a) next.set(i, a);
+    else next.delete(i);
     setAnswers(next);
-    if (next.size === actions.length) onDone(actions.map((_, n) => next.get(n)!));
   };
+  if (actions.length === 1) return <ActionForm action={actions[0]!} disabled={disabled} onAnswer={(a) => a && onDone([a])} />;
   return (
     <>
       {actions.map((action, i) => (
-        <ActionForm key={i} action={action} disabled={disabled} answered={answers.get(i)?.decision} onAnswer={(a) => answer(i, a)} />
+        <ActionForm key={i} action={action} disabled={disabled} answered={answers.get(i)} onAnswer={(a) => decide(i, a)} />
       ))}
+      <button ref={send} type="button" disabled={disabled || !complete} onClick={() => onDone(actions.map((_, n) => answers.get(n)!))}>
+        Send {answers.size} of {actions.length} decisions
+      </button>
     </>
   );
 }
@@ -103,12 +118,28 @@ const labels: Record<Decision, [typeof Check, string]> = {
   reject: [X, "Reject"],
 };
 
-function ActionForm({ action, disabled, answered, onAnswer }: { action: Action; disabled: boolean; answered?: Decision; onAnswer: (a: Answer) => void }) {
+function ActionForm({ action, disabled, answered, onAnswer }: { action: Action; disabled: boolean; answered?: Answer; onAnswer: (a: Answer | undefined) => void }) {
   const [mode, setMode] = useState<"edit" | "respond" | "reject" | null>(null);
   const [args, setArgs] = useState<Json>(action.args);
   const [text, setText] = useState("");
   const [back, setBack] = useState<Decision | null>(null); // what was chosen and left again, where the focus returns
-  if (answered) return <div className="question answered">{`${action.name}: ${labels[answered][1].toLowerCase()}`}</div>;
+  const change = useRef<HTMLButtonElement>(null);
+  const decided = answered !== undefined;
+  useEffect(() => {
+    if (decided && document.activeElement === document.body) change.current?.focus();
+  }, [decided]);
+  if (answered) {
+    return (
+      <div className="question answered" data-action={action.name}>
+        {action.name}: {labels[answered.decision][1].toLowerCase()}
+        {answered.text && <q>{answered.text}</q>}
+        {answered.decision === "edit" && <JsonView value={answered.args ?? {}} />}
+        <button ref={change} type="button" className="plain" disabled={disabled} onClick={() => onAnswer(undefined)}>
+          Change
+        </button>
+      </div>
+    );
+  }
   const choose = (d: Decision) => (d === "approve" ? onAnswer({ decision: d }) : setMode(d));
   return (
     <div className="question" data-action={action.name}>

@@ -1,8 +1,9 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
 import { get, post } from "../api/client";
 import { isOwn } from "../api/server";
 import type { Assistant, Schemas } from "../api/types";
-import { chats } from "../parts/schema";
+import { firstTalker } from "../parts/schema";
 
 /** All assistants, those that the server makes of its graphs first, and the graphs that the server has; null: it does not say. */
 const all = {
@@ -44,13 +45,24 @@ const schemasOf = (assistant: string | undefined) => ({
 
 export const useSchemas = (assistant: string | undefined) => useQuery(schemasOf(assistant));
 
-/** The assistant to begin with: of the first few, one that talks; undefined until that is known. */
+/** How long a page waits for the schemas of its first assistants. A server that has just started may still import their graphs. */
+const patience = 1_500;
+
+/** The assistant to begin with: of the first few, one that talks; undefined until that is known, which does not take long. */
 export function useFirstTalker(assistants: Assistant[]): Assistant | undefined {
   const few = assistants.slice(0, 8);
   const schemas = useQueries({ queries: few.map((a) => schemasOf(a.assistant_id)) });
-  for (const [i, s] of schemas.entries()) {
-    if (s.isPending) return undefined;
-    if (s.data && chats(s.data.input_schema)) return few[i];
-  }
-  return few[0];
+  const [late, setLate] = useState(false);
+  const some = few.length > 0;
+  useEffect(() => {
+    if (!some) return;
+    const timer = setTimeout(() => setLate(true), patience);
+    return () => clearTimeout(timer);
+  }, [some]);
+  const chosen = useRef<string | null>(null); // what was offered stays: something may have been typed
+  const kept = few.find((a) => a.assistant_id === chosen.current);
+  if (kept) return kept;
+  const found = firstTalker(few, schemas, late);
+  chosen.current = found?.assistant_id ?? null;
+  return found;
 }

@@ -48,6 +48,7 @@ export function Home() {
       <GraphProblem error={schemas.error} />
       <Composer
         key={assistant?.assistant_id ?? ""}
+        draft="new"
         input={schemas.data?.input_schema ?? null}
         chats={talks}
         busy={false}

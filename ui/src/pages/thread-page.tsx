@@ -181,6 +181,7 @@ export function ThreadPage({ id }: { id: string }) {
           <Problem error={failure} />
           <Composer
             key={id}
+            draft={id}
             input={schemas.data?.input_schema ?? null}
             chats={talks}
             busy={busy}

@@ -1,4 +1,4 @@
-import type { Json, JsonObject, Schema } from "../api/types";
+import type { Json, JsonObject, Schema, Schemas } from "../api/types";
 
 /** The schema with its reference followed and a null alternative removed. */
 export function resolve(schema: Schema | null | undefined, root: Schema | null | undefined): Schema {
@@ -38,4 +38,13 @@ export function initial(schema: Schema | null | undefined): Json {
     else if (name === "messages") out[name] = [{ role: "user", content: "" }];
   }
   return out;
+}
+
+/** The first that is known to talk, once those before it are known not to, or it is late; else, when all are known or it is late, the first. */
+export function firstTalker<A>(few: readonly A[], schemas: readonly { isPending: boolean; data?: Schemas }[], late: boolean): A | undefined {
+  for (const [i, s] of schemas.entries()) {
+    if (s.isPending && !late) return undefined;
+    if (s.data && chats(s.data.input_schema)) return few[i];
+  }
+  return few[0];
 }
