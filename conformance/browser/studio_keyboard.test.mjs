@@ -357,6 +357,37 @@ describe("the studio by keyboard", { concurrency: 2, skip }, () => {
     await keys.to(page.getByRole("region", { name: "From a program" }).getByRole("button", { name: /^Copy/ }), "Tab", 2);
   });
 
+  walk("commands are found by their names: a page, a thread, and what the page can do", async (keys, studio, page) => {
+    const title = `command ${Math.random().toString(36).slice(2)}`;
+    const { thread_id } = await studio.rest("/threads", { metadata: { title, graph_id: "agent" } });
+    await page.locator(`.sidebar a[href$="${thread_id}"]`).waitFor();
+    const field = page.getByRole("combobox", { name: "Command" });
+    const find = async (words) => {
+      await keys.press("Control+k");
+      await keys.arrives(field);
+      await page.keyboard.type(words);
+    };
+    await find(title);
+    await studio.accessible("commands");
+    await keys.press("Enter");
+    await page.waitForURL(new RegExp(thread_id));
+    await find("state this");
+    await keys.press("Enter");
+    await page.locator('aside[aria-label="state"]').waitFor();
+    await find("no such command");
+    await page.getByText("Nothing has these words.").waitFor();
+    await keys.press("Enter");
+    await keys.press("Escape");
+    await field.waitFor({ state: "detached" });
+    await find("page");
+    await keys.press("ArrowDown", "ArrowUp", "ArrowUp");
+    assert.equal(await page.getByRole("dialog", { name: "Commands" }).getByRole("option", { selected: true }).count(), 1);
+    await keys.press("Control+a");
+    await page.keyboard.type("store");
+    await keys.press("Enter");
+    await page.getByRole("heading", { name: "Store" }).waitFor();
+  });
+
   walk("keys are listed, and the focus returns", async (keys, studio, page) => {
     await page.getByRole("textbox", { name: "Message" }).waitFor();
     await keys.skipToPage();

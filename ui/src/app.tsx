@@ -1,6 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { Bot, CalendarClock, ChartColumn, Database, Hourglass, Keyboard, ListChecks, LogOut, MessagesSquare, Network, Plug, ScrollText, Server as ServerIcon, Stethoscope } from "lucide-react";
-import { lazy, Suspense, useCallback, useEffect, useState, type ReactNode } from "react";
+import { lazy, Suspense, useCallback, useEffect, useMemo, useState, type ReactNode } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useDoctor, useOwn } from "./api/server";
 import { useChanges } from "./api/use-changes";
@@ -13,6 +13,7 @@ import { GraphPage } from "./pages/graph-page";
 import { Home } from "./pages/home";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/sign-in";
+import { Commands } from "./parts/commands";
 import { Elsewhere } from "./parts/elsewhere";
 import { Help } from "./parts/help";
 import { focusPage, keepFocus } from "./parts/keep-focus";
@@ -60,13 +61,18 @@ function Shell() {
   const chats = location === "/" || location.startsWith("/t/");
   const [help, setHelp] = useState(false);
   const own = useOwn();
+  const [commands, setCommands] = useState(false);
   const showHelp = useCallback(() => setHelp(true), []);
-  useShortcuts(showHelp);
+  const showCommands = useCallback(() => setCommands(true), []);
+  const entries = useEntries(location);
+  const pages = useMemo(() => entries.map(([href, label]) => [href, label] as const), [entries]);
+  useShortcuts(showHelp, showCommands);
   useChanges();
   useEffect(keepFocus, []);
   return (
     <div className={chats ? "shell with-sidebar" : "shell"}>
-      <Rail onHelp={showHelp} />
+      <Rail entries={entries} onHelp={showHelp} />
+      {commands && <Commands pages={pages} onClose={() => setCommands(false)} />}
       {help && <Help onClose={() => setHelp(false)} />}
       {chats && <Sidebar />}
       <Switch>
@@ -120,13 +126,15 @@ function Recorded({ own, title, children }: { own: boolean | undefined; title: s
   return own ? <Suspense fallback={reading}>{children}</Suspense> : reading;
 }
 
-function Rail({ onHelp }: { onHelp: () => void }) {
-  const [location] = useLocation();
+/** The pages: address, name, sign, and whether it is the current one. */
+function useEntries(location: string) {
   const own = useOwn();
   const doctor = useDoctor();
-  const interrupted = useThreads({ status: "interrupted" });
-  const waiting = interrupted.data?.pages[0]?.filter(asks).length ?? 0;
-  const entries = [
+  return useMemo(() => entriesOf(location, own, doctor), [location, own, doctor]);
+}
+
+function entriesOf(location: string, own: boolean | undefined, doctor: boolean | undefined) {
+  return [
     ["/", "Threads", MessagesSquare, location === "/" || location.startsWith("/t/")],
     ["/approvals", "Approvals", Hourglass, location === "/approvals"],
     ["/runs", "Runs", ListChecks, location === "/runs" || location.startsWith("/r/")],
@@ -143,6 +151,11 @@ function Rail({ onHelp }: { onHelp: () => void }) {
     ...(own === false || doctor === false ? [] : ([["/health", "Health", Stethoscope, location === "/health"]] as const)),
     ["/connect", "Connect", Plug, location === "/connect"],
   ] as const;
+}
+
+function Rail({ entries, onHelp }: { entries: ReturnType<typeof entriesOf>; onHelp: () => void }) {
+  const interrupted = useThreads({ status: "interrupted" });
+  const waiting = interrupted.data?.pages[0]?.filter(asks).length ?? 0;
   return (
     <nav className="rail" aria-label="Pages">
       <a className="skip button" href="#page" onClick={(e) => (e.preventDefault(), focusPage())}>
@@ -168,12 +181,18 @@ function Rail({ onHelp }: { onHelp: () => void }) {
 }
 
 /** Keys outside of fields and dialogs; parts/help.tsx lists them. */
-function useShortcuts(onHelp: () => void) {
+function useShortcuts(onHelp: () => void, onCommands: () => void) {
   const [, navigate] = useLocation();
   useEffect(() => {
     let before = "";
     const pages: Record<string, string> = { t: "/", a: "/approvals", r: "/runs", g: "/graphs", s: "/store", c: "/crons", u: "/usage", v: "/servers", l: "/logs", h: "/health", o: "/connect" };
     const onKey = (e: KeyboardEvent) => {
+      if ((e.ctrlKey || e.metaKey) && !e.altKey && !e.shiftKey && e.key.toLowerCase() === "k") {
+        if (document.querySelector("dialog[open]")) return;
+        e.preventDefault(); // the browser's own search
+        onCommands();
+        return;
+      }
       if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).closest("input, textarea, select, dialog")) return;
       if (e.key === "/") {
         e.preventDefault();
@@ -189,5 +208,5 @@ function useShortcuts(onHelp: () => void) {
     };
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
-  }, [navigate, onHelp]);
+  }, [navigate, onCommands, onHelp]);
 }

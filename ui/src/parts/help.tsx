@@ -8,6 +8,7 @@ const keys: [string, string][] = [
   ["/", "find"],
   ["g then t, a, r, g, s, c, u, v, l, h, o", "threads, approvals, runs, graphs, store, crons, usage, servers, logs, health, connect"],
   ["j, k or arrows", "next, previous checkpoint or span, in their lists"],
+  ["Ctrl+K", "all commands: pages, threads, and what a page can do"],
   ["?", "this list"],
 ];
 

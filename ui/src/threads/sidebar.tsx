@@ -23,7 +23,7 @@ export function Sidebar() {
   return (
     <nav className="sidebar" aria-label="Threads">
       <div className="top">
-        <input type="search" placeholder={what} aria-label={what} data-key="/" value={words} onChange={(e) => setWords(e.target.value)} />
+        <input type="search" placeholder="Find threads" title={what} aria-label={what} data-key="/" value={words} onChange={(e) => setWords(e.target.value)} />
         <Link href="/" className="button" aria-label="New thread" title="New thread (n)">
           <Plus size={16} />
         </Link>
