@@ -1,6 +1,7 @@
 """What a running graph emits, as events of the API."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -9,9 +10,12 @@ from uuid import uuid4
 import orjson
 from langchain_core.messages import BaseMessage, BaseMessageChunk
 from langchain_core.messages.utils import message_chunk_to_message
+from langgraph.version import __version__
 
 from . import transformers
 from .jsonenc import OPTIONS, _default, dumps, message_dict
+
+INTERRUPT = "__interrupt__"
 
 # (event, namespace, JSON, checkpoint that must be committed first or "")
 Emit = Callable[[str, str, bytes, str], None]
@@ -31,6 +35,9 @@ def _spare_tokens() -> None:
 
 if TOOLS:
     _spare_tokens()
+
+# Whether LangGraph shows interrupts in mode values; releases before 0.6.8 do in updates alone.
+VALUES_ASK = tuple(int(n) for n in re.findall(r"\d+", __version__)[:3]) >= (0, 6, 8)
 
 # A mode of its own, for event streaming: of each checkpoint its id, before the values that it has.
 IDS = "checkpoint-ids"
@@ -63,6 +70,8 @@ class Shaper:
             out.discard("tools")
         if "messages-tuple" in wanted:
             out.add("messages")
+        if not VALUES_ASK and "values" in wanted:
+            out.add("updates")
         if hold and "values" in wanted or IDS in wanted:
             out.add("checkpoints")
         return sorted(out)
@@ -78,6 +87,8 @@ class Shaper:
             if self._ids:
                 self._emit(IDS, "|".join(ns), dumps(_checkpoint_id(data)), unsaved)
             self._release(ns, unsaved)
+        if mode == "updates" and not VALUES_ASK and mode not in self._wanted and isinstance(data, dict) and data.get(INTERRUPT):
+            mode, data = "values", {INTERRUPT: data[INTERRUPT]}
         if mode not in self._wanted:
             return
         if mode == "values" and (root and self._hold or self._ids):
