@@ -161,5 +161,5 @@ func (o *Options) fixTool(spec string, p *problem, advice string) string {
 		return fmt.Sprintf("put the module %s below %s, or install its package for %s", module, strings.Join(append([]string{o.Dir}, o.Paths...), " or "), o.Python)
 	}
 	advice, _, _ = strings.Cut(advice, "; if the module is yours")
-	return advice
+	return strings.ReplaceAll(advice, "to dependencies in langgraph.json", "to PYTHONPATH in the environment of the server") // there may be no langgraph.json
 }

@@ -95,7 +95,7 @@ func TestToolsThatDoNotLoad(t *testing.T) {
 	tools := toolProcess(t, "weather", "nothing", "plain", "nowhere.at.all:x", "brokentools:x", "graphtools:stateful", "x:")
 	want := map[string][2]string{
 		"tools:nothing": {"AttributeError: there is no 'nothing' in tools", ""}, "tools:plain": {"it is a function", "put @tool of langchain_core.tools above the function"},
-		"nowhere.at.all:x": {"ModuleNotFoundError: No module named 'nowhere'", "put the module nowhere.at.all below"}, "brokentools:x": {"No module named 'a_package_that_is_not_there'", "pip install a-package-that-is-not-there"},
+		"nowhere.at.all:x": {"ModuleNotFoundError: No module named 'nowhere'", "put the module nowhere.at.all below"}, "brokentools:x": {"No module named 'a_package_that_is_not_there'", "the module a_package_that_is_not_there (its name"},
 		"graphtools:stateful": {"its argument 'state' gets the state", "serve the agent itself in Python"}, "x:": {"ModuleNotFoundError", "put the module x below"},
 	}
 	for _, one := range tools.List(t.Context()) {

@@ -51,14 +51,6 @@ var mistakes = []struct {
 // circular is an import that meets a module which is still being imported.
 var circular = regexp.MustCompile(`partially initialized module '([\w.]+)'`)
 
-// distributions are packages whose modules have another name.
-var distributions = map[string]string{
-	"PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python", "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv", "fitz": "pymupdf",
-	"git": "GitPython", "google.generativeai": "google-generativeai", "google.genai": "google-genai", "jose": "python-jose", "jwt": "PyJWT", "langgraph.checkpoint.postgres": "langgraph-checkpoint-postgres",
-	"langgraph.checkpoint.redis": "langgraph-checkpoint-redis", "langgraph.checkpoint.sqlite": "langgraph-checkpoint-sqlite", "magic": "python-magic", "pptx": "python-pptx", "serial": "pyserial",
-	"skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "PyYAML", "zmq": "pyzmq",
-}
-
 // hidden is an import of a part of a package in whose place Python finds a file of the same name; forbidden one of a file that may not be read, and absent one that is not there.
 var (
 	hidden    = regexp.MustCompile(`No module named '[\w.]+'; '([\w.]+)' is not a package`)
@@ -162,10 +154,13 @@ func FixFailure(python, traceback string, dirs ...string) string {
 		return pip(python) + " install " + strings.NewReplacer("`", "", "'", "", `"`, "").Replace(m[1])
 	}
 	if m := notThere.FindStringSubmatch(text); m != nil {
-		return pip(python) + " install " + distribution(m[1]) + "; if the module is yours, add its folder to dependencies in langgraph.json"
+		return fixMissing(python, m[1], traceback[:strings.LastIndex(traceback, text)], dirs)
 	}
 	if m := noName.FindStringSubmatch(text); m != nil {
-		return pip(python) + " install --upgrade " + distribution(m[1])
+		if known := distribution(m[1]); known != "" {
+			return pip(python) + " install --upgrade " + known
+		}
+		return "the installed package of " + m[1] + " lacks this name: correct the import, or install another version with " + pip(python)
 	}
 	if strings.HasPrefix(text, noPackage) {
 		return `name the module in place of its file: "package.module:graph" in graphs of langgraph.json, with the folder of the package in dependencies`
@@ -204,21 +199,6 @@ func variable(traceback string) string {
 		return m[1] + m[2]
 	}
 	return ""
-}
-
-// distribution returns the package of a module.
-func distribution(module string) string {
-	for name := module; name != ""; {
-		if d := distributions[name]; d != "" {
-			return d
-		}
-		at := strings.LastIndexByte(name, '.')
-		if at < 0 {
-			return strings.ReplaceAll(name, "_", "-")
-		}
-		name = name[:at]
-	}
-	return module
 }
 
 // failureOf returns the failure that a worker reports, with advice when an import failed.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,14 +16,16 @@ import (
 func TestFixFailure(t *testing.T) {
 	t.Parallel()
 	const py = "/app/.venv/bin/python"
-	const yours = "; if the module is yours, add its folder to dependencies in langgraph.json"
+	unknown := func(module string) string {
+		return "install the package that has the module " + module + " (its name on PyPI may differ): " + py + " -m pip install PACKAGE; if the module is yours, add its folder to dependencies in langgraph.json"
+	}
 	const unset = " in the file that env of langgraph.json names, such as .env, or in the environment of the server"
 	for traceback, want := range map[string]string{
-		"Traceback (most recent call last):\n  File \"/app/agent.py\", line 3, in node\n    import yaml\nModuleNotFoundError: No module named 'yaml'\nDuring task with name 'node' and id '1'": py + " -m pip install PyYAML" + yours,
-		"ModuleNotFoundError: No module named 'langchain_openai'":                                                                                       py + " -m pip install langchain-openai" + yours,
-		"ModuleNotFoundError: No module named 'google.genai.types'":                                                                                     py + " -m pip install google-genai" + yours,
-		"ModuleNotFoundError: No module named 'langgraph.checkpoint.sqlite'":                                                                            py + " -m pip install langgraph-checkpoint-sqlite" + yours,
-		"ModuleNotFoundError: No module named 'a.b.c'":                                                                                                  py + " -m pip install a" + yours,
+		"Traceback (most recent call last):\n  File \"/app/agent.py\", line 3, in node\n    import yaml\nModuleNotFoundError: No module named 'yaml'\nDuring task with name 'node' and id '1'": py + " -m pip install PyYAML",
+		"ModuleNotFoundError: No module named 'langchain_openai'":                                                                                       py + " -m pip install langchain-openai",
+		"ModuleNotFoundError: No module named 'google.genai.types'":                                                                                     py + " -m pip install google-genai",
+		"ModuleNotFoundError: No module named 'langgraph.checkpoint.sqlite'":                                                                            py + " -m pip install langgraph-checkpoint-sqlite",
+		"ModuleNotFoundError: No module named 'a.b.c'":                                                                                                  unknown("a.b.c"),
 		"ImportError: Could not import wikipedia python package. Please install it with `pip install wikipedia`.":                                       py + " -m pip install wikipedia",
 		"ImportError: Please run `pip install -U \"pkg[extra]\"`":                                                                                       py + ` -m pip install -U pkg[extra]`,
 		"ImportError: cannot import name 'create_agent' from 'langchain.agents' (/app/.venv/lib/python3.12/site-packages/langchain/agents/__init__.py)": py + " -m pip install --upgrade langchain",
@@ -31,8 +34,8 @@ func TestFixFailure(t *testing.T) {
 		"  File \"/x/langgraph/pregel/main.py\", line 1, in f\n    raise GraphRecursionError(msg)\nlanggraph.errors.GraphRecursionError: Recursion limit of 25 reached":                                                                              "end the loop of the graph, or raise recursion_limit in the configuration of the run or assistant",
 		"langgraph.errors.InvalidUpdateError: Expected dict, got 5\n\nThe above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n  File \"/app/agent.py\", line 2, in f\n    x()\nValueError: mine": "",
 		"ImportError: cannot import name 'x' from 'tools' (/app/tools.py)": "",
-		"ModuleNotFoundError: No module named 'first'\n\nDuring handling of the above exception, another exception occurred:\n\nModuleNotFoundError: No module named 'second'":                                                                                        py + " -m pip install second" + yours,
-		"ModuleNotFoundError: No module named 'orjson'\n\nThe above exception was the direct cause of the following exception:\n\nRuntimeError: no codec":                                                                                                             py + " -m pip install orjson" + yours,
+		"ModuleNotFoundError: No module named 'first'\n\nDuring handling of the above exception, another exception occurred:\n\nModuleNotFoundError: No module named 'second'":                                                                                        unknown("second"),
+		"ModuleNotFoundError: No module named 'orjson'\n\nThe above exception was the direct cause of the following exception:\n\nRuntimeError: no codec":                                                                                                             py + " -m pip install orjson",
 		"Traceback (most recent call last):\n  File \"/app/agent.py\", line 2, in <module>\n    KEY = os.environ[\"DB_URL\"]\n          ~~~~~~~~~~^^^^^^\n  File \"<frozen os>\", line 679, in __getitem__\nKeyError: 'DB_URL'":                                       "set DB_URL" + unset,
 		"Traceback (most recent call last):\n  File \"/app/agent.py\", line 2, in <module>\n    KEY = os.environ[\"A\"]\n  File \"/usr/lib/python3.10/os.py\", line 679, in __getitem__\n    raise KeyError(key) from None\nKeyError: 'A'\nDuring task with name 'n'": "set A" + unset,
 		"  File \"/x/_client.py\", line 1, in __init__\n    raise OpenAIError(\nopenai.OpenAIError: The api_key client option must be set either by passing api_key to the client or by setting the OPENAI_API_KEY environment variable":                              "set OPENAI_API_KEY" + unset,
@@ -75,7 +78,6 @@ func TestFixOfWhatHidesAPackage(t *testing.T) {
 	const frame = "Traceback (most recent call last):\n  File \"/app/agent.py\", line 3, in <module>\n    import x\n"
 	openai := "rename the folder " + filepath.Join(dir, "openai") + ": it hides the package openai"
 	redis := "rename the file " + filepath.Join(other, "redis.py") + ": it hides the package redis"
-	yours := "; if the module is yours, add its folder to dependencies in langgraph.json"
 	for text, want := range map[string]string{
 		"ModuleNotFoundError: No module named 'openai.types'":                                                                openai,
 		"ImportError: cannot import name 'OpenAI' from 'openai' (" + filepath.Join(dir, "openai", "__init__.py") + ")":       openai,
@@ -88,13 +90,85 @@ func TestFixOfWhatHidesAPackage(t *testing.T) {
 		"ModuleNotFoundError: No module named 'mine.one.two'; 'mine.one' is not a package":                                   "correct the import: mine.one is a module without parts",
 		"AttributeError: module 'mine' has no attribute 'Tool'":                                                              "",
 		"ImportError: cannot import name 'Tool' from 'mine' (" + filepath.Join(dir, "mine", "__init__.py") + ")":             "",
-		"ModuleNotFoundError: No module named 'parts.two'":                                                                   py + " -m pip install parts" + yours,
-		"ModuleNotFoundError: No module named 'openai'\n\nDuring handling of it\n\nModuleNotFoundError: No module named 'y'": py + " -m pip install y" + yours,
+		"ModuleNotFoundError: No module named 'parts.two'":                                                                   "create parts.two in " + filepath.Join(dir, "parts") + ", or correct the import",
+		"ModuleNotFoundError: No module named 'openai'\n\nDuring handling of it\n\nModuleNotFoundError: No module named 'y'": "install the package that has the module y (its name on PyPI may differ): " + py + " -m pip install PACKAGE; if the module is yours, add its folder to dependencies in langgraph.json",
 	} {
 		require.Equal(t, want, python.FixFailure(py, frame+text, dir, other), text)
 	}
 	require.Equal(t, "rename the folder "+filepath.Join(dir, "langgraph")+": it hides the package langgraph", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", dir, other))
 	require.Equal(t, "next to langgraph.json: "+py+" -m venv .venv && .venv/bin/python -m pip install langgraph (where --python names another, name .venv/bin/python)", python.Fix(py, "ModuleNotFoundError: No module named 'langgraph.version'", other))
+}
+
+// What is suggested for a module that is missing is the project's own when it has one of that name, then what the project lists, and a name on PyPI only where it is certain.
+func TestFixOfMissingModules(t *testing.T) {
+	t.Parallel()
+	type files map[string]string
+	const venv, pip = "/app/.venv/bin/python", "/app/.venv/bin/python -m pip install "
+	unknown := func(module string) string {
+		return "install the package that has the module " + module + " (its name on PyPI may differ): " + pip + "PACKAGE; if the module is yours, add its folder to dependencies in langgraph.json"
+	}
+	for name, c := range map[string]struct {
+		files     files
+		missing   string // what Python names
+		statement string // what imports it
+		want      string // DIR stands for the folder of the project
+	}{
+		"another name":        {nil, "faiss", "import faiss", pip + "faiss-cpu"},
+		"first part missing":  {nil, "google", "import google.generativeai as genai", pip + "google-generativeai"},
+		"from a namespace":    {nil, "google", "from google import genai", pip + "google-genai"},
+		"unknown part":        {nil, "google", "from google.nowhere import x", unknown("google.nowhere.x")},
+		"tavily":              {nil, "tavily", "from tavily import TavilyClient", pip + "tavily-python"},
+		"attrs":               {nil, "attr", "import attr", pip + "attrs"},
+		"the same name":       {nil, "openai", "from openai import OpenAI", pip + "openai"},
+		"not certain":         {nil, "tools", "from tools import x", unknown("tools.x")},
+		"next to the graph":   {files{"agent/tools.py": ""}, "tools", "from tools import x", `add "./agent", the folder of your tools.py, to dependencies in langgraph.json`},
+		"in src":              {files{"src/mine/a.py": ""}, "mine", "import mine.a", `add "./src", the folder of your mine, to dependencies in langgraph.json`},
+		"in the parent":       {files{"../common/a.py": ""}, "common", "from common.a import x", `add "..", the folder of your common, to dependencies in langgraph.json`},
+		"deeper":              {files{"libs/x/helpers.py": ""}, "helpers", "import helpers", `add "./libs/x", the folder of your helpers.py, to dependencies in langgraph.json`},
+		"two of them":         {files{"one/helpers.py": "", "two/helpers.py": ""}, "helpers", "import helpers", unknown("helpers")},
+		"of an environment":   {files{"env/pyvenv.cfg": "", "env/lib/helpers.py": "", "node_modules/helpers.py": ""}, "helpers", "import helpers", unknown("helpers")},
+		"not code":            {files{"tools/README.md": ""}, "tools", "import tools", unknown("tools")},
+		"a package's name":    {files{"agent/magic.py": ""}, "magic", "import magic", pip + `python-magic; if you mean your DIR/agent/magic.py, add "./agent", the folder of your magic.py, to dependencies in langgraph.json`},
+		"listed":              {files{"requirements.txt": "langgraph\nPython_Dotenv>=1\n"}, "dotenv", "import dotenv", pip + "-r DIR/requirements.txt"},
+		"not listed":          {files{"requirements.txt": "langgraph\nfaiss-cpu-other\n"}, "faiss", "import faiss", "add faiss-cpu to DIR/requirements.txt, then " + pip + "-r DIR/requirements.txt"},
+		"perhaps listed":      {files{"requirements.txt": "x\n"}, "tools", "import tools", pip + "-r DIR/requirements.txt; if tools is missing after that, add the package that has this module to DIR/requirements.txt (its name on PyPI may differ), and repeat it"},
+		"a project":           {files{"pyproject.toml": "[project]\ndependencies = [\"tavily-python\"]\n"}, "tavily", "import tavily", pip + "-e DIR"},
+		"settings of tools":   {files{"pyproject.toml": "[tool.ruff]\n"}, "tavily", "import tavily", pip + "tavily-python"},
+		"the one that has it": {files{"requirements.txt": "ruff\n", "pyproject.toml": "[project]\ndependencies = [\"tavily-python\"]\n"}, "tavily", "import tavily", pip + "-e DIR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "project")
+			require.NoError(t, os.MkdirAll(dir, 0o700))
+			for file, text := range c.files {
+				file = filepath.Join(dir, file)
+				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+				require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			}
+			traceback := "Traceback (most recent call last):\n  File \"" + filepath.Join(dir, "agent", "graph.py") + "\", line 3, in <module>\n    " + c.statement + "\nModuleNotFoundError: No module named '" + c.missing + "'\n"
+			require.Equal(t, strings.ReplaceAll(c.want, "DIR", dir), python.FixFailure(venv, traceback, dir))
+		})
+	}
+}
+
+// Whatever is missing first, an interpreter without langgraph is no environment of graphs: nothing is installed into it.
+func TestFixOfAGlobalInterpreter(t *testing.T) {
+	t.Parallel()
+	const py = "/none/bin/python3"
+	want := python.Fix(py, "No module named 'langgraph'", t.TempDir())
+	require.Contains(t, want, "-m venv .venv")
+	for _, module := range []string{"langgraph", "langgraph_sdk"} {
+		require.Equal(t, want, python.FixFailure(py, "ModuleNotFoundError: No module named '"+module+"'", t.TempDir()))
+	}
+}
+
+// The command for a virtual environment without pip, as uv creates them, gets pip first.
+func TestFixWithoutPip(t *testing.T) {
+	t.Parallel()
+	venv := t.TempDir()
+	py := filepath.Join(venv, "bin", "python")
+	require.NoError(t, os.WriteFile(filepath.Join(venv, "pyvenv.cfg"), nil, 0o600))
+	require.Equal(t, py+" -m ensurepip && "+py+" -m pip install PyYAML", python.FixFailure(py, "ModuleNotFoundError: No module named 'yaml'"))
 }
 
 // A worker that finds a folder of the project in place of langgraph says so when it ends.

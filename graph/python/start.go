@@ -138,18 +138,10 @@ func Fix(python, why string, dirs ...string) string {
 	default: // it exists but is broken
 		install += "--upgrade --force-reinstall "
 	}
-	fix := pip(python) + " " + install + what
-	venv := filepath.Dir(filepath.Dir(python))
-	if inside, _ := filepath.Glob(filepath.Join(venv, "pyvenv.cfg")); len(inside) == 0 {
-		if conda, _ := filepath.Glob(filepath.Join(venv, "conda-meta")); len(conda) == 0 && strings.Contains(why, "No module named 'langgraph") {
-			return inVenv(python) + " install " + what + " (where --python names another, name .venv/bin/python)" // it is no environment of graphs yet
-		}
-		return fix
+	if !isEnvironment(python) && strings.Contains(why, "No module named 'langgraph") {
+		return inVenv(python) + " install " + what + " (where --python names another, name .venv/bin/python)" // it is no environment of graphs yet
 	}
-	if pip, _ := filepath.Glob(filepath.Join(venv, "lib*", "python*", "site-packages", "pip")); len(pip) == 0 {
-		fix = shell.Quote(python) + " -m ensurepip && " + fix // a virtual environment may lack pip
-	}
-	return fix
+	return pip(python) + " " + install + what
 }
 
 // requirements returns what pip is to install for the project in one of dirs: what its file says, if that has langgraph.
@@ -176,10 +168,13 @@ func importAlone(o *Options, name string) string {
 }
 
 // pip returns the command of pip for an interpreter, as a shell reads it. For an interpreter of the operating system, whose packages pip refuses to change, it
-// creates a virtual environment first.
+// creates a virtual environment first. A virtual environment may lack pip, as those of uv do.
 func pip(python string) string {
 	if managed, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib", "python3*", "EXTERNALLY-MANAGED")); len(managed) > 0 {
 		return inVenv(python)
+	}
+	if isFile(filepath.Join(filepath.Dir(filepath.Dir(python)), "pyvenv.cfg")) && !installed(python, "pip") {
+		return shell.Quote(python) + " -m ensurepip && " + shell.Quote(python) + " -m pip"
 	}
 	return shell.Quote(python) + " -m pip"
 }

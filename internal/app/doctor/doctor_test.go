@@ -316,7 +316,7 @@ func TestExamineParts(t *testing.T) {
 	p.write("enc.py", "enc = 1\n")
 	got := p.examine()
 	for _, want := range []string{
-		"problem auth: auth.path (", "No module named 'a_module_that_nobody_has' at ", "auth.py:2 → ", "pip install a-module-that-nobody-has",
+		"problem auth: auth.path (", "No module named 'a_module_that_nobody_has' at ", "auth.py:2 → ", "the module a_module_that_nobody_has (its name on PyPI may differ): ",
 		"problem store: store.index.embed (", "there is no 'embed' in ", "→ correct what store.index.embed of langgraph.json names",
 		"problem encryption: encryption.path (", "→ encryption.path has to name an Encryption",
 		"ok http: http.app imports ",
