@@ -2,7 +2,9 @@ package gate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"log/slog"
 	"time"
 
 	"understudy/internal/logctx"
@@ -14,6 +16,9 @@ var loadingMark = []byte("\x1eunderstudy is loading ")
 // fixLoading is what to do about a part that loads for long.
 const fixLoading = "move what waits, such as a connection or a download, out of the import into the function that needs it; for an application, out of its startup. Ctrl-C stops the server"
 
+// fixComputing is what to do about one that computes, or has no processor: nothing waits.
+const fixComputing = "the machine is busy, or the imports are large: if it stays so, give the server more processor time, or import less; Ctrl-C stops the server"
+
 // loading is what a process loads, when that takes long.
 type loading struct {
 	name, spec string    // key of langgraph.json, and what it names
@@ -21,6 +26,23 @@ type loading struct {
 	began      time.Time // when the first part began to load; zero: the interpreter or its libraries are still starting
 	fresh      bool      // not logged yet
 	logged     time.Time // zero: never
+	spent      spent     // until the place was seen
+}
+
+// spent is how a process spent the time of loading, as it says itself; zero: unknown, because nothing of it runs.
+type spent struct {
+	took, cpu, queued time.Duration // in all; of the processor; ready to run without one (Linux)
+}
+
+// waits reports whether most of the time went by without use of a processor, and without one missing.
+func (s spent) waits() bool { return 2*(s.cpu+s.queued) < s.took || s.took == 0 }
+
+// fix returns what to do about the time.
+func (s spent) fix() string {
+	if s.waits() {
+		return fixLoading
+	}
+	return fixComputing
 }
 
 // loads takes a line of stderr that says what the process loads.
@@ -32,6 +54,9 @@ func (p *process) loads(line []byte) bool {
 	var report struct {
 		Part, Place string
 		Began       bool
+		Took        float64
+		CPU         float64
+		Queued      float64
 	}
 	if json.Unmarshal(text, &report) != nil {
 		return false
@@ -40,6 +65,8 @@ func (p *process) loads(line []byte) bool {
 	defer p.mu.Unlock()
 	p.within.name, p.within.spec = p.program.part(report.Part)
 	p.within.place, p.within.fresh = report.Place, !report.Began
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	p.within.spent = spent{seconds(report.Took), seconds(report.CPU), seconds(report.Queued)}
 	if p.within.began.IsZero() {
 		p.within.began, p.within.logged = time.Now(), time.Time{}
 	}
@@ -79,5 +106,10 @@ func (p *process) logLoading(now time.Time, took time.Duration) {
 	if p.reload {
 		text = "Python code of the deployment takes long to load; the version before stays in service"
 	}
-	g.opts.Logger.Warn(text, append(attrs, logctx.Took(took), "fix", fixLoading)...)
+	level := slog.LevelWarn
+	if attrs = append(attrs, logctx.Took(took)); !l.spent.waits() {
+		level = slog.LevelInfo
+		attrs = append(attrs, "processor_time", l.spent.cpu.Round(time.Millisecond).String(), "waited_for_processor", l.spent.queued.Round(time.Millisecond).String())
+	}
+	g.opts.Logger.Log(context.Background(), level, text, append(attrs, "fix", l.spent.fix())...)
 }

@@ -103,6 +103,56 @@ func TestLoadingThatTakesTooLong(t *testing.T) {
 	require.Equal(t, &StartError{Part: "auth.path", Spec: "./auth.py:auth", Reason: "it did not load within 2m0s", Place: "/srv/auth.py:7", Fix: fixLoading}, p.startErr)
 }
 
+// What is advised depends on how the time was spent: code that computes, or has no processor on a busy machine, does not wait for anything.
+func TestLoadingThatComputes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		report string
+		level  string
+		fix    string
+	}{
+		"waits":          {`"took":2,"cpu":0.1,"queued":0.2`, "WARN", fixLoading},
+		"computes":       {`"took":2,"cpu":1.6,"queued":0`, "INFO", fixComputing},
+		"a busy machine": {`"took":2,"cpu":0.2,"queued":1.5`, "INFO", fixComputing},
+		"unknown":        {`"took":0`, "WARN", fixLoading},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := &logtest.Buffer{}
+			p := New(Options{App: "./app.py:app", Logger: slog.New(slog.NewTextHandler(log, nil))}).newProcess()
+			require.True(t, p.loads([]byte("\x1eunderstudy is loading {\"part\":\"app\",\"began\":true}\n")))
+			require.True(t, p.loads([]byte("\x1eunderstudy is loading {\"part\":\"app\",\"place\":\"/srv/app.py:1\","+c.report+"}\n")))
+			p.logLoading(time.Now().Add(2*time.Second), 2*time.Second)
+			require.Contains(t, log.String(), "level="+c.level)
+			require.Contains(t, log.String(), "fix="+strconv.Quote(c.fix))
+			require.Equal(t, c.fix == fixComputing, strings.Contains(log.String(), "processor_time="))
+			p.kill("it did not load within 2m0s")
+			p.conclude(nil)
+			require.Equal(t, c.fix, p.startErr.(*StartError).Fix) //nolint:errorlint // conclude wraps nothing
+		})
+	}
+}
+
+// A process says how it spends the time of loading.
+func TestLoadingThatSpins(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.App = "./slow.py:app"
+	o.Env = append(o.Env, "HANGS=compute")
+	said := lineWith{[]string{"level=INFO", "takes long to load", "part=http.app", "processor_time=", "the machine is busy, or the imports are large"}, make(chan struct{}, 1)}
+	o.Logger = slog.New(slog.NewTextHandler(said, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- New(o).Run(ctx) }()
+	select {
+	case <-said.found:
+	case err := <-ended:
+		require.FailNow(t, "it ended", "%v", err)
+	}
+	cancel()
+	require.NoError(t, <-ended)
+}
+
 // The time of the interpreter's own start is no reason to warn of the code of the deployment, whose time counts from its import on.
 func TestInterpreterThatStartsSlowly(t *testing.T) {
 	t.Parallel()

@@ -300,7 +300,7 @@ func (p *process) conclude(waitErr error) {
 			e.Fix = python.FixStart(p.cause)
 		}
 		if why != "" && p.within.name != "" { // it was killed because it took too long
-			e.Part, e.Spec, e.Place, e.Fix = p.within.name, p.within.spec, p.within.place, fixLoading
+			e.Part, e.Spec, e.Place, e.Fix = p.within.name, p.within.spec, p.within.place, p.within.spent.fix()
 		}
 		var exit *exec.ExitError
 		if errors.As(waitErr, &exit) && why == "" && e.Trace == "" {

@@ -24,6 +24,8 @@ def spin():
     ctypes.pythonapi.sleep(3600)  # with the lock of the interpreter, so that no thread of it can report
 
 
+while HANGS == "compute":
+    pass
 if HANGS == "import":
     wait()
 if HANGS == "lock":

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -25,12 +26,14 @@ class Watch:
         self._over = threading.Event()
         self._main = threading.get_ident()
         self._part = ""
+        self._before = (0.0, 0.0, 0.0)
 
     def begin(self, part: str) -> None:
         """What comes next is the deployment's own code. The time before, of the interpreter and of libraries, is not its fault."""
         first, self._part = not self._part, part
         self._write({"part": part, "began": True})
         if first:
+            self._before = _spent()
             threading.Thread(target=self._run, name="slow", daemon=True).start()
 
     def stop(self) -> None:
@@ -41,7 +44,8 @@ class Watch:
         while not self._over.wait(wait):
             wait = AGAIN
             try:
-                self._write({"part": self._part, "place": self._place()})
+                took, cpu, queued = (now - then for now, then in zip(_spent(), self._before))
+                self._write({"part": self._part, "place": self._place(), "took": took, "cpu": cpu, "queued": queued})
             except Exception:
                 return  # the server reports without a place
 
@@ -74,6 +78,17 @@ class Watch:
                 else:  # the iterator of a coroutine or an asynchronous generator, which does not say of which
                     step = next((r for r in gc.get_referents(step) if _first(r, "cr_frame", "gi_frame", "ag_frame") is not None), None)
             yield from reversed(frames)
+
+
+def _spent() -> tuple[float, float, float]:
+    """The time, that of the processor which this process used, and for how long its main thread was ready to run and had none, in seconds."""
+    queued = 0.0
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/schedstat") as file:
+            queued = int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        pass  # only Linux says it
+    return time.monotonic(), time.process_time(), queued
 
 
 def _first(thing: Any, *names: str) -> Any:
