@@ -233,7 +233,7 @@ func (g *Gate) logRefusal(f *refusalForm) {
 	if last := lastLine(strings.TrimSpace(trace)); last != "" {
 		attrs = append(attrs, "cause", last)
 	}
-	if place := placeIn(trace, g.opts.Dir); place != "" {
+	if place := g.opts.placeIn(trace); place != "" {
 		attrs = append(attrs, "at", place)
 	}
 	if trace != "" {

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"regexp"
 	"strings"
 
 	"understudy/graph/python"
@@ -42,7 +41,7 @@ type problem struct {
 }
 
 func (p *problem) explain(o *Options) *StartError {
-	e := &StartError{Interpreter: o.Python, Reason: strings.TrimSpace(p.Type + ": " + firstLine(p.Message)), Place: placeIn(p.Trace, o.Dir), Trace: p.Trace}
+	e := &StartError{Interpreter: o.Python, Reason: strings.TrimSpace(p.Type + ": " + firstLine(p.Message)), Place: o.placeIn(p.Trace), Trace: p.Trace}
 	e.Part, e.Spec = o.part(p.Part)
 	e.Fix = python.FixFailure(o.Python, p.Trace, append([]string{o.Dir}, o.Paths...)...)
 	if e.Fix == "" && (p.Type == "TypeError" || p.Type == "ValueError") && e.Place == "" {
@@ -108,15 +107,11 @@ func firstLine(text string) string {
 	return line
 }
 
-var frame = regexp.MustCompile(`File "([^"<]+)", line (\d+)`)
-
-// placeIn returns the innermost frame of a traceback that is in a file of the deployment, else the innermost in any file.
-func placeIn(trace, dir string) (place string) {
-	all := frame.FindAllStringSubmatch(trace, -1)
-	for i := len(all) - 1; i >= 0; i-- {
-		if strings.HasPrefix(all[i][1], dir) && !strings.Contains(all[i][1], "site-packages") {
-			return all[i][1] + ":" + all[i][2]
-		}
+// placeIn returns the innermost frame of a traceback that is in a file of the deployment.
+func (o *Options) placeIn(trace string) string {
+	file, line := python.Innermost(trace, append([]string{o.Dir}, o.Paths...))
+	if file == "" {
+		return ""
 	}
-	return ""
+	return file + ":" + line
 }

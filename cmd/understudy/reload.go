@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -408,27 +407,11 @@ func (r *reloader) placeOf(err error) string {
 
 // place is "file:line" of the innermost line of a traceback that is the user's; "" when there is none.
 func (r *reloader) place(traceback string) string {
-	return placeIn(traceback, append([]string{r.cfg.Dir}, r.cfg.Workers.PythonPath...), r.short)
-}
-
-func placeIn(traceback string, dirs []string, short func(string) string) string {
-	at := ""
-	for line := range strings.SplitSeq(traceback, "\n") {
-		rest, ok := strings.CutPrefix(strings.TrimSpace(line), `File "`)
-		if !ok {
-			continue
-		}
-		file, rest, ok := strings.Cut(rest, `", line `)
-		if !ok {
-			continue
-		}
-		number, _, _ := strings.Cut(rest, ",")
-		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+string(filepath.Separator)) }) &&
-			!strings.Contains(file, "site-packages") {
-			at = fmt.Sprintf("%s:%s", short(file), number)
-		}
+	file, line := python.Innermost(traceback, append([]string{r.cfg.Dir}, r.cfg.Workers.PythonPath...))
+	if file == "" {
+		return ""
 	}
-	return at
+	return r.short(file) + ":" + line
 }
 
 func (r *reloader) short(path string) string {

@@ -255,8 +255,13 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 	if err == nil && json.Unmarshal([]byte(lines[len(lines)-1]), &v) != nil {
 		err = errors.New("it ignores the Python code that it is given")
 	}
+	if err != nil && ctx.Err() != nil && stdout.text.Len() == 0 {
+		d.say("python", Problem, fmt.Sprintf("%s did not import langgraph within %s", cfg.Workers.Python, d.Import),
+			"run doctor again when the machine is less busy; if that is the same, see where "+shell.Quote(cfg.Workers.Python)+" -X importtime -c 'import langgraph.graph' waits")
+		return false
+	}
 	if err != nil {
-		details := last(stderr.text.String(), 5)
+		details := python.Excerpt(stderr.text.String(), 5, nil)
 		for i, line := range details {
 			details[i] = line[:min(len(line), 200)]
 		}
@@ -348,7 +353,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 			d.unimportable(cfg, name, err, reasons)
 		},
 		Built: func(name string, err error) {
-			text, details, _ := explained(err)
+			text, details, _ := explained(cfg, err)
 			if fix, always := python.FixFactory(err); always {
 				d.say("graph", Problem, fmt.Sprintf("%s makes no graph: %s", name, text), fix)
 			} else {
@@ -390,7 +395,7 @@ func (d *doctor) missing(cfg *config.Config, name string) {
 // unimportable reports a graph that does not import. reasons maps what was reported to the first graph that it was reported for: graphs of one
 // module fail for one reason.
 func (d *doctor) unimportable(cfg *config.Config, name string, err error, reasons map[string]string) {
-	text, details, fix := explained(err)
+	text, details, fix := explained(cfg, err)
 	reason := strings.Join(append([]string{text}, details...), "\n")
 	if first, again := reasons[reason]; again {
 		d.say("graph", Problem, fmt.Sprintf("%s does not import, for the same reason as %s", name, first), "")
@@ -398,7 +403,7 @@ func (d *doctor) unimportable(cfg *config.Config, name string, err error, reason
 	}
 	reasons[reason] = name
 	if fix == "" {
-		fix = fixImport(text)
+		fix = fixImport(cfg, err)
 		if cfg.MissingEnv != "" {
 			fix += "; if it misses a variable, create " + cfg.MissingEnv
 		}
@@ -406,17 +411,35 @@ func (d *doctor) unimportable(cfg *config.Config, name string, err error, reason
 	d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", name, text), fix, details...)
 }
 
-// explained returns an error in one line, the end of its traceback, and what to do if that is known.
-func explained(err error) (text string, details []string, fix string) {
+// explained returns an error in one line, with the place in the user's code, the end of its traceback, and what to do if that is known.
+func explained(cfg *config.Config, err error) (text string, details []string, fix string) {
 	text = err.Error()
 	var f *graph.Failure
 	if errors.As(err, &f) {
-		return text, last(f.Detail, 6), f.Fix
+		if at := placeOf(cfg, f.Detail); at != "" {
+			text += " at " + at
+		}
+		return text, python.Excerpt(f.Detail, 6, dirs(cfg)), f.Fix
 	}
 	if head, tail, cut := strings.Cut(text, "\n"); cut {
-		return head, last(tail, 6), ""
+		return head, python.Excerpt(tail, 6, dirs(cfg)), ""
 	}
 	return text, nil, ""
+}
+
+// dirs are the folders in which the user's code is.
+func dirs(cfg *config.Config) []string { return append([]string{cfg.Dir}, cfg.Workers.PythonPath...) }
+
+// placeOf is "file:line" of the innermost line of a traceback that is the user's; "" when there is none.
+func placeOf(cfg *config.Config, traceback string) string {
+	file, line := python.Innermost(traceback, dirs(cfg))
+	if file == "" {
+		return ""
+	}
+	if rel, err := filepath.Rel(cfg.Dir, file); err == nil && filepath.IsLocal(rel) {
+		file = rel
+	}
+	return file + ":" + line
 }
 
 // agent builds a declared agent. It sends no request to the model or the MCP servers.
@@ -437,30 +460,19 @@ func (d *doctor) agent(cfg *config.Config, g config.Graph, log *slog.Logger) {
 	d.say("graph", Fine, fmt.Sprintf("%s is an agent on %s", g.ID, g.Agent.Model.Name), "")
 }
 
-// fixImport says what mostly helps.
-func fixImport(text string) string {
-	if strings.Contains(text, "took longer than") {
+// fixImport returns what mostly helps.
+func fixImport(cfg *config.Config, err error) string {
+	if strings.Contains(err.Error(), "took longer than") {
 		return "let the module only define things, and do what takes time inside nodes or a factory"
 	}
-	return "the traceback shows where; until it imports serve is not ready, unless --allow-broken-graphs is set"
-}
-
-// last returns the last lines of a traceback, without the frames that Python and the worker need to import a module.
-func last(text string, n int) []string {
-	var lines []string
-	skip := false
-	for line := range strings.SplitSeq(text, "\n") {
-		switch file, isFrame := strings.CutPrefix(line, `  File "`); {
-		case isFrame:
-			skip = strings.HasPrefix(file, "<") || strings.Contains(filepath.ToSlash(file), "/importlib/")
-		case !strings.HasPrefix(line, "  "):
-			skip = false // no longer the code of a frame
-		}
-		if !skip && strings.TrimSpace(line) != "" {
-			lines = append(lines, line)
+	where := "see the traceback"
+	var f *graph.Failure
+	if errors.As(err, &f) {
+		if at := placeOf(cfg, f.Detail); at != "" {
+			where = "correct what " + at + " does"
 		}
 	}
-	return lines[max(0, len(lines)-n):]
+	return where + "; until it imports serve is not ready, unless --allow-broken-graphs is set"
 }
 
 // port tries to listen.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"understudy/gate"
+	"understudy/graph/python"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 )
@@ -35,6 +36,6 @@ func (d *doctor) parts(ctx context.Context, cfg *config.Config) {
 		if c.Problem.Place != "" {
 			text += " at " + c.Problem.Place
 		}
-		d.say(check, Problem, text, c.Problem.Fix, last(c.Problem.Trace, 6)...)
+		d.say(check, Problem, text, c.Problem.Fix, python.Excerpt(c.Problem.Trace, 6, dirs(cfg))...)
 	})
 }

@@ -1,0 +1,63 @@
+package python
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Innermost returns file and line of the innermost frame of a traceback that is in one of dirs, which are absolute, and not in an installed package; "" when there is none.
+func Innermost(traceback string, dirs []string) (file, line string) {
+	for text := range strings.SplitSeq(traceback, "\n") {
+		if at, number, ok := frameIn(text, dirs); ok {
+			file, line = at, number
+		}
+	}
+	return file, line
+}
+
+// frameIn returns file and line of a frame in one of dirs; text is the line of a traceback.
+func frameIn(text string, dirs []string) (file, line string, ok bool) {
+	rest, ok := strings.CutPrefix(strings.TrimSpace(text), `File "`)
+	if !ok {
+		return "", "", false
+	}
+	file, rest, ok = strings.Cut(rest, `", line `)
+	if !ok || strings.Contains(file, "site-packages") || strings.Contains(file, "dist-packages") ||
+		!slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+string(filepath.Separator)) }) {
+		return "", "", false
+	}
+	line, _, _ = strings.Cut(rest, ",")
+	return file, line, true
+}
+
+// Excerpt returns the last n lines of a traceback, without the frames that Python and the worker need to import a module. When the innermost frame in one of dirs, which are
+// those of the user, is further up, it stands first in place of others.
+func Excerpt(traceback string, n int, dirs []string) []string {
+	var lines, own []string
+	skip, inOwn := false, false
+	at := -1 // where own begins in lines
+	for line := range strings.SplitSeq(traceback, "\n") {
+		switch file, isFrame := strings.CutPrefix(line, `  File "`); {
+		case isFrame:
+			skip = strings.HasPrefix(file, "<") || strings.Contains(filepath.ToSlash(file), "/importlib/")
+			if _, _, inOwn = frameIn(line, dirs); inOwn {
+				own, at = nil, len(lines)
+			}
+		case !strings.HasPrefix(line, "  "):
+			skip, inOwn = false, false // no longer the code of a frame
+		}
+		if !skip && strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+			if inOwn {
+				own = append(own, line)
+			}
+		}
+	}
+	from := max(0, len(lines)-n)
+	if at < 0 || at >= from {
+		return lines[from:]
+	}
+	own = own[:min(len(own), n/2)]
+	return append(append(own, "  …"), lines[max(at+len(own), len(lines)-max(1, n-len(own)-1)):]...)
+}
