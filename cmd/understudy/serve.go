@@ -8,10 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -36,7 +34,7 @@ func serve(ctx context.Context, cfg *config.Config, source config.Source, log *s
 		return p
 	}
 	limitMemory(cfg, log)
-	ctx, stop := untilSignal(ctx, log)
+	ctx, stop := serveUntilSignal(ctx, log, cfg.Mode != config.Dev && !isTerminal(os.Stderr))
 	defer stop()
 
 	traces, flush := startTraces(ctx, log, cfg)
@@ -269,47 +267,6 @@ func fixOf(err error) string {
 		return f.Fix
 	}
 	return ""
-}
-
-// sameSignal is how long after the first signal the same one is taken for a copy of it: GNU timeout, and shells that end a process group,
-// signal a child twice within milliseconds. A person who presses Ctrl-C again takes longer.
-const sameSignal = 500 * time.Millisecond
-
-// untilSignal returns a context that the first SIGINT or SIGTERM cancels. The second ends the process at once.
-func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 8) // room for copies: a signal that finds it full is lost
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	done := make(chan struct{})
-	go awaitSignals(signals, done, log, cancel, os.Exit)
-	return ctx, func() {
-		signal.Stop(signals)
-		close(done)
-		cancel(nil)
-	}
-}
-
-// awaitSignals calls stop at the first signal and exit at the second, until done is closed. Copies of the first do not count.
-func awaitSignals(signals <-chan os.Signal, done <-chan struct{}, log *slog.Logger, stop context.CancelCauseFunc, exit func(int)) {
-	var first os.Signal
-	var at time.Time
-	for {
-		select {
-		case <-done:
-			return
-		case sig := <-signals:
-			switch {
-			case first == nil:
-				first, at = sig, time.Now()
-				log.Info("stopping; once more to end at once", "signal", sig.String())
-				stop(fmt.Errorf("stopped by %s", sig))
-			case sig == first && time.Since(at) < sameSignal:
-			default:
-				log.Warn("ended at once; what was unfinished continues at the next start", "signal", sig.String())
-				exit(128 + int(sig.(syscall.Signal)))
-			}
-		}
-	}
 }
 
 // explain puts what a person can do into errors that they meet at the start.

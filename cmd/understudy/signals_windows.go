@@ -1,0 +1,6 @@
+package main
+
+import "os"
+
+// reopenSignals: Windows has none.
+var reopenSignals []os.Signal
