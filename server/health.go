@@ -88,8 +88,14 @@ func (s *Server) ok(c *fiber.Ctx) error {
 			}
 		}
 	}
-	return web.SendJSON(c, []byte(`{"ok":true,"services":{}}`))
+	if s.opts.Disable.Meta {
+		return web.SendJSON(c, []byte(`{"ok":true}`))
+	}
+	return web.SendJSON(c, []byte(allFine))
 }
+
+// allFine is what LangGraph Server says of itself while it works. Its services are those of its own processes.
+const allFine = `{"ok":true,"services":{}}`
 
 // nonzero reads an integer in the ASCII syntax of Python's int, and reports whether it is not 0.
 func nonzero(text string) (bool, error) {

@@ -20,7 +20,7 @@ func TestWithoutStudio(t *testing.T) {
 		}
 		res, body := w.ask(t, "GET", "/", "", "Accept", "text/html")
 		require.Equal(t, 200, res.StatusCode)
-		require.JSONEq(t, `{"ok":true}`, body)
+		require.JSONEq(t, `{"ok":true,"services":{}}`, body)
 		res, _ = w.ask(t, "GET", prefix+"/understudy/runs?limit=1", "")
 		require.Equal(t, 200, res.StatusCode)
 	}

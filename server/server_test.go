@@ -382,6 +382,6 @@ func TestInfo(t *testing.T) {
 	for _, path := range []string{"/", "/api/langgraph/"} {
 		res, body := w.ask(t, "GET", path, "")
 		require.Equal(t, 200, res.StatusCode, path)
-		require.Equal(t, `{"ok":true}`, body)
+		require.Equal(t, `{"ok":true,"services":{}}`, body)
 	}
 }

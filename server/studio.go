@@ -42,7 +42,7 @@ func (s *Server) home(c *fiber.Ctx) error {
 		c.Vary(fiber.HeaderAccept)
 		return c.Redirect(s.opts.MountPrefix+StudioPath+"/", fiber.StatusTemporaryRedirect)
 	}
-	return web.SendJSON(c, []byte(`{"ok":true}`))
+	return web.SendJSON(c, []byte(allFine))
 }
 
 // sendStudio answers with a part of the pages, or with the document that they share.

@@ -88,11 +88,11 @@ func TestStudioAtRoot(t *testing.T) {
 	require.Equal(t, http.StatusTemporaryRedirect, res.StatusCode)
 	require.Equal(t, "/studio/", res.Header.Get("Location"))
 	_, body := w.ask(t, "GET", "/", "", "Accept", "*/*")
-	require.JSONEq(t, `{"ok":true}`, body)
+	require.JSONEq(t, `{"ok":true,"services":{}}`, body)
 	for _, none := range []func(*Options){func(*Options) {}, func(o *Options) { o.Studio, o.Disable.UI = true, true }} {
 		w := setup(t, none)
 		_, body = w.ask(t, "GET", "/", "", "Accept", browser)
-		require.JSONEq(t, `{"ok":true}`, body)
+		require.JSONEq(t, `{"ok":true,"services":{}}`, body)
 		res, _ = w.ask(t, "GET", "/studio/", "")
 		require.Equal(t, 404, res.StatusCode)
 	}

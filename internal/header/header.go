@@ -1,8 +1,10 @@
 // Package header selects request headers by name, for the configuration of runs and for the log. It keeps credentials out of both, whatever
-// is configured. It reads no values.
+// is configured. Of values it reads only what says to which trace of LangSmith a run belongs.
 package header
 
 import (
+	"encoding/json"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -25,6 +27,9 @@ func (f Filter) Selects(name string) bool {
 	}
 	return matchesAny(f.Includes, name)
 }
+
+// Drops reports whether a pattern of Excludes matches the header.
+func (f Filter) Drops(name string) bool { return matchesAny(f.Excludes, strings.ToLower(name)) }
 
 // Withholds reports whether the header matches a wildcard but does not pass, because its name suggests a secret. The operator may want to add
 // its exact name.
@@ -109,4 +114,44 @@ func matches(pattern, name string) bool {
 		}
 	}
 	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// Trace is the header by which a client says to which trace of LangSmith a run belongs. Without being selected it reaches the configuration of runs, and with it
+// what the client's baggage says of the trace.
+const Trace = "langsmith-trace"
+
+// Names of what baggage says of a trace.
+const (
+	traceMetadata = "langsmith-metadata" // a JSON object
+	traceTags     = "langsmith-tags"     // separated by commas
+	traceProject  = "langsmith-project"
+)
+
+// Baggage returns what a baggage header says of a trace, by the names that it has in the configuration of runs.
+func Baggage(value string) map[string]string {
+	found := map[string]string{}
+	for item := range strings.SplitSeq(value, ",") {
+		name, text, ok := strings.Cut(strings.TrimSpace(item), "=")
+		text, err := url.QueryUnescape(text)
+		if !ok || err != nil {
+			continue
+		}
+		switch name {
+		case traceMetadata:
+			if json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{") {
+				found[name] = text
+			}
+		case traceTags:
+			list, _ := json.Marshal(strings.Split(text, ",")) //nolint:errchkjson // texts can be encoded
+			found[name] = string(list)
+		case traceProject:
+			found[name] = text
+		}
+	}
+	return found
+}
+
+// IsJSON reports whether a value is what Baggage made of JSON; others are texts.
+func IsJSON(name, value string) bool {
+	return (name == traceMetadata || name == traceTags) && json.Valid([]byte(value))
 }

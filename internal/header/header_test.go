@@ -106,3 +106,26 @@ func pattern(random *rand.Rand, name string) string {
 	}
 	return anyCase(random, name)
 }
+
+func TestBaggage(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]map[string]string{
+		"": {}, "a=b": {}, "langsmith-metadata=7": {}, "langsmith-metadata=%7B": {}, "langsmith-project=%zz": {}, "langsmith-project": {},
+		"langsmith-metadata=%7B%22a%22%3A%20%22b%22%7D, langsmith-tags=t1%2Ct2,z=1,langsmith-project=my+project": {
+			"langsmith-metadata": `{"a": "b"}`, "langsmith-tags": `["t1","t2"]`, "langsmith-project": "my project",
+		},
+	} {
+		got := Baggage(value)
+		if len(got) != len(want) {
+			t.Fatalf("%s: %v", value, got)
+		}
+		for name, text := range want {
+			if got[name] != text {
+				t.Errorf("%s: %s is %q", value, name, got[name])
+			}
+		}
+	}
+	require.True(t, IsJSON("langsmith-tags", `["a"]`))
+	require.False(t, IsJSON("langsmith-tags", `a`))
+	require.False(t, IsJSON("langsmith-trace", `["a"]`))
+}

@@ -15,6 +15,7 @@ import (
 	"understudy/id"
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
+	"understudy/internal/header"
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/thread"
@@ -132,7 +133,11 @@ func metadataOf(as *assistant.Assistant, t *thread.Thread, req *run.Request, sta
 func serverKeys(r *run.Run, as *assistant.Assistant, req *run.Request, user json.RawMessage, now time.Time) *jsonobj.Object {
 	server := jsonobj.Of(nil)
 	for name, value := range req.Headers {
-		server.SetText(name, value)
+		if header.IsJSON(name, value) {
+			server.Set(name, json.RawMessage(value))
+		} else {
+			server.SetText(name, value)
+		}
 	}
 	if req.Cron != "" {
 		server.SetText("cron_id", string(req.Cron))

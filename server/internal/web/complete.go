@@ -53,7 +53,7 @@ func (m *Completer) Check(webhook string) error {
 
 // Configurable returns the headers that http.configurable_headers passes on to runs, by lower-case name; nil when it passes none.
 func (m *Completer) Configurable(c *fiber.Ctx) map[string]string {
-	headers := selected(c, m.passed)
+	headers := traced(c, m.passed, selected(c, m.passed))
 	delete(headers, strings.ToLower(compat.OverlayHeader)) // meant for this server only
 	if len(m.passed.Includes) > 0 {
 		c.Request().Header.VisitAll(func(k, _ []byte) {

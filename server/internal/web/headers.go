@@ -2,6 +2,7 @@ package web
 
 import (
 	"log/slog"
+	"maps"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -28,6 +29,21 @@ func selected(c *fiber.Ctx, f header.Filter) map[string]string {
 			headers[strings.ToLower(string(k))] = strings.ToValidUTF8(string(v), "\ufffd")
 		}
 	})
+	return headers
+}
+
+// traced adds what says to which trace of LangSmith a run belongs.
+func traced(c *fiber.Ctx, f header.Filter, headers map[string]string) map[string]string {
+	in := &c.Request().Header
+	trace := in.Peek(header.Trace)
+	if trace == nil || f.Drops(header.Trace) {
+		return headers
+	}
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	headers[header.Trace] = strings.ToValidUTF8(string(trace), "\ufffd")
+	maps.Copy(headers, header.Baggage(strings.ToValidUTF8(string(in.Peek("baggage")), "\ufffd")))
 	return headers
 }
 
