@@ -338,6 +338,23 @@ describe("the studio", { concurrency: 2, skip }, () => {
     studio.errors = studio.errors.filter((error) => !error.includes("404")); // the stream of the deleted thread
   });
 
+  journey("a thread that is deleted is left, also when the list has lost it before the answer arrives", async (studio, page) => {
+    await studio.begin("agent", "say 1");
+    await studio.expect([["human", "say 1"], ["ai", "w0"]]);
+    const line = page.locator(".sidebar li", { has: page.locator(`a[href$="${studio.thread}"]`) });
+    await page.route(`**/threads/${studio.thread}`, async (route) => {
+      if (route.request().method() !== "DELETE") return route.continue();
+      const response = await route.fetch();
+      await line.waitFor({ state: "detached" });
+      await route.fulfill({ response });
+    });
+    page.on("dialog", (dialog) => dialog.accept());
+    await line.getByRole("button", { name: /Actions/ }).click();
+    await page.getByRole("menuitem", { name: "Delete" }).click();
+    await page.waitForURL(/\/studio\/$/);
+    studio.errors = studio.errors.filter((error) => !error.includes("404"));
+  });
+
   journey("items of the store are found by namespace, edited and deleted", async (studio, page) => {
     const owner = `studio-${Math.random().toString(36).slice(2)}`;
     await fetch(`${BASE_URL}/store/items`, { method: "PUT", headers: { "content-type": "application/json" }, body: JSON.stringify({ namespace: [owner, "food"], key: "ann", value: { likes: "pasta" } }) });

@@ -59,6 +59,8 @@ function Line({ thread }: { thread: Thread }) {
   }, [naming]);
   const { change, remove, copy } = useThreadActions();
   const current = open && params.id === id;
+  // The list may have been read again meanwhile: then this line is gone, and what is passed to mutate is not called.
+  const leave = () => window.location.pathname.endsWith(`/t/${id}`) && navigate("/");
   if (naming !== null) {
     return (
       <li>
@@ -93,7 +95,7 @@ function Line({ thread }: { thread: Thread }) {
             <button type="button" role="menuitem" onClick={() => (change.mutate({ id, metadata: { pinned: isPinned(thread) ? null : true } }), close())}>
               {isPinned(thread) ? <PinOff size={14} /> : <Pin size={14} />} {isPinned(thread) ? "Unpin" : "Pin"}
             </button>
-            <button type="button" role="menuitem" onClick={() => copy.mutate(id, { onSuccess: (t) => navigate(`/t/${t.thread_id}`) })}>
+            <button type="button" role="menuitem" onClick={() => void copy.mutateAsync(id).then((t) => navigate(`/t/${t.thread_id}`), () => {})}>
               <Copy size={14} /> Copy
             </button>
             <CompareButton of={threadRef(id)} role="menuitem" />
@@ -103,7 +105,7 @@ function Line({ thread }: { thread: Thread }) {
               className="danger"
               onClick={() => {
                 close();
-                if (confirm(`Delete “${title}” with its whole history?`)) remove.mutate(id, { onSuccess: () => current && navigate("/") });
+                if (confirm(`Delete “${title}” with its whole history?`)) void remove.mutateAsync(id).then(leave, () => {});
               }}
             >
               <Trash2 size={14} /> Delete
