@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 
+	"understudy/deerflow/client"
 	"understudy/eventstore/follow"
 	"understudy/graph"
 	"understudy/internal/app"
@@ -90,6 +91,10 @@ const (
 func (s *Server) Observe(name string, fn func(ctx context.Context, o Observation) error) error {
 	return s.app.Observe(name, fn)
 }
+
+// DeerFlow returns a client of the DeerFlow installation that Config.HTTP.DeerFlow names, which works while Run does: it chats, and manages threads, files, skills, memory and
+// MCP servers. It acts for a user, by the ID of an account or any other text, with the rights of an administrator; "" is the user default. The error says why there is none.
+func (s *Server) DeerFlow(user string) (*client.Client, error) { return s.app.DeerFlowClient(user) }
 
 // Addr returns the address that the server listens on, with the port that was taken when Config.Addr asked for a free one.
 func (s *Server) Addr() net.Addr { return s.app.Addr() }

@@ -3,16 +3,22 @@ package app
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tmc/langchaingo/llms"
 
 	"understudy/deerflow"
+	embedded "understudy/deerflow/client"
 	"understudy/deerflow/journal"
 	"understudy/deerflow/lead"
 	"understudy/deerflow/markdown"
@@ -58,7 +64,7 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 			return nil, err
 		}
 	}
-	out := &gateway.Installation{DeerFlow: d, Condense: s.condense(s.lead), Closed: !cfg.HTTP.CORS.Given, HideDocs: switchedOff(env("GATEWAY_ENABLE_DOCS"))}
+	out := &gateway.Installation{DeerFlow: d, Condense: s.condense(s.lead), Closed: !cfg.HTTP.CORS.Given, HideDocs: switchedOff(env("GATEWAY_ENABLE_DOCS")), Embedder: rand.Text()}
 	if out.Trusted, err = address.Networks(env("AUTH_TRUSTED_PROXIES")); err != nil {
 		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
 	}
@@ -199,4 +205,24 @@ func (s *Server) ask(ctx context.Context, m *settings.Model, system, prompt stri
 		return "", err
 	}
 	return lead.Ask(ctx, model, m.Name, system, prompt, llms.WithModel(m.Model))
+}
+
+// DeerFlowClient returns a client of the installation that acts for a user, while the server runs. The error says why there is none.
+func (s *Server) DeerFlowClient(user string) (*embedded.Client, error) {
+	switch {
+	case s.deerflow == nil:
+		return nil, errors.New("no DeerFlow installation is served: set HTTP.DeerFlow to its config.yaml")
+	case strings.HasPrefix(s.url(), "https:"):
+		return nil, errors.New("the embedded client speaks no TLS: end TLS in a proxy, or use the Gateway's API")
+	}
+	at, ok := s.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, errors.New("the server has no port")
+	}
+	host := at.IP.String()
+	if at.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	base := "http://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
+	return embedded.New(base, s.deerflow.Embedder, user, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}), nil
 }

@@ -42,7 +42,7 @@ var order = map[string][][]string{
 		{"deerflow", "deerflow/journal", "deerflow/lead", "deerflow/markdown"},
 		{"deerflow/extensions", "deerflow/tool"},
 		{
-			"deerflow/account", "deerflow/acp", "deerflow/agent", "deerflow/changes", "deerflow/files", "deerflow/memory", "deerflow/sandbox", "deerflow/settings",
+			"deerflow/account", "deerflow/acp", "deerflow/agent", "deerflow/changes", "deerflow/client", "deerflow/files", "deerflow/memory", "deerflow/sandbox", "deerflow/settings",
 			"deerflow/skill",
 		},
 	},
