@@ -157,3 +157,10 @@ func TestServersOfWrongKinds(t *testing.T) {
 		"a": "args must not be of type string", "b": "the server must not be of type number", "c": "env must not be of type number", "d": "enabled must not be of type string", "e": "command must not be of type array",
 	}, got)
 }
+
+// A file that cannot be written, as on a full disk or behind a folder in its place, is the server's trouble for a time, and is said so.
+func TestFileThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	f := Open(filepath.Join(t.TempDir(), "missing", "extensions_config.json"))
+	require.True(t, fault.Is(f.EnableSkill("demo", false), fault.Unavailable))
+}

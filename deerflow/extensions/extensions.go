@@ -100,7 +100,7 @@ func (f *File) change(key string, fn func(*jsonobj.Object) error) error {
 	}
 	text.WriteByte('\n')
 	if err := replace(f.path, text.Bytes()); err != nil {
-		return fmt.Errorf("write %s: %w", f.path, err)
+		return fault.Wrap(fault.Unavailable, "The configuration of MCP servers and skills cannot be written; see the log of the server", err)
 	}
 	return nil
 }
