@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/goccy/go-yaml"
 
@@ -186,10 +187,11 @@ func (f *Folder) Create(user string, a *Agent) error {
 	}
 	dir := filepath.Join(f.Dir(user), a.Name)
 	if _, err := os.Lstat(dir); err == nil { // with a memory of an agent that was here
-		if err := a.write(dir); err != nil {
+		if err = a.write(dir); err == nil {
+			return nil
+		} else if !errors.Is(err, fs.ErrNotExist) { // else another server has deleted it meanwhile
 			return fmt.Errorf("create agent %s: %w", a.Name, err)
 		}
-		return nil
 	}
 	stage, err := os.MkdirTemp(f.Dir(user), ".new-")
 	if err != nil {
@@ -200,7 +202,7 @@ func (f *Folder) Create(user string, a *Agent) error {
 		return fmt.Errorf("create agent %s: %w", a.Name, err)
 	}
 	if err := os.Rename(stage, dir); err != nil {
-		if has, _ := f.Has(user, a.Name); has { // another process was first
+		if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) { // another server was first
 			return taken(a.Name)
 		}
 		return fmt.Errorf("create agent %s: %w", a.Name, err)
@@ -227,7 +229,9 @@ func (f *Folder) Change(user, name string, change func(*Agent)) (*Agent, error) 
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	if err := a.write(dir); err != nil {
+	if err := a.write(dir); errors.Is(err, fs.ErrNotExist) { // another server has deleted it meanwhile
+		return nil, unknown(name)
+	} else if err != nil {
 		return nil, fmt.Errorf("change agent %s: %w", name, err)
 	}
 	return a, nil
@@ -241,11 +245,19 @@ func (f *Folder) Delete(user, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	for range removals {
+		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) {
+			break
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("delete agent %s: %w", name, err)
 	}
 	return nil
 }
+
+// removals is how often a folder is deleted in which another server writes meanwhile.
+const removals = 100
 
 func (a *Agent) check() error {
 	switch {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,4 +110,40 @@ func TestUnreadableAgents(t *testing.T) {
 	put(f.Dir("ann"), "cook", "description: [")
 	require.Equal(t, []string{"broken", "good-of-agents", "good-of-ann"}, names("ann"))
 	require.Equal(t, 1, strings.Count(log.String(), "left out"), log.String()) // for another reason
+}
+
+// Servers that share a folder change the same agents at once: each change succeeds, or says that the agent is there already or not there.
+func TestServersThatChangeAgentsAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var working sync.WaitGroup
+	for range 3 {
+		f := &Folder{Dir: func(string) string { return dir }, Log: slog.New(slog.DiscardHandler)}
+		for name, do := range map[string]func() error{
+			"create": func() error { return f.Create("u", &Agent{Name: "a", Soul: "s"}) },
+			"change": func() error {
+				_, err := f.Change("u", "a", func(a *Agent) { a.Description = "d" })
+				return err
+			},
+			"delete": func() error { return f.Delete("u", "a") },
+			"list": func() error {
+				_, err := f.List("u")
+				return err
+			},
+		} {
+			working.Go(func() {
+				for range 100 {
+					if err := do(); err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Conflict) {
+						t.Errorf("%s: %v", name, err)
+						return
+					}
+				}
+			})
+		}
+	}
+	working.Wait()
+	f := &Folder{Dir: func(string) string { return dir }, Log: slog.New(slog.DiscardHandler)}
+	if err := f.Delete("u", "a"); !fault.Is(err, fault.NotFound) {
+		require.NoError(t, err)
+	}
 }
