@@ -111,7 +111,7 @@ export async function begun(graph, n) {
 
 /**
  * Begins to trace a page. The function that it returns ends that, and says what the page's main thread did: the milliseconds of the processor of all tasks between
- * one frame and the next, and of the longest task.
+ * one frame and the next, of the longest task, and of all.
  */
 export async function tracing(page) {
   await browser.startTracing(page, { categories: ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"] });
@@ -124,7 +124,7 @@ export async function tracing(page) {
     const [main] = [...drawn].sort((a, b) => b[1] - a[1])[0] ?? [];
     const own = events.filter((e) => thread(e) === main).sort((a, b) => a.ts - b.ts);
     const frames = [];
-    let [work, longest] = [0, 0];
+    let [work, longest, all] = [0, 0, 0];
     for (const e of own) {
       if (e.name === "Commit" && e.ph === "X") {
         frames.push(work);
@@ -133,8 +133,9 @@ export async function tracing(page) {
       if (e.name !== "RunTask" || e.ph !== "X") continue;
       const took = (e.tdur ?? e.dur) / 1_000;
       work += took;
+      all += took;
       longest = Math.max(longest, took);
     }
-    return { frames: frames.slice(1), longest };
+    return { frames: frames.slice(1), longest, all };
   };
 }
