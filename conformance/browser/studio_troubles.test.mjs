@@ -115,6 +115,7 @@ describe("the studio in trouble", { concurrency: 2, skip }, () => {
     await page.getByRole("button", { name: "Approve with these arguments" }).click();
     await page.getByRole("alert").filter({ hasText: "read-only" }).waitFor();
     assert.match(await page.getByRole("textbox", { name: "Arguments" }).inputValue(), /dogs/);
+    await eventually(async () => assert.equal(await page.evaluate(() => document.activeElement.textContent.trim()), "Approve with these arguments"));
     await page.getByRole("button", { name: "Approve with these arguments" }).click();
     await eventually(async () => assert.match((await studio.shown()).at(-1)[1], /Found 10 results for dogs$/));
     forgive(studio, /503/);

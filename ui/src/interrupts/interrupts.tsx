@@ -23,14 +23,22 @@ export function Interrupts({ interrupts, busy, onAnswer }: Props) {
     else next.set(i, value);
     setAnswers(next);
   };
+  const box = useRef<HTMLDivElement>(null);
   const send = async (all: ReadonlyMap<number, Json>) => {
+    const pressed = document.activeElement as HTMLElement | null;
+    box.current?.focus({ preventScroll: true }); // what was pressed cannot have the focus while it is disabled
     setSending(true);
-    await onAnswer(command(interrupts.map((q, i) => ({ id: q.id, value: all.get(i)! })))).catch(() => {});
-    setSending(false);
+    try {
+      await onAnswer(command(interrupts.map((q, i) => ({ id: q.id, value: all.get(i)! }))));
+    } catch {
+      requestAnimationFrame(() => document.activeElement === box.current && pressed?.focus());
+    } finally {
+      setSending(false);
+    }
   };
   const single = interrupts.length === 1;
   return (
-    <div className="interrupts">
+    <div className="interrupts" ref={box} tabIndex={-1}>
       <h2>
         <Pause size={16} aria-hidden /> {single ? "The graph waits for an answer" : `The graph waits for ${interrupts.length} answers`}
       </h2>
