@@ -357,6 +357,42 @@ describe("the studio by keyboard", { concurrency: 2, skip }, () => {
     await keys.to(page.getByRole("region", { name: "From a program" }).getByRole("button", { name: /^Copy/ }), "Tab", 2);
   });
 
+  walk("columns are made wider, folded, and keep their sizes", async (keys, studio, page) => {
+    await keys.begin("agent", "say 1");
+    await studio.expect([["human", "say 1"], ["ai", "w0"]]);
+    await page.goto(`${page.url().split("?")[0]}?panel=state`);
+    const widths = () => page.evaluate(() => ["nav.sidebar", "main > .panel"].map((of) => Math.round(document.querySelector(of).getBoundingClientRect().width)));
+    const [threads, panel] = ["Width of the threads", "Width of the panel"].map((name) => page.getByRole("separator", { name }));
+    await panel.waitFor();
+    const before = await widths();
+    await panel.focus();
+    await keys.press("ArrowLeft", "ArrowLeft");
+    assert.deepEqual(await widths(), [before[0], before[1] + 48]);
+    await threads.focus();
+    await keys.press("ArrowRight");
+    assert.deepEqual(await widths(), [before[0] + 24, before[1] + 48]);
+    await studio.accessible("columns");
+    await page.reload();
+    await panel.waitFor();
+    assert.deepEqual(await widths(), [before[0] + 24, before[1] + 48], "they are kept");
+    await threads.focus();
+    await keys.press("Enter");
+    assert.equal((await widths())[0], 0);
+    await page.locator("nav.sidebar a").first().waitFor({ state: "hidden" });
+    await keys.press("Home");
+    await panel.focus();
+    await keys.press("Home");
+    assert.deepEqual(await widths(), before);
+    // By mouse as well.
+    const edge = await panel.boundingBox();
+    await page.mouse.move(edge.x + 4, 300);
+    await page.mouse.down();
+    await page.mouse.move(edge.x - 96, 300, { steps: 4 });
+    await page.mouse.up();
+    const [, wider] = await widths();
+    assert.ok(Math.abs(wider - before[1] - 100) < 8, `${wider}`);
+  });
+
   walk("commands are found by their names: a page, a thread, and what the page can do", async (keys, studio, page) => {
     const title = `command ${Math.random().toString(36).slice(2)}`;
     const { thread_id } = await studio.rest("/threads", { metadata: { title, graph_id: "agent" } });

@@ -20,6 +20,7 @@ import { Interrupts } from "../interrupts/interrupts";
 import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
 import { chats } from "../parts/schema";
+import { Splitter } from "../parts/splitter";
 import { Status } from "../parts/status";
 import { Inspector } from "../state/inspector";
 import { ThreadSearch } from "../threads/found";
@@ -193,6 +194,7 @@ export function ThreadPage({ id }: { id: string }) {
           />
         </div>
       </section>
+      {panel && <Splitter name="panel-width" label="Width of the panel" of="main > .panel" behind />}
       {panel && (
         <aside className="panel" aria-label={panel}>
           {panel === "state" && (

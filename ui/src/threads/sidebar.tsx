@@ -8,6 +8,7 @@ import { CompareButton } from "../compare/chosen";
 import { threadRef } from "../compare/refs";
 import { Menu } from "../parts/menu";
 import { Empty, Problem } from "../parts/problem";
+import { Splitter } from "../parts/splitter";
 import { Status } from "../parts/status";
 import { Found } from "./found";
 import { isPinned, statusOf, titleOf, useThreadActions, useThreads, useTitle } from "./threads";
@@ -40,6 +41,7 @@ export function Sidebar() {
           Older threads
         </button>
       )}
+      <Splitter name="sidebar" label="Width of the threads" of="nav.sidebar" folds />
       {words && <Found words={words} nameOf={(id) => { const t = unique.find((known) => known.thread_id === id); return t ? titleOf(t) : `thread …${id.slice(-8)}`; }} />}
     </nav>
   );
