@@ -273,6 +273,9 @@ func TestKeysWithoutADatabase(t *testing.T) {
 	now = now.Add(auth.Fresh)
 	_, err = keys.Authenticate(t.Context(), text)
 	require.Equal(t, fault.Unavailable, fault.KindOf(err), "it fails closed")
+	store.fails = fmt.Errorf("keys: %w", fault.New(fault.Unavailable, "the database cannot be reached"))
+	_, err = keys.Authenticate(t.Context(), text)
+	require.ErrorContains(t, err, "API keys cannot be checked now: the database cannot be reached", "the client learns why")
 	store.fails = nil
 	_, err = keys.Authenticate(t.Context(), text)
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -89,7 +90,11 @@ func (l *lookups[T]) ask(ctx context.Context) {
 	rows, err := l.read(ctx, slices.Compact(ids))
 	cancel()
 	if err != nil {
-		err = fault.Wrap(fault.Unavailable, l.problem, err)
+		problem := l.problem
+		if known := (*fault.Error)(nil); errors.As(err, &known) && known.Kind == fault.Unavailable {
+			problem += ": " + known.Message
+		}
+		err = fault.Wrap(fault.Unavailable, problem, err)
 	}
 	found := make(map[string]*T, len(rows))
 	for _, row := range rows {

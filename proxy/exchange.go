@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,14 +100,39 @@ func (x *exchange) serve(ctx context.Context) {
 	p.forward.ServeHTTP(x.w, x.in.WithContext(ctx))
 }
 
-// log writes the log line of a call. The path may contain private data, so the line has only its kind.
+// log writes the log line of a call. The path may contain private data, so the line has only its kind, and of other calls the parts that name a route.
 func (x *exchange) log(ctx context.Context) {
 	if x.kind == own { // package server logs these
 		return
 	}
-	x.p.log.LogAttrs(ctx, slog.LevelInfo, "call", slog.String("method", x.in.Method), slog.String("kind", string(x.kind)), slog.String("thread_id", string(x.thread)),
-		slog.Int("status", x.status), logctx.Took(time.Since(x.begun)))
+	attrs := []slog.Attr{slog.String("method", x.in.Method), slog.String("kind", string(x.kind))}
+	if x.kind == raw {
+		attrs = append(attrs, slog.String("route", routeOf(x.in.URL.Path)))
+	}
+	x.p.log.LogAttrs(ctx, slog.LevelInfo, "call", append(attrs, slog.String("thread_id", string(x.thread)), slog.Int("status", x.status), logctx.Took(time.Since(x.begun)))...)
 }
+
+// routeWords are the parts of paths of LangGraph Server that are the same for everybody.
+var routeWords = strings.Fields("a2a assistants cancel copy count crons docs events graph history info items join latest mcp messages metrics namespaces ok openapi.json prune runs schemas search state store stream subgraphs threads ui versions wait webhook")
+
+// maxRoute is how many parts of a path the log shows.
+const maxRoute = 8
+
+// routeOf returns a path with * for each part that may be private. The first one names a route, also of an application.
+func routeOf(path string) string {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if len(parts) > maxRoute {
+		parts = append(parts[:maxRoute:maxRoute], "…")
+	}
+	for i, part := range parts {
+		if i < maxRoute && part != "" && !slices.Contains(routeWords, part) && (i > 0 || !plainWord.MatchString(part)) {
+			parts[i] = "*"
+		}
+	}
+	return "/" + strings.Join(parts, "/")
+}
+
+var plainWord = regexp.MustCompile(`^[a-z][a-z_-]{0,31}$`)
 
 func (x *exchange) refuse(status int, err error) {
 	var f *fault.Error

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -43,7 +44,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	}
 	r := web.Of(c)
 	r.Reason = web.Bounded(text, web.MaxReason)
-	if status == http.StatusNotFound && r.Route == "" {
+	if status == http.StatusNotFound && r.Route == "" || status == http.StatusMethodNotAllowed {
 		r.Fix = s.astray(c.Path())
 	}
 	if worth {
@@ -61,8 +62,16 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	return web.SendJSON(c.Status(status), compat.AppendDetail(nil, text))
 }
 
+var slashes = regexp.MustCompile(`/{2,}`)
+
 // astray returns what to change when a client, or a proxy in between, puts a prefix before a path that there is; "" when it does not.
 func (s *Server) astray(path string) string {
+	if whole := slashes.ReplaceAllString(path, "/"); whole != path && s.known(whole) {
+		return "remove the / at the end of the URL of the client"
+	}
+	if rest, ok := strings.CutPrefix(path, StudioPath+"/"); ok && s.known("/"+strings.TrimLeft(rest, "/")) {
+		return "remove " + StudioPath + " and what follows it from the URL of the client: that is the address of the pages for browsers"
+	}
 	prefix := ""
 	for range 3 {
 		segment, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
@@ -71,7 +80,7 @@ func (s *Server) astray(path string) string {
 		}
 		prefix, path = prefix+"/"+segment, "/"+rest
 		if s.known(path) {
-			prefix = web.Bounded(prefix, web.MaxPath)
+			prefix = web.Bounded(strings.TrimRight(slashes.ReplaceAllString(prefix, "/"), "/"), web.MaxPath)
 			return "remove " + prefix + " from the URL of the client, or start with --mount-prefix " + prefix
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -263,8 +262,8 @@ func (c *client) send(ctx context.Context, method, path string, body any) (*http
 		return nil, &awayError{c.base}
 	case serverurl.Mismatch(err) != "":
 		return nil, fmt.Errorf("%s: %s, see --url: %w", c.base, serverurl.Mismatch(err), err)
-	case errors.As(err, new(*tls.CertificateVerificationError)):
-		return nil, fmt.Errorf("%w; renew the certificate of the server, or name the file of the CA that signed it with SSL_CERT_FILE", err)
+	case fixCertificate(err) != "":
+		return nil, fmt.Errorf("%w; %s", err, fixCertificate(err))
 	case err != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%w; name your server with --url", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -151,6 +152,12 @@ func askAt(ctx context.Context, client *http.Client, at *url.URL, out io.Writer)
 		return fmt.Errorf("%s: %w; see that the address is right (--url), or wait longer (--timeout)", at.Redacted(), context.Cause(ctx))
 	case mismatch != "":
 		return fmt.Errorf("%s: %s, see --url", at.Redacted(), mismatch)
+	case fixCertificate(err) != "":
+		fix := fixCertificate(err)
+		if errors.As(err, new(x509.UnknownAuthorityError)) {
+			fix = "name the file of the CA that signed it with --ca or SSL_CERT_FILE"
+		}
+		return fmt.Errorf("%w; %s", err, fix)
 	case err != nil:
 		return fmt.Errorf("%w; see that the address is right (--url)", err)
 	case res.StatusCode == http.StatusServiceUnavailable:

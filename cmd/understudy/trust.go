@@ -9,6 +9,21 @@ import (
 	"os"
 )
 
+// fixCertificate returns what to do about a certificate of a server that cannot be verified; "" for other errors.
+func fixCertificate(err error) string {
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case !errors.As(err, new(*tls.CertificateVerificationError)):
+		return ""
+	case errors.As(err, &host):
+		return "write a host that the certificate is for in --url, or renew the certificate of the server for this one"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew the certificate of the server, or correct the clock of this machine"
+	}
+	return "name the file of the CA that signed it with SSL_CERT_FILE"
+}
+
 // trust are files for connections with TLS; "": those of the system, and none.
 type trust struct{ ca, cert, key string }
 

@@ -261,7 +261,8 @@ func (s *Server) announce(ctx context.Context, began time.Time) error {
 		return nil
 	}
 	checks := s.checks()
-	delete(checks, "database") // prepare has used it
+	database := checks["database"]
+	delete(checks, "database") // prepare has used it; a disk that is full stays so
 	loading := func() bool {
 		for _, check := range checks {
 			if check(ctx) != nil {
@@ -283,6 +284,13 @@ func (s *Server) announce(ctx context.Context, began time.Time) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+	if err := database(ctx); err != nil {
+		if ctx.Err() == nil {
+			s.log.WarnContext(ctx, "started, but not ready: /readyz is 503 until the database can be written", "error", err, "graphs", strings.Join(s.working(), ", "), logctx.Took(time.Since(began)),
+				"fix", "do what the lines above say; the server needs no new start")
+		}
+		return nil
 	}
 	s.log.InfoContext(ctx, "ready", "graphs", strings.Join(s.working(), ", "), logctx.Took(time.Since(began)))
 	return nil

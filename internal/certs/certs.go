@@ -34,7 +34,8 @@ type Certificates struct {
 
 	// Used by Run.
 	seen   string    // digest of changed files at the last look
-	failed string    // digest of files that were not usable
+	failed string    // why files were not usable at the last look
+	told   string    // of that, what is in the log; "": nothing
 	warned time.Time // when the log said that the certificate expires
 }
 
@@ -170,7 +171,10 @@ func (c *Certificates) renew(ctx context.Context) (soon bool) {
 		now = digest(cert, key, ca)
 	}
 	if now == c.current.Load().digest {
-		c.seen, c.failed = "", ""
+		if c.told != "" {
+			c.opts.Log.InfoContext(ctx, "the files of the certificate are again those that are served", "file", c.opts.Cert, "expires", c.NotAfter().UTC().Format(time.RFC3339))
+		}
+		c.seen, c.failed, c.told = "", "", ""
 		return false
 	}
 	if c.seen != now {
@@ -183,17 +187,19 @@ func (c *Certificates) renew(ctx context.Context) (soon bool) {
 		return true
 	}
 	if err != nil {
-		if c.failed == now {
-			c.opts.Log.ErrorContext(ctx, "the new certificate is not usable; the one from before is served", "error", err, "expires", c.NotAfter().UTC().Format(time.RFC3339))
-			now += " and reported"
+		why := err.Error()
+		if c.failed != why {
+			c.failed = why
+			return true
 		}
-		if c.failed != now+" and reported" {
-			c.failed = now
+		if c.told != why {
+			c.told = why
+			c.opts.Log.ErrorContext(ctx, "the new certificate is not usable; the one from before is served", "error", err, "expires", c.NotAfter().UTC().Format(time.RFC3339))
 		}
 		return false
 	}
 	c.current.Store(l)
-	c.seen, c.failed, c.warned = "", "", time.Time{}
+	c.seen, c.failed, c.told, c.warned = "", "", "", time.Time{}
 	c.opts.Log.InfoContext(ctx, "certificate reloaded", "file", c.opts.Cert, "expires", l.leaf.NotAfter.UTC().Format(time.RFC3339))
 	return false
 }

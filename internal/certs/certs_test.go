@@ -124,6 +124,36 @@ func TestRenewal(t *testing.T) {
 	require.Equal(t, "second", name)
 }
 
+// Each mistake in the files is in the log, also one that follows another, and so is that they are good again.
+func TestRenewalMistakes(t *testing.T) {
+	t.Parallel()
+	p := serve(t, 60*24*time.Hour, false)
+	good, err := os.ReadFile(p.files[0])
+	require.NoError(t, err)
+	other, _ := p.ca.Issue(t, "second", time.Now().Add(80*24*time.Hour))
+	last := func(text string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			lines := strings.Split(strings.TrimSpace(p.log.String()), "\n")
+			return strings.Contains(lines[len(lines)-1], text)
+		}, 20*time.Second, time.Millisecond, text)
+	}
+	for _, c := range []struct {
+		text []byte // nil: the file is removed
+		want string
+	}{
+		{nil, "no such file"}, {other, "private key does not match"}, {[]byte("garbage"), "failed to find any PEM data"}, {good, "are again those that are served"},
+		{[]byte("garbage"), "failed to find any PEM data"}, {good, "are again those that are served"},
+	} {
+		if c.text == nil {
+			require.NoError(t, os.Remove(p.files[0]))
+		} else {
+			require.NoError(t, os.WriteFile(p.files[0], c.text, 0o600))
+		}
+		last(c.want)
+	}
+}
+
 func TestClientsNeedCertificates(t *testing.T) {
 	t.Parallel()
 	p := serve(t, 60*24*time.Hour, true)

@@ -213,6 +213,13 @@ func TestMistakes(t *testing.T) {
 		{name: "cut off in a text", json: `{"graphs": {"a`, want: []string{"langgraph.json:1:15: ends too early"}},
 		{name: "Python", json: `{"graphs": None}`, want: []string{"langgraph.json:1:12: is not JSON", "true, false or null"}},
 		{name: "no comma", json: `{"a": 1 "b": 2}`, want: []string{"langgraph.json:1:9: is not JSON", "a comma is missing before it"}},
+		{name: "two commas", json: `{"dependencies": ["."],, "graphs": {}}`, want: []string{"langgraph.json:1:24: is a comma too many; remove it"}},
+		{name: "two commas in a list", json: `{"dependencies": [".",,"x"]}`, want: []string{"langgraph.json:1:23: is a comma too many; remove it"}},
+		{name: "a comma first", json: `{, "graphs": {}}`, want: []string{"langgraph.json:1:2: is a comma too many; remove it"}},
+		{name: "a comma first in a list", json: `{"dependencies": [, "."]}`, want: []string{"langgraph.json:1:19: is a comma too many; remove it"}},
+		{name: "no value", json: `{"env": , "graphs": {}}`, want: []string{"langgraph.json:1:9: is a comma where a value is missing"}},
+		{name: "no last value", json: `{"graphs": {"a": }}`, want: []string{"langgraph.json:1:18: closes an object whose last key has no value"}},
+		{name: "no colon", json: `{"graphs" }`, want: []string{"langgraph.json:1:11: is not JSON", "write a colon between key and value"}},
 		{name: "no quotes", json: `{graphs: {}}`, want: []string{"langgraph.json:1:2: is not JSON", "put keys in double quotes"}},
 		{name: "single quotes", json: `{'graphs': 1}`, want: []string{"langgraph.json:1:2: has single quotes"}},
 		{name: "more after the end", json: `{} {}`, want: []string{"unexpected text after the end"}},
@@ -870,4 +877,21 @@ func TestDeerFlowsVariables(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".env"), []byte("A=1\nnonsense\n"), 0o600))
 	_, _, err := Load(Source{Mode: Serve, Flags: map[string]string{"deerflow": file, "data": dir}, Lookup: func(string) (string, bool) { return "", false }})
 	require.ErrorContains(t, err, filepath.Join(dir, ".env")+":2: write NAME=value")
+}
+
+// Started in a folder below that of the project, or in the one above it, the error names the file that there is.
+func TestFileInANearbyFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	project := filepath.Join(dir, "a [b]", "project")
+	require.NoError(t, os.MkdirAll(filepath.Join(project, "src", "deep"), 0o700))
+	file := filepath.Join(project, "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {}}`), 0o600))
+	for _, from := range []string{"src", filepath.Join("src", "deep"), ".."} {
+		_, _, err := Load(Source{Mode: Serve, File: filepath.Join(project, from, "langgraph.json"), Flags: map[string]string{}, Lookup: func(string) (string, bool) { return "", false }})
+		require.ErrorContains(t, err, "does not exist; "+file+" does: start in its folder, or name it with --config '"+file+"'")
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "empty"), 0o700))
+	_, _, err := Load(Source{Mode: Serve, File: filepath.Join(dir, "empty", "langgraph.json"), Flags: map[string]string{}, Lookup: func(string) (string, bool) { return "", false }})
+	require.ErrorContains(t, err, "have `understudy init` write one")
 }

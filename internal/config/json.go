@@ -203,10 +203,18 @@ func (p *parser) mistake(err error) *Mistake {
 		return at(p.src, len(p.src), "ends too early; a bracket, brace or quote is not closed")
 	}
 	rest := p.src[i:]
-	switch {
+	if comma := stray(p.src, syntax); comma >= 0 {
+		if before := lastByte(p.src[:comma]); before == ':' {
+			return at(p.src, comma, "is a comma where a value is missing; write the value before it")
+		}
+		return at(p.src, comma, "is a comma too many; remove it")
+	}
+	switch before := lastByte(p.src[:i]); {
+	case before == ':' && (rest[0] == '}' || rest[0] == ']'):
+		return at(p.src, i, "closes an object whose last key has no value; write the value after the colon")
 	case bytes.HasPrefix(rest, []byte("//")), bytes.HasPrefix(rest, []byte("/*")), rest[0] == '#':
 		return at(p.src, i, "is a comment, and JSON has none; remove it")
-	case rest[0] == '}' || rest[0] == ']':
+	case before == ',' && (rest[0] == '}' || rest[0] == ']'):
 		return at(p.src, i, "has a comma before the closing bracket; remove the comma")
 	case rest[0] == '\'':
 		return at(p.src, i, "has single quotes; JSON text stands in double quotes")
@@ -215,6 +223,29 @@ func (p *parser) mistake(err error) *Mistake {
 		i = int(syntax.Offset) - 1
 	}
 	return at(p.src, i, "is not JSON: "+syntax.Error()+"; "+repair(syntax.Error(), p.src[i]))
+}
+
+// stray returns where a comma is that no value comes before; -1 when syntax is another error.
+func stray(src []byte, syntax *json.SyntaxError) int {
+	// Of the first key it says no more than the character.
+	if text := syntax.Error(); text != "invalid character ','" && !strings.HasPrefix(text, "invalid character ',' looking for beginning of") {
+		return -1
+	}
+	for _, i := range []int{int(syntax.Offset), int(syntax.Offset) - 1} { // decoders count from before or behind it
+		if i >= 0 && i < len(src) && src[i] == ',' {
+			return i
+		}
+	}
+	return -1
+}
+
+// lastByte returns the last byte that means something; 0 when there is none.
+func lastByte(text []byte) byte {
+	text = bytes.TrimRight(text, " \t\r\n")
+	if len(text) == 0 {
+		return 0
+	}
+	return text[len(text)-1]
 }
 
 // repair returns what to do about a message of encoding/json about a character.

@@ -99,12 +99,40 @@ func isDeerFlow(path string) bool {
 	return err == nil && yaml.Unmarshal(src, &settings) == nil && len(settings.Models) > 0 && settings.Models[0].Use != ""
 }
 
+// nearby returns the file of the same name in the nearest folder above, or in the only folder below that has one; "" when there is none.
+func nearby(path string) string {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return ""
+	}
+	name := filepath.Base(path)
+	for dir := filepath.Dir(filepath.Dir(path)); ; dir = filepath.Dir(dir) {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
+			return filepath.Join(dir, name)
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	below, _ := filepath.Glob(filepath.Join(globbed.Replace(filepath.Dir(path)), "*", globbed.Replace(name))) // of a pattern that is wrong: none
+	if len(below) == 1 {
+		return below[0]
+	}
+	return ""
+}
+
+// globbed quotes what has a meaning in patterns.
+var globbed = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
+
 // readFile reads the graphs and server settings of a langgraph.json.
 func readFile(path string, c *Config, lookup func(string) (string, bool)) ([]Warning, Mistakes) {
 	src, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if deerflow := filepath.Join(filepath.Dir(path), "config.yaml"); isDeerFlow(deerflow) {
 			return nil, Mistakes{{Text: path + " does not exist; " + deerflow + " looks like that of DeerFlow, which is served with --deerflow (docs/deerflow.md)"}}
+		}
+		if other := nearby(path); other != "" {
+			return nil, Mistakes{{Text: path + " does not exist; " + other + " does: start in its folder, or name it with --config " + shell.Quote(other)}}
 		}
 		return nil, Mistakes{{Text: path + " does not exist; name your file with --config, have `understudy init` write one, or write: " +
 			`{"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}`}}

@@ -85,6 +85,25 @@ type Executor struct {
 // fullPatience is how long the end of a run is retried on a full disk before those who wait for it learn that.
 const fullPatience = 2 * time.Second
 
+// unsavedAgain is how often the log says that the end of a run cannot be written yet. Attempts are more frequent.
+const unsavedAgain = 10 * time.Second
+
+// attempts are those to write the end of a run that failed.
+type attempts struct {
+	count  int
+	logged time.Time // zero: never
+}
+
+// due counts one, and reports whether the log is to have it.
+func (a *attempts) due(now time.Time) bool {
+	a.count++
+	if !a.logged.IsZero() && now.Sub(a.logged) < unsavedAgain {
+		return false
+	}
+	a.logged = now
+	return true
+}
+
 // patience is how long the end of a run that cannot be written because of err is retried before those who wait for it learn that: a database that is slow or away
 // comes back within a lease, but a full disk does not become empty.
 func (x *Executor) patience(err error) time.Duration {
@@ -131,7 +150,13 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	// From here on things are written whatever happened to ctx.
 	after := context.WithoutCancel(ctx)
 	ends := time.Now()
-	unsaved := func(err error) { x.unsaved(after, ex, out, ends, err) }
+	var failed attempts
+	unsaved := func(err error) {
+		if failed.due(time.Now()) {
+			x.Log.ErrorContext(after, stream.UnsavedLog, "error", err, "attempts", failed.count)
+		}
+		x.unsaved(after, ex, out, ends, err)
+	}
 	if r.Kwargs.Resumable {
 		x.Publisher.FlushRecords(after, min(x.Lease, fullPatience), func(err error) { // its end comes behind them in the database
 			if time.Since(ends) >= x.patience(err) {
@@ -177,7 +202,6 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 // unsaved reports that the end of an execution, which was reached at a time, cannot be written: a full disk or a lost database. The outcome is kept until it
 // can be, for the thread must not be stuck. When the server ends before that, the next attempt continues the run (leave).
 func (x *Executor) unsaved(ctx context.Context, ex *Execution, out outcome, ended time.Time, err error) {
-	x.Log.ErrorContext(ctx, stream.UnsavedLog, "error", err)
 	if out.kind != handedBack && time.Since(ended) >= x.patience(err) {
 		x.Publisher.PublishUnsaved(ctx, ex.Attempt, err)
 	}

@@ -69,3 +69,18 @@ func TestOnlyAFullDiskIsReportedBeforeALease(t *testing.T) {
 		require.Equal(t, c.want, x.patience(c.err), "%v", c.err)
 	}
 }
+
+// The log has the first attempt to write the end of a run that failed, and then one in ten seconds, however many there are.
+func TestAttemptsInTheLog(t *testing.T) {
+	t.Parallel()
+	var a attempts
+	var logged []int
+	now := time.Unix(1e9, 0)
+	for range 60 {
+		if a.due(now) {
+			logged = append(logged, a.count)
+		}
+		now = now.Add(500 * time.Millisecond)
+	}
+	require.Equal(t, []int{1, 21, 41}, logged)
+}

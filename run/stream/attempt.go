@@ -41,7 +41,7 @@ func NewAttempt(r *run.Run) *Attempt {
 // The end of a run that cannot be written, because the disk is full or the database is away, is retried until it can. Who waits for the result is not
 // kept waiting: after a lease, or 2 s where no other server works on the database, it learns why there is none.
 
-// UnsavedLog is the line of the log for each attempt to write the end of a run that failed.
+// UnsavedLog is the line of the log about attempts to write the end of a run that fail.
 const UnsavedLog = "writing the end of a run failed; retrying"
 
 // unsavedEnd is the event of a record that informs waiting clients, on all servers, that the end of a run cannot be written. Data is the message. It is not sent

@@ -145,7 +145,7 @@ func (d *disk) begin(conn *sqlite.Conn) {
 		d.label()
 		return
 	}
-	d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", err)
+	d.logFull(err)
 	d.full.Store(true)
 	d.restore()
 }
@@ -348,14 +348,19 @@ func (d *disk) makeRoom(conn *sqlite.Conn, all bool, cause error) {
 		return
 	}
 	if !d.full.Swap(true) {
-		d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", cause,
-			"fix", fmt.Sprintf("free %d bytes on the disk of %s; deleting threads helps too, unless another program fills the disk", 2*d.size, filepath.Dir(d.path)))
+		d.logFull(cause)
 	}
 	if all {
 		d.giveUp()
 	} else {
 		d.restore()
 	}
+}
+
+// logFull logs that the disk is full, and what ends that.
+func (d *disk) logFull(cause error) {
+	d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", cause,
+		"fix", fmt.Sprintf("free %d bytes on the disk of %s; deleting threads helps too, unless another program fills the disk", 2*d.size, filepath.Dir(d.path)))
 }
 
 // retry checks whether a full disk has space again.

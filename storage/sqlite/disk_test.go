@@ -27,6 +27,7 @@ import (
 	"understudy/id"
 	"understudy/internal/diskspace"
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 	"understudy/internal/metricstest"
 	"understudy/internal/seedtest"
 	"understudy/thread"
@@ -708,4 +709,21 @@ func TestFullDisk(t *testing.T) {
 	require.Equal(t, answered, n)
 	requireWhole(t, s)
 	require.NoError(t, s.Close())
+}
+
+// A start on a full disk says what to do, as a server does whose disk becomes full.
+func TestStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	log := &logtest.Buffer{}
+	dir := t.TempDir()
+	s, err := Open(t.Context(), Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.write(t.Context(), func(tx *Tx) error { // on the writer's goroutine
+		s.disk.allocate = func(string, int64) error { return syscall.ENOSPC }
+		s.disk.begin(tx.conn)
+		return nil
+	}))
+	require.Contains(t, log.String(), "the disk is full: only deleting works until there is room")
+	require.Regexp(t, `fix="free \d+ bytes on the disk of `+dir+`;`, log.String())
 }
