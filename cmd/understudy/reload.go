@@ -70,7 +70,21 @@ type changes struct {
 	held   bool // that the next reload waits is in the log
 	// other was created during a reload. It may be what is missing if that fails; it may also be of the graphs themselves, which write it when they are imported.
 	other      string
-	components bool // files that components may consist of changed
+	others     paths // of graphs, those that count only because they were created, after a mistake. Editors create some for a moment
+	components bool  // files that components may consist of changed
+}
+
+// gone removes files that were created and are not there any more.
+func (c *changes) gone() {
+	c.graphs = slices.DeleteFunc(c.graphs, func(path string) bool {
+		_, err := os.Lstat(path)
+		return err != nil && slices.Contains(c.others, path)
+	})
+}
+
+// shares reports whether both have a file.
+func (p paths) shares(other paths) bool {
+	return slices.ContainsFunc(p, func(path string) bool { return slices.Contains(other, path) })
 }
 
 // running is a reload that has not ended.
@@ -133,6 +147,8 @@ func (r *reloader) Run(ctx context.Context) error {
 	var ended chan struct{} // of a reload that runs
 	defer func() { <-now.ended }()
 	row := 0 // reloads in a row, each for files that changed during the one before
+	// wrote are files that changed while the last reload ran, perhaps because graphs write them, and inRow those for which it was.
+	var wrote, inRow paths
 	loaded := hashes{}
 	var late time.Time // until then other workers import what a reload loaded
 	for {
@@ -144,6 +160,7 @@ func (r *reloader) Run(ctx context.Context) error {
 			late = time.Now().Add(time.Since(now.began))
 			if changed.other != "" && r.hasFailed() {
 				changed.graphs.add(changed.other)
+				changed.others.add(changed.other)
 				changed.during = true
 				graphs.Reset(r.rested)
 			}
@@ -154,7 +171,11 @@ func (r *reloader) Run(ctx context.Context) error {
 			}
 		case e := <-w.Events:
 			if r.note(w, e, &changed, ended != nil) {
-				changed.during = ended != nil || time.Now().Before(late)
+				if ended != nil {
+					wrote.add(e.Name)
+				}
+				// Other workers write what the first one wrote. What else changes after a reload, a person saved.
+				changed.during = ended != nil || time.Now().Before(late) && slices.Contains(wrote, e.Name)
 				graphs.Reset(r.rested)
 			}
 			if changed.components {
@@ -167,6 +188,7 @@ func (r *reloader) Run(ctx context.Context) error {
 			default: // it is to be done already
 			}
 		case <-graphs.C:
+			changed.gone()
 			if changed.during {
 				changed.graphs = slices.DeleteFunc(changed.graphs, loaded.has)
 			}
@@ -174,10 +196,15 @@ func (r *reloader) Run(ctx context.Context) error {
 				changed.during, changed.held = false, false
 				continue
 			}
-			if wait := time.Until(now.began.Add(r.apart(row))); changed.during && wait > 0 {
+			// Graphs write the same files each time: others may be what a person saved, so they wait for less.
+			long := row
+			if !changed.graphs.shares(inRow) {
+				long = min(row, 2)
+			}
+			if wait := time.Until(now.began.Add(r.apart(long))); changed.during && wait > 0 {
 				if !changed.held {
 					r.log.Warn("files changed during each of the last reloads; the next one waits", "changed", r.some(changed.graphs), "wait", wait.Round(time.Millisecond),
-						"fix", "if graphs write these files when they are imported, let them write only what differs")
+						"fix", "nothing, if you saved them: they are loaded after the wait; if graphs write them when they are imported, let them write only what differs")
 				}
 				changed.held = true
 				graphs.Reset(wait)
@@ -186,6 +213,7 @@ func (r *reloader) Run(ctx context.Context) error {
 			if row++; !changed.during {
 				row = 0
 			}
+			inRow, wrote = slices.Clone(changed.graphs), nil
 			all := now.stop()
 			all.add(changed.graphs...)
 			loaded.add(all)
@@ -249,7 +277,7 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 	if e.Op == fsnotify.Chmod {
 		return counts
 	}
-	other := e.Has(fsnotify.Create) && r.inside(e.Name) && !strings.HasPrefix(filepath.Base(e.Name), ".")
+	other := e.Has(fsnotify.Create) && r.inside(e.Name) && !transient(filepath.Base(e.Name))
 	switch {
 	case leads || r.matters(e.Name):
 		graph()
@@ -257,6 +285,7 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 		c.other = e.Name
 	case other && r.hasFailed():
 		graph()
+		c.others.add(e.Name)
 	}
 	c.components = c.components || e.Name == r.cfg.File || r.bundles.Load() && r.inside(e.Name) && isComponent(e.Name)
 	return counts

@@ -292,3 +292,34 @@ func TestApart(t *testing.T) {
 	require.Equal(t, 8*time.Second, r.apart(5))
 	require.Equal(t, r.apart(100), r.apart(1000))
 }
+
+// Files that editors create while they save another one are no reason to load graphs, also after a mistake.
+func TestFilesOfEditors(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"sedrNVoCn", "4913", "agent.py~", "#agent.py#", ".agent.py.swp", "agent.py___jb_tmp___", "agent.py.tmp", "agent.py.tmp.4711.1", "agent.py.bak"} {
+		require.True(t, transient(name), name)
+	}
+	for _, name := range []string{"agent.py", "prompt.md", "sedate.txt", "data", "tmp.py", "4913.json"} {
+		require.False(t, transient(name), name)
+	}
+	dir := t.TempDir()
+	kept, gone, removed := filepath.Join(dir, "kept"), filepath.Join(dir, "gone"), filepath.Join(dir, "removed.py")
+	require.NoError(t, os.WriteFile(kept, nil, 0o600))
+	c := changes{graphs: paths{kept, gone, removed}, others: paths{kept, gone}}
+	c.gone()
+	require.Equal(t, paths{kept, removed}, c.graphs, "a file of a graph that is removed counts, one that was there for a moment does not")
+}
+
+// What a person saves after a reload is loaded at once, however long the reload took: only what changed during it may be what graphs write.
+func TestSavesAfterReloads(t *testing.T) {
+	t.Parallel()
+	var bundled atomic.Int32
+	dir, log := importing(t, config.Config{}, time.Hour, func(context.Context, string, *logtest.Buffer) { <-time.After(100 * time.Millisecond) }, &bundled)
+	save(t, dir, "a0.py", log)
+	for n := int32(1); n < 6; n++ { // each soon after the end of the one before
+		require.Eventually(t, func() bool { return int32(strings.Count(log.String(), "msg=reloaded")) >= n }, time.Minute, time.Millisecond, log)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "a.py"), []byte(fmt.Sprint("x = ", n)), 0o600))
+	}
+	require.Eventually(t, func() bool { return strings.Count(log.String(), "msg=reloaded") >= 6 }, time.Minute, time.Millisecond, log)
+	require.NotContains(t, log.String(), "the next one waits")
+}

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -102,6 +103,12 @@ func (r *reloader) matters(path string) bool {
 	return path == r.cfg.File || slices.Contains(r.named(), path) || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
 		r.inside(path) && strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, ".")
 }
+
+// ofEditors are names of files that editors and tools create while they save another one.
+var ofEditors = regexp.MustCompile(`^\.|^#.*#$|~$|^4913$|^sed\w{6}$|___jb_(tmp|old)___|\.(tmp|temp|swp|swx|swo|bak|orig|rej|part|crdownload)$|\.tmp\.\d+`)
+
+// transient reports whether a file is only there while another one is saved, or is a copy of one.
+func transient(name string) bool { return ofEditors.MatchString(name) }
 
 // isComponent reports whether the components of a graph may consist of a file.
 func isComponent(path string) bool {

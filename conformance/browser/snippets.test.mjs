@@ -1,6 +1,7 @@
 // The examples of README.md and docs/frontend.md in Chromium, as printed: strings and blocks, questions, errors, and connections that break. Run by itself:
 //   BASE_URL=http://127.0.0.1:2024 node --test snippets.test.mjs
 import { connect, createServer } from "node:net";
+import { readFile } from "node:fs/promises";
 import { after, describe, test } from "node:test";
 import assert from "node:assert/strict";
 import { bundleChat, bundlePlain, printed, servePages } from "./bundle.mjs";
@@ -131,6 +132,27 @@ for (const name of Object.keys(approvals)) visit(`${name}: a call is approved, e
   await decide("reject");
   await page.getByText(/^tool: .*no more animals/s).waitFor();
   await page.getByLabel("Message").waitFor();
+});
+
+test("without a package: it continues for as long as the page says, while nothing listens", async () => {
+  const promised = Number((await readFile(new URL("../../docs/frontend.md", import.meta.url), "utf8")).match(/they retry for about (\d+) s/)[1]);
+  const { stream } = await import(`data:text/javascript,${encodeURIComponent(streamModule)}`);
+  const { fetch, setTimeout } = globalThis;
+  let waited = 0, calls = 0;
+  let sent = false; // the answer breaks after its first event, and then nothing listens
+  const text = new TextEncoder().encode("id: 1\r\nevent: metadata\r\ndata: {}\r\n\r\n");
+  const broken = new ReadableStream({ pull: (c) => sent ? c.error(new TypeError("terminated")) : (sent = true, c.enqueue(text)) });
+  globalThis.fetch = async () => {
+    if (calls++) throw new TypeError("fetch failed");
+    return new Response(broken, { headers: { location: "/x" } });
+  };
+  globalThis.setTimeout = (go, time) => { waited += time; queueMicrotask(go); };
+  try {
+    await assert.rejects(async () => { for await (const _ of stream("http://x", "t", {})); }, TypeError);
+  } finally {
+    Object.assign(globalThis, { fetch, setTimeout });
+  }
+  assert.ok(waited >= promised * 1000, `${waited} ms`);
 });
 
 visit("without a package: a connection that breaks twice loses and repeats nothing", "plain", async (page) => {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -473,7 +474,7 @@ func (s *Settings) Registration() bool {
 func Parse(text []byte, lookup func(string) (string, bool)) (*Settings, error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return nil, tidy(err)
+		return nil, fmt.Errorf("%w\n%s", tidy(err), syntaxFix(text))
 	}
 	s := defaults()
 	for _, doc := range file.Docs[:min(len(file.Docs), 1)] {
@@ -533,6 +534,35 @@ func tidy(err error) error {
 		text = yaml.FormatError(err, false, true)
 	}
 	return errors.New(text)
+}
+
+var (
+	bareKey = regexp.MustCompile(`^( *)((?:- )?)([A-Za-z_][\w.-]*)\s*(?:#.*)?$`)
+	keyLine = regexp.MustCompile(`^( *)(?:- |["']?[\w.-]+["']?:(?:\s|$))`)
+)
+
+// syntaxFix returns what to do about a text that is no YAML. The library names the place where it noticed, which may be far behind the mistake.
+func syntaxFix(text []byte) string {
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(strings.TrimLeft(line, " "), "\t") {
+			return fmt.Sprintf("line %d: write spaces in place of the tab in front", i+1)
+		}
+		m := bareKey.FindStringSubmatch(line)
+		if m == nil || m[2] != "" && i == 0 {
+			continue
+		}
+		for _, next := range lines[i+1:] { // what belongs to a key is indented, or a list
+			if trimmed := strings.TrimSpace(next); trimmed == "" || strings.HasPrefix(trimmed, "#") {
+				continue
+			}
+			if under := keyLine.FindStringSubmatch(next); under != nil && (len(under[1]) > len(m[1]) || len(under[1]) == len(m[1]) && strings.HasPrefix(next[len(under[1]):], "- ") && m[2] == "") {
+				return fmt.Sprintf("line %d: write a colon after %s", i+1, m[3])
+			}
+			break
+		}
+	}
+	return "correct it there, or in a line above: a colon and a space after each key, the same number of spaces before keys of one section, and quotes around text with special characters"
 }
 
 // wanted names what a value of type t is written as.
