@@ -365,6 +365,7 @@ describe("the studio by keyboard", { concurrency: 2, skip }, () => {
     const [threads, panel] = ["Width of the threads", "Width of the panel"].map((name) => page.getByRole("separator", { name }));
     await panel.waitFor();
     const before = await widths();
+    await studio.accessible("columns as they are at first");
     await panel.focus();
     await keys.press("ArrowLeft", "ArrowLeft");
     assert.deepEqual(await widths(), [before[0], before[1] + 48]);

@@ -44,6 +44,10 @@ export function Splitter({ name, label, of, behind = false, folds = false }: Pro
     else style.setProperty(`--${name}`, `${width}px`);
   }, [name, width]);
   const now = () => document.querySelector(of)?.getBoundingClientRect().width ?? 0;
+  const [first, setFirst] = useState(least); // the width that nobody chose
+  useEffect(() => {
+    if (width === null) setFirst(Math.round(document.querySelector(of)?.getBoundingClientRect().width ?? least));
+  }, [of, width]);
   const set = (to: number | null) => {
     if (to !== null) to = folds && to < least / 2 ? 0 : Math.round(Math.min(Math.max(to, least), most, window.innerWidth * 0.7));
     setWidth(to);
@@ -69,7 +73,7 @@ export function Splitter({ name, label, of, behind = false, folds = false }: Pro
       tabIndex={0}
       aria-orientation="vertical"
       aria-label={label}
-      aria-valuenow={width ?? undefined}
+      aria-valuenow={width ?? first}
       aria-valuemin={folds ? 0 : least}
       aria-valuemax={most}
       title={`${label}: drag, arrows${folds ? ", Enter folds" : ""}`}
