@@ -41,8 +41,9 @@ const (
 // issuer has the keys of an issuer of tokens. One goroutine, run, fetches them; tokens whose key is not known wait for it, so that many of them are one
 // question. What it does not answer, or answers with something that has no keys, changes nothing.
 //
-// Anyone can make up tokens of keys that do not exist. Each of them lets run fetch, at most once in refetch, and none is refused because others were made up: so a key
-// that the issuer begins to use is known within refetch, whatever else is sent.
+// Anyone can make up tokens of keys that do not exist. Each of them lets run fetch, at most once in refetch, and
+// while so many wait that others are refused with 503, the next fetch ends that too: so a key that the issuer begins to use is known within refetch, whatever
+// else is sent.
 type issuer struct {
 	o       *TokenOptions
 	set     *jwkset.MemoryJWKSet
@@ -179,9 +180,9 @@ func (i *issuer) stop() {
 // or does not have to be.
 func (i *issuer) look(ctx context.Context, version int, key [sha256.Size]byte) (late bool, err error) {
 	i.mu.Lock()
-	if i.version != version || i.stopped {
+	if changed := i.version != version; changed || i.stopped { // changed: by a fetch that may have begun before
 		i.mu.Unlock()
-		return false, nil
+		return changed, nil
 	}
 	now := i.o.Now()
 	f := i.flight

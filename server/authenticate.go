@@ -22,11 +22,14 @@ var openPaths = []string{"/", "/ok", "/livez", "/readyz", "/info", "/metrics", "
 
 // isOpen reports whether a path needs no credentials.
 func (s *Server) isOpen(method, path string) bool {
-	if s.opts.DeerFlow != nil && (path == "/health" || path == redocPath || strings.HasPrefix(path, "/api/")) {
+	if s.opts.DeerFlow != nil && (path == "/health" || strings.HasPrefix(path, "/api/")) {
 		return true // the Gateway has gates of its own
 	}
 	if s.opts.MountPrefix != "" {
 		path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, s.opts.MountPrefix), "/")
+	}
+	if s.opts.DeerFlow != nil && path == redocPath {
+		return true
 	}
 	if method == http.MethodGet && strings.HasPrefix(path, "/ui/") {
 		return true

@@ -26,7 +26,13 @@ func (s *Server) systemRoutes(meta bool) {
 	s.route("GET", "/", s.home)
 	if s.opts.MountPrefix != "" {
 		s.routeUnder(root, "GET", "/", s.home)
-		s.routeUnder(root, "GET", s.opts.MountPrefix, func(c *fiber.Ctx) error { return c.Redirect(s.opts.MountPrefix+"/", fiber.StatusTemporaryRedirect) })
+		s.routeUnder(root, "GET", s.opts.MountPrefix, func(c *fiber.Ctx) error {
+			to := s.opts.MountPrefix + "/"
+			if q := c.Context().URI().QueryString(); len(q) > 0 {
+				to += "?" + string(q)
+			}
+			return c.Redirect(to, fiber.StatusTemporaryRedirect)
+		})
 		root = append(root, s.opts.MountPrefix)
 	}
 	s.route("GET", "/info", s.info)

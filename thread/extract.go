@@ -33,8 +33,12 @@ func (s *Service) extractParts(ctx context.Context, paths map[string]string, v *
 		}
 		p.add(pick)
 	}
-	if ok, err := p.read(ctx); !ok || err != nil {
+	ok, err := p.read(ctx)
+	if err != nil {
 		return false, s.unlessGone(ctx, v.ID, err)
+	}
+	if !ok {
+		return false, nil
 	}
 	out := &jsonobj.Object{}
 	for _, alias := range slices.Sorted(maps.Keys(paths)) {

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"understudy/internal/logs"
 	"unicode"
 
 	"understudy/graph"
+	"understudy/internal/logs"
 )
 
 // console writes the log for a person: requests, output and ends of runs in forms of their own, known by their messages, all else as

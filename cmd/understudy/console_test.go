@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"understudy/internal/logs"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/logs"
 )
 
 // console lines with the clock cut off.

@@ -1,9 +1,11 @@
 package files
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,4 +70,49 @@ func TestMoveToAnOwnerWhoHasFiles(t *testing.T) {
 	require.NoError(t, h.Move("ann", "ben", "t"))
 	require.NoError(t, h.Move("ben", "ben", "t"))
 	require.True(t, h.Has("ben", "t"))
+}
+
+// While files move to an owner, the owner uploads under the same names: nothing is replaced, whoever comes first.
+func TestMoveWhileTheOwnerUploads(t *testing.T) {
+	t.Parallel()
+	const files = 300
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "from"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "to"), 0o755))
+	for n := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "from", fmt.Sprint(n, ".txt")), []byte("moved"), 0o600))
+	}
+	var uploads sync.WaitGroup
+	uploaded := 0
+	uploads.Go(func() {
+		for n := range files {
+			f, err := os.OpenFile(filepath.Join(dir, "to", fmt.Sprint(n, ".txt")), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+			if err != nil { // the moved one is there already
+				continue
+			}
+			_, _ = f.WriteString("uploaded")
+			_ = f.Close()
+			uploaded++
+		}
+	})
+	require.NoError(t, mergeFolder(root, "from", "to"))
+	uploads.Wait()
+	count := map[string]int{}
+	entries, err := os.ReadDir(filepath.Join(dir, "to"))
+	require.NoError(t, err)
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, "to", e.Name()))
+		require.NoError(t, err)
+		count[string(text)]++
+	}
+	require.Equal(t, map[string]int{"moved": files, "uploaded": uploaded}, withZero(count, "uploaded"))
+	require.NoDirExists(t, filepath.Join(dir, "from"))
+}
+
+func withZero(m map[string]int, key string) map[string]int {
+	m[key] += 0
+	return m
 }

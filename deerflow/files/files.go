@@ -191,26 +191,46 @@ func mergeFolder(root *os.Root, from, to string) error {
 		return err
 	}
 	for _, e := range entries {
-		place := filepath.Join(to, e.Name())
-		have, err := root.Lstat(place)
-		for n := 1; err == nil; n++ {
-			if have.IsDir() && e.IsDir() {
-				break
-			}
-			place = filepath.Join(to, numbered(e.Name(), n))
-			have, err = root.Lstat(place)
-		}
-		switch {
-		case err == nil:
-			err = mergeFolder(root, filepath.Join(from, e.Name()), place)
-		case errors.Is(err, fs.ErrNotExist):
-			err = root.Rename(filepath.Join(from, e.Name()), place)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := mergeEntry(root, filepath.Join(from, e.Name()), to, e); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return root.Remove(from)
+}
+
+// mergeEntry moves a file or folder into another folder, to which the owner may upload meanwhile. What is there stays: a file gets another name, and folders
+// of one name are merged.
+func mergeEntry(root *os.Root, from, to string, e fs.DirEntry) error {
+	place := filepath.Join(to, e.Name())
+	for n := 1; ; n++ {
+		have, err := root.Lstat(place)
+		switch {
+		case err == nil && have.IsDir() && e.IsDir():
+			return mergeFolder(root, from, place)
+		case err == nil:
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		case e.IsDir():
+			return root.Rename(from, place) // which replaces no file
+		default:
+			if err := moveNew(root, from, place); !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+		place = filepath.Join(to, numbered(e.Name(), n))
+	}
+}
+
+// moveNew moves a file to a name that is free; fs.ErrExist when it is not.
+func moveNew(root *os.Root, from, to string) error {
+	err := root.Link(from, to)
+	if err == nil {
+		return root.Remove(from)
+	}
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return root.Rename(from, to) // file systems without hard links
 }
 
 // Has reports whether a thread has a folder.

@@ -186,7 +186,6 @@ func (r *Reading) shown(p *point, values, messages json.RawMessage, ahead *Ahead
 	return p.shown, true, nil
 }
 
-
 // AsStored reports whether the messages of a root checkpoint, read as they are stored, are those that Values shows, except for Damaged ones. One that cannot be
 // read is not.
 func (r *Reading) AsStored(ctx context.Context, at id.Checkpoint) (bool, error) {

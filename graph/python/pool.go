@@ -11,10 +11,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"understudy/internal/logs"
 
 	"understudy/graph"
 	"understudy/internal/logctx"
+	"understudy/internal/logs"
 	"understudy/internal/loop"
 )
 

@@ -14,7 +14,8 @@ import (
 	"understudy/internal/logtest"
 )
 
-// Who was deleted from DeerFlow's accounts is signed out at once, and what they scheduled makes no more runs; the log says why. Crons of others go on.
+// Who was deleted from DeerFlow's accounts is signed out at once, and what they scheduled makes no more runs; the log says why. Crons of
+// others still make runs, and those of a channel's users, who need no account.
 func TestDeletedAccounts(t *testing.T) {
 	t.Parallel()
 	var log logtest.Buffer
@@ -26,15 +27,18 @@ func TestDeletedAccounts(t *testing.T) {
 		ids[name] = u.must("GET", "/api/v1/auth/me", "", "id")
 		u.must("POST", "/runs/crons", `{"assistant_id":"ran","input":{},"schedule":"* * * * * *"}`, "cron_id")
 	}
-	// until waits for a run as somebody, and reports whether there was one as ann meanwhile.
-	until := func(want string) (others bool) {
+	status, answer := user("").ask("POST", "/runs/crons", `{"assistant_id":"ran","input":{},"schedule":"* * * * * *"}`,
+		"X-Deerflow-Internal-Token", "the token of channels", "X-Deerflow-Owner-User-Id", "feishu-1", "Cookie", "csrf_token=a", "X-Csrf-Token", "a")
+	require.Equal(t, 200, status, answer)
+	// until waits for a run of a user, and reports whether there was one of ann meanwhile.
+	until := func(want string) (ann bool) {
 		for {
 			select {
 			case as := <-g.as:
 				if as == want {
-					return others
+					return ann
 				}
-				others = true
+				ann = ann || as == ids["ann"]
 			case <-time.After(time.Minute):
 				require.FailNow(t, "there is no run", "%s", &log)
 			}
@@ -42,6 +46,7 @@ func TestDeletedAccounts(t *testing.T) {
 	}
 	until(ids["ann"])
 	until(ids["ben"])
+	until("feishu-1")
 
 	db, err := sqlite.OpenConn(filepath.Join(srv.cfg.Storage.Data, "understudy.db"), sqlite.OpenReadWrite)
 	require.NoError(t, err)
@@ -59,4 +64,5 @@ func TestDeletedAccounts(t *testing.T) {
 			alone = 0
 		}
 	}
+	until("feishu-1")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"time"
+
 	"understudy/access"
 	"understudy/access/audit"
 	"understudy/assistant"

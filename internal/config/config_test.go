@@ -805,8 +805,10 @@ func TestOpenDeerFlowNeedsNoAuth(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		host, disabled, mode, noAuth string
+		keys                         bool // langgraph.json has API keys, which the Gateway API does not ask for
 		refused                      bool
 	}{
+		"open with keys":    {host: "0.0.0.0", disabled: "1", keys: true, refused: true},
 		"accounts":          {host: "0.0.0.0"},
 		"this machine":      {host: "127.0.0.1", disabled: "1"},
 		"open":              {host: "0.0.0.0", disabled: "1", refused: true},
@@ -830,7 +832,12 @@ func TestOpenDeerFlowNeedsNoAuth(t *testing.T) {
 				if c.noAuth != "" {
 					flags["no-auth"] = c.noAuth
 				}
-				_, _, err := Load(Source{Mode: Serve, Flags: flags, Lookup: lookup})
+				src := Source{Mode: Serve, Flags: flags, Lookup: lookup}
+				if c.keys {
+					src.File = filepath.Join(dir, "langgraph.json")
+					require.NoError(t, os.WriteFile(src.File, []byte(`{"graphs": {"a": {"agent": {"model": "fake:hello"}}}, "auth": {"api_keys": true}}`), 0o600))
+				}
+				_, _, err := Load(src)
 				if c.refused {
 					require.ErrorContains(t, err, "start with --no-auth")
 				} else {
@@ -875,8 +882,12 @@ func TestDeerFlowsVariables(t *testing.T) {
 	file := filepath.Join(dir, "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("models: []\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".env"), []byte("A=1\nnonsense\n"), 0o600))
-	_, _, err := Load(Source{Mode: Serve, Flags: map[string]string{"deerflow": file, "data": dir}, Lookup: func(string) (string, bool) { return "", false }})
-	require.ErrorContains(t, err, filepath.Join(dir, ".env")+":2: write NAME=value")
+	cfg, warnings, err := Load(Source{Mode: Serve, Flags: map[string]string{"deerflow": file, "data": dir}, Lookup: func(string) (string, bool) { return "", false }})
+	require.NoError(t, err)
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0].Text, filepath.Join(dir, ".env")+":2: write NAME=value")
+	got, _ := cfg.Lookup("A")
+	require.Equal(t, "1", got, "other lines count, as in DeerFlow")
 }
 
 // Started in a folder below that of the project, or in the one above it, the error names the file that there is.

@@ -67,9 +67,11 @@ func (src Source) deerFlowEnv(c *Config) ([]Warning, Mistakes) {
 		case err != nil:
 			return nil, Mistakes{{Text: err.Error()}}
 		}
-		vars, mistakes := parseEnv(text)
-		for i := range mistakes {
-			mistakes[i].File = path
+		vars, mistakes := readEnv(text)
+		var warnings []Warning
+		for _, m := range mistakes { // DeerFlow passes over such lines
+			m.File = path
+			warnings = append(warnings, Warning{Key: c.Where("deerflow"), Text: m.String() + "; the line is left out"})
 		}
 		for name, value := range vars {
 			if _, place := src.lookup(c, name); place != "" {
@@ -80,7 +82,7 @@ func (src Source) deerFlowEnv(c *Config) ([]Warning, Mistakes) {
 			}
 			c.Env[name] = value
 		}
-		return nil, mistakes
+		return warnings, nil
 	}
 	return nil, nil
 }

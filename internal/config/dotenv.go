@@ -18,6 +18,15 @@ const maxEnvMistakes = 20
 
 // parseEnv reads the lines of a dotenv file. Its mistakes have the lines, and nothing of what stands there: that may be a key.
 func parseEnv(text []byte) (map[string]string, Mistakes) {
+	vars, mistakes := readEnv(text)
+	if mistakes != nil {
+		return nil, mistakes
+	}
+	return vars, nil
+}
+
+// readEnv is parseEnv which also returns what it could read.
+func readEnv(text []byte) (map[string]string, Mistakes) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	if zero := bytes.IndexByte(text, 0); zero >= 0 {
 		return nil, Mistakes{{Text: "is UTF-16, as > of PowerShell writes it; save the file as UTF-8"}}
@@ -30,9 +39,6 @@ func parseEnv(text []byte) (map[string]string, Mistakes) {
 	for {
 		vars, err := parseDotenv(text)
 		if err == nil {
-			if mistakes != nil {
-				vars = nil
-			}
 			return vars, mistakes
 		}
 		m, at := envMistake(text, err)

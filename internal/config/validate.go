@@ -174,7 +174,7 @@ func (c *Config) refuseNoRuns(v *validation) {
 func (c *Config) refuseAuth() Mistakes {
 	open, _ := c.DeerFlowIsOpen()
 	switch {
-	case open && c.Mode == Serve && c.Server.Host != "" && !IsLoopback(c.Server.Host) && !c.Authenticates() && !c.Server.NoAuth:
+	case open && c.Mode == Serve && c.Server.Host != "" && !IsLoopback(c.Server.Host) && c.Server.TLSClientCA == "" && !c.Server.NoAuth:
 		return Mistakes{{Text: fmt.Sprintf("%s: %q: DEER_FLOW_AUTH_DISABLED makes all who reach the port the administrator. Unset it, or start with --no-auth "+
 			"(UNDERSTUDY_NO_AUTH=true) where a firewall or another server protects the port", c.Where("host"), c.Server.Host)}}
 	case c.Mode == Serve && c.Server.Host != "" && !IsLoopback(c.Server.Host) && !c.Authenticates() && !c.Server.NoAuth:

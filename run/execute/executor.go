@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"understudy/internal/logs"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/gjson"
@@ -26,6 +25,7 @@ import (
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
 	"understudy/internal/logctx"
+	"understudy/internal/logs"
 	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/crash"

@@ -18,9 +18,7 @@ import (
 	"understudy/run/stream"
 )
 
-var (
-	errBusy = fault.New(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose a different multitask strategy.")
-)
+var errBusy = fault.New(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose a different multitask strategy.")
 
 // created is what one transaction of create did.
 type created struct {

@@ -154,7 +154,7 @@ func (g *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cr
 	if err != nil {
 		return nil, err
 	}
-	if m := metadataOf(v.now); p.Metadata != nil && m != nil {
+	if m := metadataOf(v.now); m != nil && (p.Metadata != nil || v.made("metadata")) {
 		p.Metadata = m
 	}
 	if _, changes := p.Payload["config"]; changes {

@@ -487,7 +487,7 @@ func (g *runs) CancelAll(ctx context.Context, status string, action run.Action) 
 
 // CountActive asks as for the cancel of what it counts.
 func (g *runs) CountActive(ctx context.Context, of run.Active) (run.ActiveCount, error) {
-	ctx, err := g.activeOf(ctx, of)
+	ctx, err := g.activeOf(ctx, of, run.CancelInterrupt)
 	if err != nil {
 		return run.ActiveCount{}, err
 	}
@@ -496,15 +496,15 @@ func (g *runs) CountActive(ctx context.Context, of run.Active) (run.ActiveCount,
 
 // CancelSome cancels the actor's own runs.
 func (g *runs) CancelSome(ctx context.Context, of run.Active, above id.Thread, action run.Action) (cancelled int, last id.Thread, err error) {
-	if ctx, err = g.activeOf(ctx, of); err != nil {
+	if ctx, err = g.activeOf(ctx, of, action); err != nil {
 		return 0, "", err
 	}
 	return g.inner.CancelSome(ctx, of, above, action)
 }
 
 // activeOf asks as CancelAll does.
-func (g *runs) activeOf(ctx context.Context, of run.Active) (context.Context, error) {
-	ctx, _, err := g.ask(ctx, access.Threads, "update", cancelled("", nil, cmp.Or(string(of.Status), "all"), run.CancelInterrupt))
+func (g *runs) activeOf(ctx context.Context, of run.Active, action run.Action) (context.Context, error) {
+	ctx, _, err := g.ask(ctx, access.Threads, "update", cancelled("", nil, cmp.Or(string(of.Status), "all"), action))
 	return ctx, err
 }
 

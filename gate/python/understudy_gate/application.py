@@ -88,6 +88,9 @@ class Application:
         if scope["type"] == "http" and path in RESERVED:
             await self._api(scope, receive, send)
             return
+        if scope["type"] == "websocket" and path is None:
+            await send({"type": "websocket.close", "code": 1000, "reason": ""})
+            return
         mine = self._match(scope) if path is not None else 0
         if scope["type"] == "http" and (mine == 0 or mine == 1 and scope["understudy"].get("api")):
             await self._api(scope, receive, send)
@@ -186,6 +189,7 @@ def _routes(routes: Any) -> list[dict[str, Any]]:
         try:
             out += _included(route) if hasattr(route, "effective_candidates") else [_route(route)]
         except Exception:  # another version of FastAPI
+            logging.getLogger("http.app").warning("the routes of a router are not known: all requests go through Python", exc_info=True)
             out.append({"kind": "any"})
     return out
 

@@ -126,7 +126,7 @@ class Handlers:
                 codec.dumps({name: value})
                 kept[name] = value
             except Exception:
-                if name not in self._left_out:
+                if name not in self._left_out and len(self._left_out) < 100:
                     self._left_out.add(name)
                     logging.getLogger("auth").warning(
                         "authenticate returns a user whose field %r is a %s, which has no form in JSON: handlers see it, graphs and webhooks do not", name, type(value).__name__

@@ -312,7 +312,7 @@ func (who *caller) actor() *access.Actor {
 
 // Holds returns an *access.Refusal unless the account still exists whose user acted some time ago, as in a run that is stored.
 func (d *Installation) Holds(ctx context.Context, actor *access.Actor) error {
-	if d.Open || actor.DisplayName == "" { // of a channel, whose users need no account
+	if d.Open || jsonobj.Of(actor.User).Text("display_name") == "" { // of a channel, whose users need no account
 		return nil
 	}
 	_, err := d.Accounts.Store.User(ctx, actor.Identity)

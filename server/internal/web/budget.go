@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+
 	"understudy/internal/limits"
 )
 
