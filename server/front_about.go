@@ -119,7 +119,27 @@ func mergeOpenAPI(app, api []byte) []byte {
 				parts.Set(part, value)
 			})
 			out.Set(key, parts.JSON())
+		case key == "tags":
+			out.Set(key, mergeTags(ours, theirs))
 		}
 	}
 	return out.JSON()
+}
+
+// mergeTags returns the tags of the API and then those of an application, each name once, as the application describes it.
+func mergeTags(api, app json.RawMessage) json.RawMessage {
+	all := &jsonobj.Object{}
+	for _, list := range []json.RawMessage{api, app} {
+		for _, tag := range gjson.ParseBytes(list).Array() {
+			all.Set(tag.Get("name").String(), json.RawMessage(tag.Raw))
+		}
+	}
+	out := []byte{'['}
+	all.Each(func(_ string, tag json.RawMessage) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, tag...)
+	})
+	return append(out, ']')
 }
