@@ -160,7 +160,7 @@ class Handlers:
         if not isinstance(value, dict):
             value = {} if value is None else {"value": value}
         before = {k: codec.dumps(v) for k, v in value.items()}
-        _enrich(value, resource, action)
+        restore = _enrich(value, resource, action)
         context = self._types.AuthContext(permissions=list(user.permissions), user=user, resource=resource, action=action)
         try:
             result = handler(ctx=context, value=value)
@@ -174,6 +174,7 @@ class Handlers:
             if self._is_refusal(exc):
                 raise Refused(exc.status_code, _text(exc.detail), headers=exc.headers, close=exc.status_code >= 500) from None
             raise broken(f"the handler of {resource}.{action} failed: {type(exc).__name__}", exc) from None
+        restore()
         answer: dict[str, Any] = {}
         if result is False:
             raise Refused(403, "Forbidden")
@@ -221,15 +222,15 @@ def _encoded(value: Any, what: str) -> str:
         raise broken(f"{what} has no form in JSON", exc) from None
 
 
-def _enrich(value: dict[str, Any], resource: str, action: str) -> None:
-    """Gives a value the types that handlers know: UUIDs, tuples, and a user with attributes."""
+def _enrich(value: dict[str, Any], resource: str, action: str) -> Callable[[], None]:
+    """Gives a value the types that handlers know: UUIDs, tuples, and a user with attributes. What it returns makes the user a part of the value again."""
     if resource == "store":
         for key in ("namespace", "suffix"):
             if isinstance(value.get(key), list):
                 value[key] = tuple(value[key])
-        return
+        return _nothing
     if resource == "crons" and action in ("update", "delete"):
-        return  # LangGraph Server has the id as text there
+        return _nothing  # LangGraph Server has the id as text there
     for key in IDS:
         if isinstance(text := value.get(key), str):
             with contextlib.suppress(ValueError):
@@ -242,7 +243,18 @@ def _enrich(value: dict[str, Any], resource: str, action: str) -> None:
             configurable = value["kwargs"]["config"]["configurable"]
             fields = configurable["langgraph_auth_user"]
             if isinstance(fields, dict) and "identity" in fields:
-                configurable["langgraph_auth_user"] = users.stored(fields, fields.get("permissions") or [])
+                user = configurable["langgraph_auth_user"] = users.stored(fields, fields.get("permissions") or [])
+
+                def restore() -> None:
+                    if configurable.get("langgraph_auth_user") is user:
+                        configurable["langgraph_auth_user"] = fields
+
+                return restore
+    return _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Call:
