@@ -142,8 +142,12 @@ func TestRenewalMistakes(t *testing.T) {
 		text []byte // nil: the file is removed
 		want string
 	}{
-		{nil, "no such file"}, {other, "private key does not match"}, {[]byte("garbage"), "failed to find any PEM data"}, {good, "are again those that are served"},
-		{[]byte("garbage"), "failed to find any PEM data"}, {good, "are again those that are served"},
+		{nil, "no such file"},
+		{other, "private key does not match"},
+		{[]byte("garbage"), "failed to find any PEM data"},
+		{good, "are again those that are served"},
+		{[]byte("garbage"), "failed to find any PEM data"},
+		{good, "are again those that are served"},
 	} {
 		if c.text == nil {
 			require.NoError(t, os.Remove(p.files[0]))
