@@ -850,6 +850,10 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByRole("searchbox", { name: "Find in this thread" }).fill("where");
     await page.locator("aside .found mark", { hasText: "Where" }).first().waitFor();
     await studio.accessible("search in a thread");
+    // What is said while words are searched is found too.
+    await studio.type("Where is it now?");
+    await page.locator("aside .found a", { hasText: "it now" }).first().waitFor();
+    await studio.idle();
     // The result of a tool is shown at its call, and what was replaced is not there any more.
     await studio.type(`call search {"q": "${word}"}`);
     const inside = page.locator("aside .found a");

@@ -54,7 +54,7 @@ export function useConversation(threadID: string) {
     const hole = known.length > 0 && newest.has_more && known.at(-1)!.seq < first;
     if (known.length === 0 || left || hole) dispatch({ type: "reset", rows: newest.data, older: newest.has_more });
     else dispatch({ type: "rows", rows: newest.data });
-    void readAgain(queries, ["threads"], ["states", threadID], ["runs", threadID]);
+    void readAgain(queries, ["threads"], ["states", threadID], ["runs", threadID], ["search"]);
     await readAgain(queries, ["thread", threadID]);
   }, [path, queries, threadID]);
 
