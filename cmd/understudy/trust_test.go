@@ -49,7 +49,7 @@ func TestFixCertificate(t *testing.T) {
 			}
 			client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 			defer client.CloseIdleConnections()
-			_, err = client.Get(srv.URL) //nolint:bodyclose,noctx // there is none
+			_, err = client.Get(srv.URL) //nolint:noctx // of a test
 			require.ErrorContains(t, err, "certificate")
 			require.Contains(t, fixCertificate(err), c.want)
 			at, err := url.Parse(srv.URL)
