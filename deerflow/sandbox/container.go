@@ -333,16 +333,42 @@ func (c *containers) close() {
 func (c *containers) run(ctx context.Context, t *Thread, cmd Command) (string, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, cmd.Timeout, errTooLong)
 	defer cancel()
-	box, started, err := c.begin(ctx, limited, t, cmd)
-	if err != nil {
-		return "", err
+	for range tries {
+		box, started, err := c.begin(ctx, limited, t, cmd)
+		if err != nil {
+			return "", err
+		}
+		result, broken, err := c.follow(limited, t, box, started, cmd)
+		if ctx.Err() != nil {
+			result, broken, err = "", true, context.Cause(ctx)
+		}
+		c.done(t.id, box, broken || err != nil)
+		if !errors.Is(err, errUnstarted) {
+			return strings.TrimPrefix(result, "\n"), err
+		}
+		c.log.Info("container ended before a command could start in it", "sandbox", t.id, "container", box.name)
 	}
-	result, broken, err := c.follow(limited, t, box, started, cmd)
-	if ctx.Err() != nil {
-		result, broken, err = "", true, context.Cause(ctx)
+	return "", errEnds
+}
+
+const tries = 3 // to start a command, in a new container each
+
+var (
+	errUnstarted = errors.New("the command was not started")
+	errEnds      = errors.New("containers end as soon as they have started; the engine's log has the reason")
+)
+
+// unstarted reports whether the result of a command is that of the engine, which found its container ending. Docker accepts such a command, and says so in its output.
+func (c *containers) unstarted(ctx context.Context, box *container, code int, result string) bool {
+	const longest = 600 // of the engine's words
+	switch {
+	case code < 126 || code > 128 || len(result) > longest:
+		return false
+	case strings.Contains(result, "cannot exec in a stopped"):
+		return true
 	}
-	c.done(t.id, box, broken || err != nil)
-	return strings.TrimPrefix(result, "\n"), err
+	// Other errors of the engine may be about the command.
+	return (strings.Contains(result, "OCI runtime exec failed") || strings.Contains(result, "procReady not received")) && !c.engine.running(ctx, box.id)
 }
 
 var errTooLong = errors.New("the command takes too long")
@@ -358,7 +384,7 @@ func (c *containers) begin(ctx, limited context.Context, t *Thread, cmd Command)
 	starting, cancel := context.WithTimeout(ctx, engineTime)
 	defer cancel()
 	spec := execSpec{Cmd: []string{"bash", "-c", limits + cmd.Text}, Env: cmd.Env, WorkingDir: Workspace}
-	for range 3 {
+	for range tries {
 		box, err := c.acquire(starting, t)
 		if ctx.Err() != nil {
 			if err == nil {
@@ -382,7 +408,7 @@ func (c *containers) begin(ctx, limited context.Context, t *Thread, cmd Command)
 		}
 		c.log.Info("container has ended", "sandbox", t.id, "container", box.name)
 	}
-	return nil, running{}, errors.New("containers end as soon as they have started; the engine's log has the reason")
+	return nil, running{}, errEnds
 }
 
 // follow reads the output of a command, and returns its result when it has ended or ctx has. broken: the container has to be removed, as what still runs in it.
@@ -417,7 +443,10 @@ func (c *containers) follow(ctx context.Context, t *Thread, box *container, r ru
 	if code == nil {
 		code = new(int)
 	}
-	if result = present(t, out, errs, *code, cmd.Characters); *code > 128 && !c.engine.running(look, box.id) {
+	if result = present(t, out, errs, *code, cmd.Characters); c.unstarted(look, box, *code, result) {
+		return "", true, errUnstarted
+	}
+	if *code > 128 && !c.engine.running(look, box.id) {
 		broken = true
 		result = strings.TrimSuffix(result, "\n") + "\nThe container has ended, with all that ran in it; the next command has a new one."
 	}

@@ -35,10 +35,11 @@ type engine struct {
 	old     []boxInfo // containers of earlier servers
 	images  []string
 	down    bool
-	broken  string // why no container starts
-	silent  bool   // it never answers a request for output
-	garbage bool   // output in another form
-	hangs   string // requests whose path ends so are answered when held is closed
+	broken  string          // why no container starts
+	silent  bool            // it never answers a request for output
+	garbage bool            // output in another form
+	ending  map[string]bool // containers in which the engine cannot start the commands that it accepts
+	hangs   string          // requests whose path ends so are answered when held is closed
 	held    chan struct{}
 }
 
@@ -161,9 +162,18 @@ func (g *engine) execute(w http.ResponseWriter, r *http.Request, x *fakeExec) {
 	flush := func() { _ = http.NewResponseController(w).Flush() }
 	flush()
 	g.mu.Lock()
-	spec, silent, garbage := g.boxes[x.box], g.silent, g.garbage
+	spec, silent, garbage, ending := g.boxes[x.box], g.silent, g.garbage, g.ending[x.box]
+	if ending {
+		code := 126
+		x.code = &code
+	}
 	g.mu.Unlock()
 	switch {
+	case ending:
+		const said = "cannot exec in a stopped state: unknown\r\n"
+		_, _ = w.Write(binary.BigEndian.AppendUint32([]byte{1, 0, 0, 0}, uint32(len(said))))
+		fmt.Fprint(w, said)
+		return
 	case silent:
 		<-r.Context().Done()
 		return
@@ -229,7 +239,7 @@ type enginery struct {
 
 func withEngine(t *testing.T, o ContainerOptions, prepare func(g *engine)) *enginery {
 	t.Helper()
-	e := &enginery{dir: t.TempDir(), engine: &engine{boxes: map[string]boxSpec{}, ended: map[string]bool{}, execs: map[string]*fakeExec{}}}
+	e := &enginery{dir: t.TempDir(), engine: &engine{boxes: map[string]boxSpec{}, ended: map[string]bool{}, ending: map[string]bool{}, execs: map[string]*fakeExec{}}}
 	if prepare != nil {
 		prepare(e.engine)
 	}
@@ -430,6 +440,15 @@ func TestContainerThatEnded(t *testing.T) {
 	require.Equal(t, 1, e.count())
 	for _, removed := range []bool{true, false} { // between two commands
 		e.end(removed)
+		require.Equal(t, "hi\n", run("echo hi"))
+		require.Equal(t, 1, e.count())
+	}
+	for range 2 { // and the engine has not noticed
+		e.mu.Lock()
+		for id := range e.boxes {
+			e.ending[id] = true
+		}
+		e.mu.Unlock()
 		require.Equal(t, "hi\n", run("echo hi"))
 		require.Equal(t, 1, e.count())
 	}
