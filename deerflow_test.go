@@ -135,6 +135,11 @@ func TestEmbeddedDeerFlow(t *testing.T) {
 		_, err = ann.Chat(ctx, client.Turn{Thread: "talk", Text: "read it", Files: files})
 		require.NoError(t, err)
 		require.NoError(t, ann.DeleteUpload(ctx, "talk", "notes.txt"))
+		odd := write(`odd\name.skill`, "no archive")
+		_, err = ann.Upload(ctx, "talk", file, odd)
+		require.ErrorContains(t, err, "1 of 2 files were taken")
+		_, err = ann.InstallSkill(ctx, odd)
+		require.ErrorContains(t, err, "0 of 1 files were taken")
 		require.NoError(t, ann.DeleteThread(ctx, "talk"))
 	})
 }

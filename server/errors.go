@@ -45,7 +45,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	r := web.Of(c)
 	r.Reason = web.Bounded(text, web.MaxReason)
 	if status == http.StatusNotFound && r.Route == "" || status == http.StatusMethodNotAllowed {
-		r.Fix = s.astray(c.Path())
+		r.Fix = s.astray(c.Path(), status == http.StatusNotFound)
 	}
 	if worth {
 		s.Failures.Add("request failed", r, err)
@@ -64,13 +64,17 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 
 var slashes = regexp.MustCompile(`/{2,}`)
 
-// astray returns what to change when a client, or a proxy in between, puts a prefix before a path that there is; "" when it does not.
-func (s *Server) astray(path string) string {
+// astray returns what to change when a client, or a proxy in between, puts a prefix before a path that there is; "" when it does not. Without any, only
+// prefixes count that are never part of a path.
+func (s *Server) astray(path string, any bool) string {
 	if whole := slashes.ReplaceAllString(path, "/"); whole != path && s.known(whole) {
 		return "remove the / at the end of the URL of the client"
 	}
 	if rest, ok := strings.CutPrefix(path, StudioPath+"/"); ok && s.known("/"+strings.TrimLeft(rest, "/")) {
 		return "remove " + StudioPath + " and what follows it from the URL of the client: that is the address of the pages for browsers"
+	}
+	if !any {
+		return ""
 	}
 	prefix := ""
 	for range 3 {

@@ -69,6 +69,7 @@ func TestLogReasons(t *testing.T) {
 	w.ask(t, "POST", "//threads/search", "{}")
 	w.ask(t, "POST", "/v2//threads/search", "{}")
 	w.ask(t, "POST", "/studio/threads/search", "{}")
+	w.ask(t, "PUT", "/threads/0190d0f2-7b5a-7b7e-8000-3c7e5b1f5d10/runs", "") // a path of the API that ends as another one
 	w.ask(t, "OPTIONS", "/threads", "", "Origin", "http://app.example", "Access-Control-Request-Method", "POST")
 	require.NoError(t, w.stop())
 	require.Contains(t, log.String(), `path=/api/threads/search reason="Not Found" fix="remove /api from the URL of the client, or start with --mount-prefix /api"`)

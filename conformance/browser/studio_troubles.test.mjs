@@ -140,6 +140,20 @@ describe("the studio in trouble", { concurrency: 2, skip }, () => {
     forgive(studio, /503/);
   });
 
+  journey("a first message that the server refuses goes back to where it was typed", async (studio, page) => {
+    let refused = 0;
+    await page.route(/\/threads\/[^/]+\/runs$/, (route) => (route.request().method() === "POST" && refused++ < 1 ? route.fulfill({ status: 503, json: { detail: "The database is read-only." } }) : route.continue()));
+    await studio.begin("agent", "say 2");
+    await page.getByRole("alert").filter({ hasText: "read-only" }).waitFor();
+    await eventually(async () => assert.equal(await box(page).inputValue(), "say 2"));
+    await box(page).press("Enter");
+    await studio.expect([["human", "say 2"], ["ai", words(2)]]);
+    await page.reload();
+    await box(page).waitFor();
+    assert.equal(await box(page).inputValue(), "", "what was sent is not typed any more");
+    forgive(studio, /503/);
+  });
+
   journey("a session that ends while something is typed: the page asks to sign in, and what was typed is still there", async (studio, page) => {
     await studio.begin("agent", "say 1");
     await studio.expect([["human", "say 1"], ["ai", "w0"]]);

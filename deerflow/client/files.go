@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 )
@@ -44,6 +43,9 @@ func (c *Client) Upload(ctx context.Context, thread string, paths ...string) ([]
 	}
 	if len(out.Skipped) > 0 {
 		return out.Files, fmt.Errorf("upload: not taken: %s", strings.Join(out.Skipped, ", "))
+	}
+	if len(out.Files) < len(paths) {
+		return out.Files, fmt.Errorf("upload: %d of %d files were taken: the server refuses names that are too long or have control characters or backslashes", len(out.Files), len(paths))
 	}
 	return out.Files, nil
 }
@@ -81,7 +83,7 @@ func (c *Client) DeleteUpload(ctx context.Context, thread, name string) error {
 
 // Artifact returns a file of a thread by the path that the agent has for it, such as /mnt/user-data/outputs/chart.png, and its type.
 func (c *Client) Artifact(ctx context.Context, thread, virtual string) (content []byte, kind string, err error) {
-	place := (&url.URL{Path: path.Join("/api/threads", thread, "artifacts") + "/" + strings.TrimPrefix(virtual, "/")}).EscapedPath()
+	place := "/api/threads/" + url.PathEscape(thread) + "/artifacts" + (&url.URL{Path: "/" + strings.TrimPrefix(virtual, "/")}).EscapedPath()
 	r, err := c.send(ctx, http.MethodGet, place, "", nil)
 	if err != nil {
 		return nil, "", err

@@ -207,11 +207,16 @@ func (s *Server) ask(ctx context.Context, m *settings.Model, system, prompt stri
 	return lead.Ask(ctx, model, m.Name, system, prompt, llms.WithModel(m.Model))
 }
 
+// openUser is the user that everyone is without accounts.
+const openUser = "default"
+
 // DeerFlowClient returns a client of the installation that acts for a user, while the server runs. The error says why there is none.
 func (s *Server) DeerFlowClient(user string) (*embedded.Client, error) {
 	switch {
 	case s.deerflow == nil:
 		return nil, errors.New("no DeerFlow installation is served: set HTTP.DeerFlow to its config.yaml")
+	case s.deerflow.Open && user != "" && user != openUser:
+		return nil, fmt.Errorf("DEER_FLOW_AUTH_DISABLED makes everyone the user %s: unset it for a client that acts for %q", openUser, user)
 	case strings.HasPrefix(s.url(), "https:"):
 		return nil, errors.New("the embedded client speaks no TLS: end TLS in a proxy, or use the Gateway's API")
 	}

@@ -285,12 +285,20 @@ func (s *Server) announce(ctx context.Context, began time.Time) error {
 			return nil
 		}
 	}
-	if err := database(ctx); err != nil {
-		if ctx.Err() == nil {
+	for said := false; ; said = true {
+		err := database(ctx)
+		if err == nil {
+			break
+		}
+		if !said && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "started, but not ready: /readyz is 503 until the database can be written", "error", err, "graphs", strings.Join(s.working(), ", "), logctx.Took(time.Since(began)),
 				"fix", "do what the lines above say; the server needs no new start")
 		}
-		return nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	s.log.InfoContext(ctx, "ready", "graphs", strings.Join(s.working(), ", "), logctx.Took(time.Since(began)))
 	return nil

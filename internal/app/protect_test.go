@@ -32,3 +32,11 @@ func TestActorsOfTasks(t *testing.T) {
 		require.JSONEq(t, `{"user_id":"ann"}`, string(req.Metadata), name)
 	}
 }
+
+// Where everyone is one user, a client for another one is refused: it would see the files of all.
+func TestClientOfAnOpenDeerFlow(t *testing.T) {
+	t.Parallel()
+	s := &Server{deerflowParts: deerflowParts{deerflow: &gateway.Installation{Open: true}}}
+	_, err := s.DeerFlowClient("ann")
+	require.ErrorContains(t, err, "DEER_FLOW_AUTH_DISABLED")
+}

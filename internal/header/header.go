@@ -138,7 +138,7 @@ func Baggage(value string) map[string]string {
 		}
 		switch name {
 		case traceMetadata:
-			if json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{") {
+			if text = strings.TrimSpace(text); json.Valid([]byte(text)) && strings.HasPrefix(text, "{") {
 				found[name] = text
 			}
 		case traceTags:
@@ -153,5 +153,5 @@ func Baggage(value string) map[string]string {
 
 // IsJSON reports whether a value is what Baggage made of JSON; others are texts.
 func IsJSON(name, value string) bool {
-	return (name == traceMetadata || name == traceTags) && json.Valid([]byte(value))
+	return (name == traceMetadata && strings.HasPrefix(value, "{") || name == traceTags && strings.HasPrefix(value, "[")) && json.Valid([]byte(value))
 }

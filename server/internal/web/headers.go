@@ -2,11 +2,11 @@ package web
 
 import (
 	"log/slog"
-	"maps"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
+	"understudy/compat"
 	"understudy/internal/header"
 )
 
@@ -43,7 +43,17 @@ func traced(c *fiber.Ctx, f header.Filter, headers map[string]string) map[string
 		headers = map[string]string{}
 	}
 	headers[header.Trace] = strings.ToValidUTF8(string(trace), "\ufffd")
-	maps.Copy(headers, header.Baggage(strings.ToValidUTF8(string(in.Peek("baggage")), "\ufffd")))
+	for name, value := range header.Baggage(string(in.Peek("baggage"))) {
+		value = strings.ReplaceAll(strings.ToValidUTF8(value, "\ufffd"), "\x00", "\ufffd")
+		if header.IsJSON(name, value) {
+			prepared, err := compat.Prepare([]byte(value))
+			if err != nil {
+				continue // it is not what bodies may have
+			}
+			value = string(prepared)
+		}
+		headers[name] = value
+	}
 	return headers
 }
 

@@ -10,6 +10,7 @@ import { beforeMessage, checkpointsOf } from "../state/checkpoints";
 import { CompareButton } from "../compare/chosen";
 import { threadRef } from "../compare/refs";
 import { Composer } from "../conversation/composer";
+import { keepDraft } from "../conversation/draft";
 import type { MessageActions, MessageEntry } from "../conversation/message-view";
 import { entriesOf, empty } from "../conversation/reducer";
 import { Transcript } from "../conversation/transcript";
@@ -46,6 +47,7 @@ export function ThreadPage({ id }: { id: string }) {
   const node = params.get("node"); // of the graph, whose runs are shown
   const at = params.get("at"); // the message that a search has found
   const [failure, setFailure] = useState<unknown>(null);
+  const [refused, setRefused] = useState(0); // first messages that were refused, each of which goes back to where it was typed
   const searched = useOwn() !== false; // a proxy has no search
 
   const assistants = useAssistants();
@@ -102,7 +104,11 @@ export function ThreadPage({ id }: { id: string }) {
     const first = takeFirst(id);
     if (!first) return;
     setChosen(first.assistant);
-    send(first.assistant, first.text === undefined ? { input: first.input } : saying(first.text)).catch(setFailure);
+    send(first.assistant, first.text === undefined ? { input: first.input } : saying(first.text)).catch((error: unknown) => {
+      keepDraft(id, first.text ?? ""); // what is refused is typed once
+      setRefused((n) => n + 1);
+      setFailure(error);
+    });
   }, [id, send]);
 
   const actions = useMemo<MessageActions>(() => {
@@ -181,7 +187,7 @@ export function ThreadPage({ id }: { id: string }) {
           {interrupts.length > 0 && !busy && <Interrupts interrupts={interrupts} busy={busy} onAnswer={(command) => submit({ command })} />}
           <Problem error={failure} />
           <Composer
-            key={id}
+            key={`${id} ${refused}`}
             draft={id}
             input={schemas.data?.input_schema ?? null}
             chats={talks}

@@ -69,6 +69,7 @@ export function Commands({ pages, onClose }: { pages: readonly (readonly [string
         value={words}
         onChange={(e) => (setWords(e.target.value), setAt(0))}
         onKeyDown={(e) => {
+          if (e.nativeEvent.isComposing) return; // Enter chooses what an input method proposes
           const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
           if (step) {
             e.preventDefault();
