@@ -26,6 +26,10 @@ var distributions = map[string]string{
 
 // sameNames are modules whose package has their name.
 var sameNames = strings.Fields(`aiohttp anthropic anyio asyncpg boto3 botocore celery chromadb click cohere crewai deepagents django elasticsearch fastapi flask groq httpx jinja2 langchain langsmith litellm lxml matplotlib
+	langchain_anthropic langchain_aws langchain_azure_ai langchain_chroma langchain_classic langchain_cohere langchain_community langchain_core langchain_deepseek langchain_elasticsearch langchain_experimental
+	langchain_fireworks langchain_google_genai langchain_google_vertexai langchain_groq langchain_huggingface langchain_ibm langchain_mcp_adapters langchain_milvus langchain_mistralai langchain_mongodb
+	langchain_neo4j langchain_nvidia_ai_endpoints langchain_ollama langchain_openai langchain_perplexity langchain_pinecone langchain_postgres langchain_qdrant langchain_redis langchain_tavily
+	langchain_text_splitters langchain_together langchain_unstructured langchain_voyageai langchain_weaviate langchain_xai langgraph_sdk langgraph_supervisor langgraph_swarm
 	mcp mistralai networkx nltk numpy ollama openai openpyxl orjson ormsgpack pandas pinecone playwright polars psycopg pydantic pymongo pypdf pytest redis requests rich scipy spacy sqlalchemy starlette stripe sympy tenacity
 	tiktoken torch tqdm transformers twilio typer uvicorn websockets wikipedia`)
 
@@ -37,8 +41,7 @@ func distribution(module string) string {
 		}
 	}
 	root, _, _ := strings.Cut(module, ".")
-	// Packages of LangChain have the names of their modules.
-	if slices.Contains(sameNames, root) || strings.HasPrefix(root, "langchain_") || strings.HasPrefix(root, "langgraph_") {
+	if slices.Contains(sameNames, root) {
 		return strings.ReplaceAll(root, "_", "-")
 	}
 	return ""

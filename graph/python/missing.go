@@ -203,5 +203,18 @@ func variable(traceback string) string {
 
 // failureOf returns the failure that a worker reports, with advice when an import failed.
 func (w *worker) failureOf(kind, text, detail string) *graph.Failure {
-	return &graph.Failure{Type: kind, Message: text, Detail: detail, Fix: FixFailure(w.gen.opts.Python, detail, w.gen.opts.dirs()...)}
+	return &graph.Failure{Type: kind, Message: text, Detail: detail, Fix: w.gen.fix(detail)}
+}
+
+// maxFixes bounds the tracebacks, and what to do about them, that a generation remembers, in bytes.
+const maxFixes = 256 << 10
+
+// fix is FixFailure, which may search the project: that is done once for the same traceback, because clients may let a graph fail as often as they like.
+func (g *generation) fix(traceback string) string {
+	if fix, known := g.fixes.Get(traceback); known {
+		return fix
+	}
+	fix := FixFailure(g.opts.Python, traceback, g.opts.dirs()...)
+	g.fixes.Put(traceback, fix, len(traceback)+len(fix))
+	return fix
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"understudy/graph"
+	"understudy/internal/cache"
 	"understudy/internal/child"
 )
 
@@ -23,7 +24,8 @@ type generation struct {
 	first    bool                      // of the pool
 	shown    map[string]bool           // graphs whose first import was reported
 	slow     map[string]time.Duration  // graphs whose import was logged as slow, and after how long it is next
-	hung     bool                      // it was logged that the interpreter does not run the worker's code
+	fixes    *cache.Cache[string, string]
+	hung     bool // it was logged that the interpreter does not run the worker's code
 
 	probing   sync.Once
 	notPython error // found by probing
@@ -36,7 +38,7 @@ func (g *generation) probe(ctx context.Context) error {
 }
 
 func newGeneration(opts Options) *generation {
-	return &generation{opts: opts, deaths: map[string]int{}, skip: map[string]*graph.Failure{}, shown: map[string]bool{}, slow: map[string]time.Duration{}}
+	return &generation{opts: opts, deaths: map[string]int{}, skip: map[string]*graph.Failure{}, shown: map[string]bool{}, slow: map[string]time.Duration{}, fixes: cache.New[string, string](maxFixes)}
 }
 
 // setup returns the configuration that a worker reads from its environment at start; server is nil when it inherits its socket.

@@ -68,7 +68,7 @@ export function Splitter({ name, label, of, behind = false, folds = false }: Pro
   };
   return (
     <div
-      className={`splitter ${name}`}
+      className={`splitter ${name}-edge`}
       role="separator"
       tabIndex={0}
       aria-orientation="vertical"
