@@ -407,7 +407,7 @@ func TestWhatDoesNotLoad(t *testing.T) {
 		return o
 	}
 	for name, c := range map[string]struct{ text, reason, fix string }{
-		"missing module":  {"import os\nimport no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'", "install no-such-thing"},
+		"missing module":  {"import os\nimport no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'", "install the package that has the module no_such_thing"},
 		"syntax":          {"x = (", "SyntaxError: '(' was never closed", "auth.py:1"},
 		"another name":    {"authx = 1", "AttributeError: there is no 'auth' in ./auth.py", ""},
 		"another type":    {"auth = {}", "it is a builtins.dict", "auth = Auth()"},

@@ -207,7 +207,7 @@ func TestProgramsThatAreNoPython(t *testing.T) {
 					require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 					require.Contains(t, log.String(), "is not a Python interpreter")
 				}
-				require.LessOrEqual(t, p.Made(), 2)
+				require.LessOrEqual(t, p.Made(), 4, "on a slow machine both workers may be tried again before it is known")
 			})
 		}
 	}

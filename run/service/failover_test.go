@@ -488,13 +488,14 @@ func TestReadersThatFailedOverEndWithTheirThread(t *testing.T) {
 				redis.Memory = c.bridge
 				return redis
 			}
-			began, emits, stops := make(chan struct{}), make(chan string), make(chan struct{})
+			began, emits, stops, gone := make(chan struct{}), make(chan string), make(chan struct{}), make(chan struct{})
 			in := c.start(map[string]script{"g": {stream: func(ctx context.Context, _ graph.Invocation, emit func(string, string)) error {
 				close(began)
 				emit("custom", <-emits)
 				select {
 				case emits <- "":
-				case <-ctx.Done():
+				case <-ctx.Done(): // a heartbeat has found that the run is gone
+					close(gone)
 				}
 				<-stops // however long it takes
 				return nil
@@ -514,7 +515,10 @@ func TestReadersThatFailedOverEndWithTheirThread(t *testing.T) {
 			require.Equal(t, []string{`custom "1"`}, got)
 			require.NoError(t, in.store.Threads().Write(t.Context(), func(tx thread.Tx) error { return tx.DeleteThread(th) }))
 			if remove == nil { // the graph ends, and its end finds no run
-				<-emits
+				select {
+				case <-emits:
+				case <-gone:
+				}
 				stops <- struct{}{}
 			} else {
 				remove(in, another, th)
