@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,7 +43,8 @@ func (t *Thread) bound() (list []*mount) {
 	return list
 }
 
-// hasPlaceIn reports whether a folder can be mounted on top of others: inside of one of them it needs a folder there, which is not made in what is another's.
+// hasPlaceIn reports whether a folder can be mounted on top of others, and of what this machine has below the mount point: inside of one of them it needs a
+// folder there, which is not made in what is another's.
 func (m *mount) hasPlaceIn(list []*mount) bool {
 	for _, outer := range slices.Backward(list) { // the innermost is last
 		if name, in := within(outer.Virtual, m.Virtual); in {
@@ -49,7 +52,19 @@ func (m *mount) hasPlaceIn(list []*mount) bool {
 			return err == nil && info.IsDir()
 		}
 	}
-	return true
+	first, _, _ := strings.Cut(strings.TrimPrefix(m.Virtual, mountPoint+"/"), "/")
+	at := filepath.Join(mountPoint, first)
+	info, err := os.Lstat(at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return true
+	case err != nil || !info.IsDir(): // a link would lead the mount elsewhere
+		return false
+	case at == filepath.Clean(m.Virtual):
+		return true
+	}
+	info, err = os.Stat(m.Virtual)
+	return err == nil && info.IsDir()
 }
 
 // unbound are the pairs of paths that are replaced in commands, because there is nothing at the virtual ones.
@@ -65,7 +80,7 @@ func bind(mounts []*mount) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return os.NewSyscallError("mount", err)
 	}
 	// What is below the mount point stays there: the folders of threads may be.
@@ -91,12 +106,12 @@ func bind(mounts []*mount) error {
 	for _, e := range entries {
 		at := filepath.Join(mountPoint, e.Name())
 		if e.Type()&os.ModeSymlink != 0 {
-			if links[at], err = os.Readlink(at); err != nil {
-				return err
+			if to, err := os.Readlink(at); err == nil {
+				links[at] = to
 			}
 			continue
 		}
-		if err := open(at, at, e.IsDir()); err != nil {
+		if err := open(at, at, e.IsDir()); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have gone
 			return err
 		}
 	}

@@ -1,8 +1,11 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,8 +54,17 @@ func TestScriptsFindVirtualPaths(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, os.RemoveAll(below)) })
 		home = below
 	}
-	before, err := os.ReadDir(mountPoint)
-	require.NoError(t, err)
+	entries := func() (names []string) { // without those of other tests
+		list, err := os.ReadDir(mountPoint)
+		require.NoError(t, err)
+		for _, e := range list {
+			if !strings.HasPrefix(e.Name(), "understudy-test-") {
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
+	before := entries()
 	require.NoError(t, os.MkdirAll(filepath.Join(skills, "demo"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(skills, "demo", "a.txt"), []byte("a skill\n"), 0o644))
 	open := func(id string) *Thread {
@@ -76,8 +88,42 @@ func TestScriptsFindVirtualPaths(t *testing.T) {
 	out, err = two.Run(ctx, Command{Text: "cat /mnt/user-data/uploads/*; sleep 0.1 & wait; ls /mnt/user-data"})
 	require.NoError(t, err)
 	require.Equal(t, "secret\noutputs\nuploads\nworkspace\n", out)
-	after, err := os.ReadDir(mountPoint)
-	require.NoError(t, err)
-	require.Len(t, after, len(before))
+	require.Equal(t, before, entries())
 	require.NoDirExists(t, UserData)
+}
+
+// What the machine has below the mount point is not written to: a mount inside of it needs a folder that is there, and never goes through a link. Of the
+// others the paths are replaced in commands, which work all the same.
+func TestMountsInFoldersOfTheMachine(t *testing.T) {
+	t.Parallel()
+	l := NewLocal(Options{})
+	defer l.Close()
+	if !l.Finds() {
+		t.Skip("only a server with CAP_SYS_ADMIN can mount")
+	}
+	disk, err := os.MkdirTemp(mountPoint, "understudy-test-")
+	if err != nil {
+		t.Skip("nothing can be made below "+mountPoint+": ", err)
+	}
+	link := disk + "-link"
+	t.Cleanup(func() { require.NoError(t, errors.Join(os.RemoveAll(disk), os.RemoveAll(link))) })
+	target := t.TempDir()
+	require.NoError(t, os.Symlink(target, link))
+	require.NoError(t, os.Mkdir(filepath.Join(disk, "there"), 0o755))
+	repo := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(repo, "f"), []byte("of the repository\n"), 0o644))
+	for virtual, mounted := range map[string]bool{disk: true, disk + "/there": true, disk + "/absent": false, disk + "/absent/deep": false, link: false, link + "/x": false, disk + "-free": true, disk + "-free/deep": true} {
+		th, err := l.Open(Place{ID: virtual, Dir: t.TempDir(), Mounts: []Mount{{Virtual: virtual, Host: repo}}})
+		require.NoError(t, err)
+		require.Equal(t, mounted, slices.ContainsFunc(th.bound(), func(m *mount) bool { return m.Virtual == virtual }), virtual)
+		out, err := th.Run(t.Context(), Command{Text: "cat " + virtual + "/f"})
+		require.NoError(t, err)
+		require.Equal(t, "of the repository\n", out, virtual)
+		th.Close()
+	}
+	for _, dir := range []string{disk, target} {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Len(t, entries, map[string]int{disk: 1, target: 0}[dir])
+	}
 }
