@@ -28,7 +28,7 @@ func (s *Server) isOpen(method, path string) bool {
 	if s.opts.MountPrefix != "" {
 		path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, s.opts.MountPrefix), "/")
 	}
-	if s.opts.DeerFlow != nil && path == redocPath {
+	if s.opts.DeerFlow != nil && method == http.MethodGet && path == redocPath {
 		return true
 	}
 	if method == http.MethodGet && strings.HasPrefix(path, "/ui/") {
