@@ -1,17 +1,18 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"net/http"
 	"strings"
 
 	"understudy/id"
+	"understudy/internal/sse"
 )
 
 // Turn is what a user says, and how the agent is to answer.
@@ -151,26 +152,12 @@ func (u used) sum() (all Usage) {
 
 // events reads a stream of the Gateway until its end.
 func events(from io.Reader, u used, do func(Event, used) bool) error {
-	in := bufio.NewReader(from)
-	var name string
-	var data []byte
-	for {
-		line, err := in.ReadString('\n')
+	for in := sse.NewReader(from, math.MaxInt); ; {
+		next, err := in.Next()
 		if err != nil {
 			return fmt.Errorf("the stream ended before its run: %w", errors.Join(err, io.ErrUnexpectedEOF))
 		}
-		line = strings.TrimRight(line, "\r\n")
-		if key, value, _ := strings.Cut(line, ":"); line != "" {
-			switch value = strings.TrimPrefix(value, " "); key {
-			case "event":
-				name = value
-			case "data":
-				data = append(data, value...)
-			}
-			continue
-		}
-		e := Event{Type: name, Data: data}
-		name, data = "", nil
+		e := Event{Type: next.Name, Data: next.Data}
 		switch e.Type {
 		case "error":
 			var failure struct{ Error, Message string }

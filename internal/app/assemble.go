@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"net/http"
 	"regexp"
 	"time"
 
@@ -58,6 +59,7 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	}
 	if s.deerflow != nil {
 		s.files, s.left = s.followFiles(), make(chan leftFiles, 256)
+		s.clients = &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
 	}
 	if err := s.protect(ctx); err != nil {
 		return err

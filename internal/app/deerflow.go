@@ -72,7 +72,7 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 	case ignored:
 		s.log.Warn("DEER_FLOW_AUTH_DISABLED is ignored in production")
 	case open:
-		s.log.Warn("authentication is off: everybody who reaches this address is the administrator; unset DEER_FLOW_AUTH_DISABLED", "owner", "default", "note", "accounts do not see what is made meanwhile")
+		s.log.Warn("authentication is off: everybody who reaches this address is the administrator; unset DEER_FLOW_AUTH_DISABLED", "owner", gateway.InternalUser, "note", "accounts do not see what is made meanwhile")
 		out.Open = true
 	}
 	return out, nil
@@ -207,16 +207,13 @@ func (s *Server) ask(ctx context.Context, m *settings.Model, system, prompt stri
 	return lead.Ask(ctx, model, m.Name, system, prompt, llms.WithModel(m.Model))
 }
 
-// openUser is the user that everyone is without accounts.
-const openUser = "default"
-
 // DeerFlowClient returns a client of the installation that acts for a user, while the server runs. The error says why there is none.
 func (s *Server) DeerFlowClient(user string) (*embedded.Client, error) {
 	switch {
 	case s.deerflow == nil:
 		return nil, errors.New("no DeerFlow installation is served: set HTTP.DeerFlow to its config.yaml")
-	case s.deerflow.Open && user != "" && user != openUser:
-		return nil, fmt.Errorf("DEER_FLOW_AUTH_DISABLED makes everyone the user %s: unset it for a client that acts for %q", openUser, user)
+	case s.deerflow.Open && user != "" && user != gateway.InternalUser:
+		return nil, fmt.Errorf("DEER_FLOW_AUTH_DISABLED makes everyone the user %s: unset it for a client that acts for %q", gateway.InternalUser, user)
 	case strings.HasPrefix(s.url(), "https:"):
 		return nil, errors.New("the embedded client speaks no TLS: end TLS in a proxy, or use the Gateway's API")
 	}
@@ -229,5 +226,5 @@ func (s *Server) DeerFlowClient(user string) (*embedded.Client, error) {
 		host = "127.0.0.1"
 	}
 	base := "http://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
-	return embedded.New(base, s.deerflow.Embedder, user, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}), nil
+	return embedded.New(base, s.deerflow.Embedder, user, &http.Client{Transport: s.clients}), nil
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"time"
 
@@ -87,6 +88,7 @@ type deerflowParts struct {
 	learner  *memory.Learner
 	files    *follow.Loop // deletes files of deleted threads
 	left     chan leftFiles
+	clients  *http.Transport // of embedded clients, which are as many as the program asks for
 }
 
 // part is what runs until its context ends.

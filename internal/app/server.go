@@ -283,6 +283,9 @@ func (s *Server) Close() error {
 	if s.python != nil {
 		errs = append(errs, s.python.close())
 	}
+	if s.clients != nil {
+		s.clients.CloseIdleConnections()
+	}
 	if s.sandbox != nil {
 		s.sandbox.Close()
 	}

@@ -126,8 +126,8 @@ const (
 	ownerHeader      = "X-Deerflow-Owner-User-Id"
 )
 
-// internalUser is who channels act as unless they name a user.
-const internalUser = "default"
+// InternalUser is who channels act as unless they name a user, and everybody where the Gateway is open.
+const InternalUser = "default"
 
 // caller is who sent a request to the Gateway's API.
 type caller struct {
@@ -234,10 +234,10 @@ func (d *Installation) checkCSRF(method, cookie, header string) error {
 // caller returns who sent a request with this session cookie, or as a channel with the internal token and the owner that it names.
 func (d *Installation) caller(ctx context.Context, session, internal, owner string) (*caller, error) {
 	if d.Open {
-		return &caller{User: &account.User{ID: internalUser, Email: "default@localhost", Role: account.Admin}, id: internalUser}, nil
+		return &caller{User: &account.User{ID: InternalUser, Email: "default@localhost", Role: account.Admin}, id: InternalUser}, nil
 	}
 	if d.isInternal(internal) {
-		caller := &caller{User: &account.User{ID: internalUser, Role: account.Plain}, internal: true, id: internalUser}
+		caller := &caller{User: &account.User{ID: InternalUser, Role: account.Plain}, internal: true, id: InternalUser}
 		if owner != "" {
 			caller.id, caller.named = files.User(owner), true
 		}
