@@ -67,14 +67,6 @@ func (m *mount) hasPlaceIn(list []*mount) bool {
 	return err == nil && info.IsDir()
 }
 
-// unbound are the pairs of paths that are replaced in commands, because there is nothing at the virtual ones.
-func (t *Thread) unbound() []pair {
-	bound := t.bound()
-	return slices.DeleteFunc(slices.Clone(t.paths), func(p pair) bool {
-		return slices.ContainsFunc(bound, func(m *mount) bool { return m.Virtual == p.from })
-	})
-}
-
 // bind gives this thread, which must be locked, and what it starts, mounts of their own, in which folders are at their virtual paths. Nothing else of the machine changes.
 func bind(mounts []*mount) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {

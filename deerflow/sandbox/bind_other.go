@@ -4,4 +4,4 @@ package sandbox
 
 func canBind() bool { return false }
 
-func (t *Thread) unbound() []pair { return t.paths }
+func (t *Thread) bound() []*mount { return nil }

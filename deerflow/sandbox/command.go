@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,7 +57,8 @@ func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
 	if err := t.check(c.Text); err != nil {
 		return "", err
 	}
-	for _, p := range t.unbound() {
+	bound := t.bound() // once: what has a place may change while the command starts
+	for _, p := range t.unbound(bound) {
 		if !plain.MatchString(p.to) {
 			return "", denied("Commands cannot run: the server's folder for %s has characters that a shell interprets", p.from)
 		}
@@ -66,7 +68,7 @@ func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
 		return "", fmt.Errorf("find bash: %w", err)
 	}
 	t.l.Tidy(t.id)
-	j, err := t.start(shell, c)
+	j, err := t.start(shell, bound, c)
 	if err != nil {
 		return "", err
 	}
@@ -80,8 +82,15 @@ const limits = "ulimit -c 0 -f 2097152 2>/dev/null; "
 // marker is a variable by which processes are found that left their group.
 const marker = "UNDERSTUDY_SANDBOX"
 
-func (t *Thread) start(shell string, c Command) (*job, error) {
-	paths := t.unbound()
+// unbound are the pairs of paths that are replaced in commands, because there is nothing at the virtual ones.
+func (t *Thread) unbound(bound []*mount) []pair {
+	return slices.DeleteFunc(slices.Clone(t.paths), func(p pair) bool {
+		return slices.ContainsFunc(bound, func(m *mount) bool { return m.Virtual == p.from })
+	})
+}
+
+func (t *Thread) start(shell string, bound []*mount, c Command) (*job, error) {
+	paths := t.unbound(bound)
 	home := translate(Workspace, paths)
 	temp := filepath.Join(t.dir, "tmp")
 	if err := os.MkdirAll(temp, 0o700); err != nil {
@@ -97,7 +106,7 @@ func (t *Thread) start(shell string, c Command) (*job, error) {
 	cmd.Dir = home
 	cmd.Env = append(environment(), "HOME="+home, "PWD="+home, "TMPDIR="+temp, "SHELL="+shell, "TERM=dumb")
 	cmd.Env = append(cmd.Env, c.Env...)
-	j, err := t.launch(cmd, c, func(start func() error) error { return t.confine(temp, start) })
+	j, err := t.launch(cmd, c, func(start func() error) error { return t.confine(temp, bound, start) })
 	if err != nil {
 		return nil, err
 	}

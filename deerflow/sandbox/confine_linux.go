@@ -77,10 +77,11 @@ func programs(path string) (list []string) {
 
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
-// confine calls start, which begins a process, so that the process is confined to the thread's folders and the system's programs.
+// confine calls start, which begins a process, so that the process is confined to the thread's folders, of which it finds bound at their
+// virtual paths, and the system's programs.
 //
 // Landlock and filters of system calls confine the calling thread of this process and what it starts. So start is called on a thread that ends with it.
-func (t *Thread) confine(temp string, start func() error) error {
+func (t *Thread) confine(temp string, bound []*mount, start func() error) error {
 	if t.l.level == 0 && !t.l.filter && !t.l.binds {
 		return start()
 	}
@@ -89,7 +90,7 @@ func (t *Thread) confine(temp string, start func() error) error {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		var err error
 		if t.l.binds {
-			err = bind(t.bound()) // nothing can be mounted later
+			err = bind(bound) // nothing can be mounted later
 		}
 		if err == nil && t.l.level > 0 {
 			err = t.restrict(temp)
