@@ -4,9 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
-	"slices"
-	"strings"
 
+	"understudy/graph/python"
 	"understudy/internal/config"
 )
 
@@ -17,11 +16,7 @@ func newLog(cfg *config.Config, w io.Writer) *slog.Logger {
 	}
 	c := newConsole(w, cfg.Logging.Level)
 	dirs := append([]string{cfg.Dir}, cfg.Workers.PythonPath...)
-	c.out.own = func(file string) bool {
-		return !strings.Contains(file, "site-packages") && slices.ContainsFunc(dirs, func(dir string) bool {
-			return dir != "" && strings.HasPrefix(file, dir+string(filepath.Separator))
-		})
-	}
+	c.out.own = func(file string) bool { return python.IsOwn(file, dirs) }
 	c.out.short = func(file string) string {
 		if rel, err := filepath.Rel(cfg.Dir, file); err == nil && filepath.IsLocal(rel) {
 			return rel

@@ -116,7 +116,7 @@ func fixOwn(module, traceback string, dirs []string) (own, fix string) {
 	root, part, _ := strings.Cut(module, ".")
 	var near []string // where the module may be, the likeliest first
 	if files := fileOf.FindAllStringSubmatch(traceback, -1); len(files) > 0 {
-		if at := filepath.Dir(files[len(files)-1][1]); !strings.Contains(at, "site-packages") && !strings.Contains(at, "dist-packages") && within(at, filepath.Dir(dirs[0])) {
+		if at := filepath.Dir(files[len(files)-1][1]); !isInstalled(at) && within(at, filepath.Dir(dirs[0])) {
 			near = append(near, at)
 		}
 	}

@@ -23,12 +23,20 @@ func frameIn(text string, dirs []string) (file, line string, ok bool) {
 		return "", "", false
 	}
 	file, rest, ok = strings.Cut(rest, `", line `)
-	if !ok || strings.Contains(file, "site-packages") || strings.Contains(file, "dist-packages") ||
-		!slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+string(filepath.Separator)) }) {
+	if !ok || !IsOwn(file, dirs) {
 		return "", "", false
 	}
 	line, _, _ = strings.Cut(rest, ",")
 	return file, line, true
+}
+
+// IsOwn reports whether a file is in one of dirs, which are absolute, or empty for none, and not in an installed package.
+func IsOwn(file string, dirs []string) bool {
+	return !isInstalled(file) && slices.ContainsFunc(dirs, func(dir string) bool { return dir != "" && strings.HasPrefix(file, dir+string(filepath.Separator)) })
+}
+
+func isInstalled(file string) bool {
+	return strings.Contains(file, "site-packages") || strings.Contains(file, "dist-packages")
 }
 
 // Excerpt returns the last n lines of a traceback, without the frames that Python and the worker need to import a module. When the innermost frame in one of dirs, which are
