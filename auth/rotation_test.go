@@ -126,8 +126,8 @@ func attack(t *testing.T, tokens *auth.Tokens, named ...string) {
 	})
 }
 
-// However many tokens are made up, of keys that nobody has, of the issuer's next key or of the one that it has, a token of a key that the issuer has just begun to use
-// is accepted within five seconds, and the issuer is not asked more often than that.
+// Any number of forged tokens (of unknown keys, of the issuer's next key, of its current one) neither delays tokens of a new key by more than five seconds, nor
+// lets the issuer be asked more often than every five seconds.
 func TestForgedTokensDoNotDelayARotation(t *testing.T) {
 	t.Parallel()
 	const within = 5 * time.Second
@@ -165,7 +165,7 @@ func TestForgedTokensDoNotDelayARotation(t *testing.T) {
 	}
 }
 
-// A client with a token of a key that the issuer has no more is refused at once after the first time, and keeps nobody from a new key.
+// A token whose key the issuer has withdrawn waits for one fetch, and is refused at once from then on. It does not delay tokens of a new key.
 func TestTokensOfAKeyThatIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,13 +18,13 @@ class Who:
     def __init__(self):
         self.identity = f"user-{uuid.uuid4()}"
 
-    async def ask(self, method, path, body=None, **told):
-        token = base64.urlsafe_b64encode(json.dumps({"identity": self.identity, **told}).encode()).decode()
+    async def ask(self, method, path, body=None, **orders):
+        token = base64.urlsafe_b64encode(json.dumps({"identity": self.identity, **orders}).encode()).decode()
         async with httpx.AsyncClient(base_url=BASE_URL, timeout=30, headers={"authorization": f"Bearer {token}"}) as http:
             return await http.request(method, path, **({} if body is None else {"json": body}))
 
-    async def must(self, method, path, body=None, **told):
-        r = await self.ask(method, path, body, **told)
+    async def must(self, method, path, body=None, **orders):
+        r = await self.ask(method, path, body, **orders)
         assert r.status_code < 300, r.text
         return r.json() if r.content else None
 
@@ -143,8 +143,8 @@ async def test_a_new_run(who, world, stateless):
 async def test_what_a_handler_does_to_an_item(who):
     space = who.identity
 
-    async def put(key, text, **told):
-        r = await who.ask("PUT", "/store/items", {"namespace": [space, "n"], "key": key, "value": {"text": text, "other": "aaa"}}, **told)
+    async def put(key, text, **orders):
+        r = await who.ask("PUT", "/store/items", {"namespace": [space, "n"], "key": key, "value": {"text": text, "other": "aaa"}}, **orders)
         return r.status_code
 
     def change(about, path, value):
@@ -154,8 +154,8 @@ async def test_what_a_handler_does_to_an_item(who):
     assert await put("five", "bbb", **change("store.put", "key", "six")) == await put("seven", "bbb", **change("store.put", "namespace", [space, "other"])) == 204
     assert await put("bad", "bbb", **change("store.put", "namespace", [])) == 400
 
-    async def found(told=None, **more):
-        items = (await who.must("POST", "/store/items/search", {"namespace_prefix": [space, "n"], "query": "aaa", **more}, **(told or {})))["items"]
+    async def found(orders=None, **more):
+        items = (await who.must("POST", "/store/items/search", {"namespace_prefix": [space, "n"], "query": "aaa", **more}, **(orders or {})))["items"]
         return {i["key"] for i in items if i["score"] is not None and i["score"] > 0.9}
     assert await found() == {"one", "four"}
     assert len(await found(change("store.search", "limit", 1))) == 1
@@ -164,16 +164,16 @@ async def test_what_a_handler_does_to_an_item(who):
     assert await found(change("store.search", "filter", {"text": "bbb"})) == {"four"}
     assert await found(change("store.search", "namespace", [space, "other"]), query="bbb") == {"seven"}
 
-    async def spaces(told=None, **more):
-        return (await who.must("POST", "/store/namespaces", {"prefix": [space], **more}, **(told or {})))["namespaces"]
+    async def spaces(orders=None, **more):
+        return (await who.must("POST", "/store/namespaces", {"prefix": [space], **more}, **(orders or {})))["namespaces"]
     assert await spaces() == [[space, "n"], [space, "other"]]
     assert await spaces(change("store.list_namespaces", "suffix", ["n"])) == [[space, "n"]]
     assert await spaces(change("store.list_namespaces", "max_depth", 1)) == [[space]]
     assert await spaces(change("store.list_namespaces", "limit", 1)) == [[space, "n"]]
     assert await spaces(change("store.list_namespaces", "offset", 1)) == [[space, "other"]]
 
-    async def get(told):
-        return (await who.must("GET", f"/store/items?namespace={space}.n&key=one", **told))["key"]
+    async def get(orders):
+        return (await who.must("GET", f"/store/items?namespace={space}.n&key=one", **orders))["key"]
     assert await get(change("store.get", "key", "two")) == "two"
     assert await get(change("store.get", "refresh_ttl", False)) == "one"
     assert (await who.ask("DELETE", "/store/items", {"namespace": [space, "n"], "key": "one"}, **change("store.delete", "key", "two"))).status_code == 204

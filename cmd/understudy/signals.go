@@ -20,8 +20,8 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 	return serveUntilSignal(ctx, log, false)
 }
 
-// serveUntilSignal is untilSignal for a server. survives: SIGHUP does not end it, because there is no terminal whose end it reports. Signals by which other servers open
-// their logs again never do.
+// serveUntilSignal is untilSignal for a server. survives: SIGHUP is only logged, because standard error is no terminal. Signals on which other servers reopen
+// their logs are always only logged.
 func serveUntilSignal(ctx context.Context, log *slog.Logger, survives bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 8) // room for copies: a signal that finds it full is lost

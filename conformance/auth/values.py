@@ -16,8 +16,8 @@ def embed(texts):
 async def authenticate(authorization: str | None):
     if not authorization:
         raise Auth.exceptions.HTTPException(status_code=401, detail="Who are you?")
-    told = json.loads(base64.urlsafe_b64decode(authorization.removeprefix("Bearer ")))
-    return {"identity": told["identity"], "told": told}
+    orders = json.loads(base64.urlsafe_b64decode(authorization.removeprefix("Bearer ")))
+    return {"identity": orders["identity"], "orders": orders}
 
 
 def form(value):
@@ -37,14 +37,14 @@ def form(value):
 
 @auth.on
 async def on(ctx, value):
-    told, about = ctx.user["told"], f"{ctx.resource}.{ctx.action}"
-    if told.get("show") == about:
+    orders, about = ctx.user["orders"], f"{ctx.resource}.{ctx.action}"
+    if orders.get("show") == about:
         raise Auth.exceptions.HTTPException(status_code=403, detail=json.dumps(form(value)))
-    if told.get("change") == about:
-        *path, last = told["at"]
+    if orders.get("change") == about:
+        *path, last = orders["at"]
         for key in path:
             value = value[key]
         if isinstance(value.get(last), dict):
-            value[last].update(told["value"])
+            value[last].update(orders["value"])
         else:
-            value[last] = tuple(told["value"]) if isinstance(told["value"], list) else told["value"]
+            value[last] = tuple(orders["value"]) if isinstance(orders["value"], list) else orders["value"]

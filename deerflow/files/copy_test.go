@@ -72,7 +72,7 @@ func TestMoveToAnOwnerWhoHasFiles(t *testing.T) {
 	require.True(t, h.Has("ben", "t"))
 }
 
-// While files move to an owner, the owner uploads under the same names: nothing is replaced, whoever comes first.
+// The new owner uploads files with the same names while files are moved: none replaces another, in either order.
 func TestMoveWhileTheOwnerUploads(t *testing.T) {
 	t.Parallel()
 	const files = 300

@@ -266,8 +266,8 @@ func TestUnknownKeysAreReported(t *testing.T) {
 	require.Contains(t, log.String(), "key=number keys=n")
 }
 
-// A value that its key's type cannot read ends no run, because nobody may read it so; the log says it once, with the node and both types. What can be read is
-// not reported.
+// A value that cannot be decoded to the type of its key does not fail the run, because possibly no node reads the key. It is logged once per node and key,
+// with both types. Values that can be decoded are not reported.
 func TestValuesThatDoNotFitAreReported(t *testing.T) {
 	t.Parallel()
 	type small int

@@ -35,7 +35,7 @@ type Certificates struct {
 	// Used by Run.
 	seen   string    // digest of changed files at the last look
 	failed string    // why files were not usable at the last look
-	told   string    // of that, what is in the log; "": nothing
+	logged string    // the reason that is in the log; "": none
 	warned time.Time // when the log said that the certificate expires
 }
 
@@ -171,10 +171,10 @@ func (c *Certificates) renew(ctx context.Context) (soon bool) {
 		now = digest(cert, key, ca)
 	}
 	if now == c.current.Load().digest {
-		if c.told != "" {
+		if c.logged != "" {
 			c.opts.Log.InfoContext(ctx, "the files of the certificate are again those that are served", "file", c.opts.Cert, "expires", c.NotAfter().UTC().Format(time.RFC3339))
 		}
-		c.seen, c.failed, c.told = "", "", ""
+		c.seen, c.failed, c.logged = "", "", ""
 		return false
 	}
 	if c.seen != now {
@@ -192,14 +192,14 @@ func (c *Certificates) renew(ctx context.Context) (soon bool) {
 			c.failed = why
 			return true
 		}
-		if c.told != why {
-			c.told = why
+		if c.logged != why {
+			c.logged = why
 			c.opts.Log.ErrorContext(ctx, "the new certificate is not usable; the one from before is served", "error", err, "expires", c.NotAfter().UTC().Format(time.RFC3339))
 		}
 		return false
 	}
 	c.current.Store(l)
-	c.seen, c.failed, c.told, c.warned = "", "", "", time.Time{}
+	c.seen, c.failed, c.logged, c.warned = "", "", "", time.Time{}
 	c.opts.Log.InfoContext(ctx, "certificate reloaded", "file", c.opts.Cert, "expires", l.leaf.NotAfter.UTC().Format(time.RFC3339))
 	return false
 }
