@@ -67,6 +67,14 @@ type queued struct {
 	err   error // it cannot be read
 }
 
+// startPath is the task path of the writes with which LangGraph applies the input of a run.
+const startPath = "~__pregel_pull, __start__"
+
+// starts reports whether these are the writes that apply an input, and nothing waits for them.
+func (q *queued) starts() bool {
+	return q.err == nil && q.number == 0 && len(q.save.Writes) > 0 && q.save.Writes[0].Path == startPath
+}
+
 // root returns the checkpoint of a put of the root namespace.
 func (q *queued) root() (id.Checkpoint, bool) {
 	if q.err != nil || q.save.Put == nil || q.save.Put.NS != "" {
@@ -211,6 +219,9 @@ func (c *call) asked(m *ask) bool {
 }
 
 // work executes queued asks until none are left: saves one after the other, reads concurrently with later saves.
+//
+// The writes that apply an input wait for the checkpoint that has them, to be committed with it. Alone they would show its messages in
+// the state, with new ids at each read and with no event; that would stay so when the worker dies there and the thread is copied.
 func (c *call) work() {
 	for {
 		c.mu.Lock()
@@ -218,7 +229,10 @@ func (c *call) work() {
 		for n < len(c.asks) && c.asks[n].saves {
 			n++
 		}
-		if len(c.asks) == 0 {
+		if n > 0 && n == len(c.asks) && !c.over && !c.abandoned && c.asks[n-1].starts() {
+			n--
+		}
+		if len(c.asks) == 0 || n == 0 && c.asks[0].saves {
 			c.busy = false
 			c.mu.Unlock()
 			return
@@ -335,8 +349,24 @@ func (c *call) finish(m done, err error) {
 		return
 	}
 	c.over, c.result, c.err = true, m, err
+	c.release(err != nil || m.status == doneCancelled)
 	c.settle()
 	c.wake()
+}
+
+// release ends the wait of writes that apply an input for their checkpoint: there will be none. They are saved as LangGraph would have
+// them, unless the worker died, and the run will apply its input anew, or the run was stopped before it did. The caller holds c.mu.
+func (c *call) release(drop bool) {
+	if c.busy || len(c.asks) == 0 {
+		return
+	}
+	if drop || c.abandoned {
+		c.asking -= len(c.asks)
+		c.asks = nil
+		return
+	}
+	c.busy = true
+	c.worker.reading.Go(c.work)
 }
 
 // settle closes the channels that wait for the end, once the call is over and nothing is being saved. The caller holds
@@ -374,6 +404,7 @@ func (c *call) leave() {
 	c.abandoned = true
 	c.events = nil
 	over := c.over
+	c.release(false)
 	c.settle()
 	c.mu.Unlock()
 	if !over {

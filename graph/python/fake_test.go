@@ -25,6 +25,7 @@ type memory struct {
 	items  map[string]*graph.StoreItem
 
 	beforePut func(*checkpointer.Put) error // called outside the lock
+	onSave    func([]graph.Save)            // the same
 	calls     int
 	saves     []int // how many there were in each call of Save
 }
@@ -48,6 +49,9 @@ func (m *memory) Save(_ context.Context, saves ...graph.Save) error {
 	m.mu.Lock()
 	m.saves = append(m.saves, len(saves))
 	m.mu.Unlock()
+	if m.onSave != nil {
+		m.onSave(saves)
+	}
 	for _, sv := range saves {
 		if sv.Put == nil {
 			m.putWrites(sv.At, sv.Writes)

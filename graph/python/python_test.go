@@ -65,7 +65,7 @@ func checked(at string) error {
 
 var testGraphs = []string{
 	"echo", "builder", "asking", "nested", "fan", "failing", "waiting", "spinning", "refusing", "dying", "leaving", "talking", "tokens",
-	"tokens_only", "pouring", "contextual", "functional", "memory", "kinds", "calling", "tasks", "traced", "unsaved",
+	"tokens_only", "pouring", "contextual", "functional", "memory", "kinds", "calling", "tasks", "traced", "unsaved", "strictly",
 }
 
 func options(tb testing.TB) python.Options {
@@ -192,7 +192,7 @@ func TestOneWorker(t *testing.T) {
 		"failures": testFailures, "broken": testBroken, "kinds": testKinds, "factories": testFactories, "context": testContext,
 		"store": testStore, "cancel": testCancel, "temporary": testTemporary, "update": testUpdate, "explain": testExplain,
 		"describe": testDescribe, "consumer stops": testConsumerStops, "fenced": testFenced, "exit": testExit, "hold": testHold, "huge input": testHugeInput,
-		"sys.exit": testSysExit, "slow reader": testSlowReader, "events": testEvents, "goto": testGoto, "calls": testCalls, "spans": testSpans, "spans of errors": testSpanErrors, "content of spans": testSpanContent, "saves": testSaves, "refused saves": testRefusedSaves, "unsaved": testUnsaved, "kinds of errors": testKindsOfErrors,
+		"sys.exit": testSysExit, "slow reader": testSlowReader, "events": testEvents, "goto": testGoto, "calls": testCalls, "spans": testSpans, "spans of errors": testSpanErrors, "content of spans": testSpanContent, "saves": testSaves, "input and its checkpoint": testInputWithItsCheckpoint, "refused saves": testRefusedSaves, "unsaved": testUnsaved, "kinds of errors": testKindsOfErrors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

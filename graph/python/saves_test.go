@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"understudy/checkpointer"
@@ -56,6 +57,64 @@ func testSaves(t *testing.T, p *python.Pool) {
 		if put := m.rows[at]; i > 0 && put.Parent != m.order[i-1].ID {
 			t.Errorf("checkpoint %d was saved before its parent", i)
 		}
+	}
+}
+
+// inputAlone returns how many saves of what a run does with its input have no checkpoint that has the result.
+func inputAlone(m *memory) *atomic.Int32 {
+	alone := new(atomic.Int32)
+	m.onSave = func(saves []graph.Save) {
+		waits := false
+		for _, sv := range saves {
+			waits = sv.Put == nil && sv.Writes[0].Path == "~__pregel_pull, __start__" || waits && sv.Put == nil
+		}
+		if waits {
+			alone.Add(1)
+		}
+	}
+	return alone
+}
+
+// The writes that apply an input are committed together with the checkpoint that has them, so that no state shows what may be lost. If
+// there is no such checkpoint, since a reducer refuses the input, they are saved as LangGraph has them.
+func testInputWithItsCheckpoint(t *testing.T, p *python.Pool) {
+	large := strings.Repeat("x", 1<<20) // sent at once, and not together with what comes next
+	for _, durability := range []string{"async", "sync"} {
+		for _, name := range []string{"strictly", "nested"} {
+			m := newMemory()
+			alone := inputAlone(m)
+			inv := invocation(m, `{"items":["`+large+`"]}`, "values")
+			inv.Durability = durability
+			must(t, p, name, inv)
+			if n := alone.Load(); n > 0 || len(m.writes) == 0 {
+				t.Errorf("%s, %s: %d inputs were saved without their checkpoint, of %d steps with writes", name, durability, n, len(m.writes))
+			}
+		}
+		m := newMemory()
+		inv := invocation(m, `{"items":["fail"]}`, "values")
+		inv.Durability = durability
+		if _, err := collect(t, p.Graph("strictly"), inv); err == nil || len(m.order) != 1 || len(m.writes) != 1 {
+			t.Errorf("%s: %v, with %d checkpoints and writes of %d", durability, err, len(m.order), len(m.writes))
+		}
+	}
+}
+
+// When the worker dies while it applies an input, nothing of it is left: the run applies it again.
+func TestDeathWhileAnInputIsApplied(t *testing.T) {
+	t.Parallel()
+	p := start(t, options(t))
+	for _, durability := range []string{"async", "sync"} {
+		m := newMemory()
+		inv := invocation(m, `{"items":["die","`+strings.Repeat("x", 1<<20)+`"]}`, "values")
+		inv.Durability = durability
+		if _, err := collect(t, p.Graph("strictly"), inv); !errors.Is(err, graph.ErrWorkerDied) {
+			t.Errorf("%s: %v", durability, err)
+		}
+		m.mu.Lock()
+		if len(m.writes) > 0 {
+			t.Errorf("%s: %d checkpoints, with writes of %d", durability, len(m.order), len(m.writes))
+		}
+		m.mu.Unlock()
 	}
 }
 

@@ -122,6 +122,26 @@ dying = line(Items, ("first", lambda state: {"items": ["first"]}), ("die", die))
 leaving = line(Items, ("leave", leave)).compile()
 
 
+class Deadly:
+    def model_dump(self):
+        os._exit(7)  # while it is saved
+
+
+def strict(old: list, new: list) -> list:
+    if new[:1] == ["die"]:
+        return [Deadly()]
+    if new[:1] == ["fail"]:
+        raise ValueError("not this")
+    return (old or []) + new
+
+
+class Strict(TypedDict, total=False):
+    items: Annotated[list, strict]
+
+
+strictly = line(Strict, ("first", lambda state: {"items": ["first"]})).compile()
+
+
 def speak_up(state):
     print("said", flush=True)
     import logging

@@ -39,6 +39,9 @@ _HIDDEN = {
 # How many bytes a run may be ahead of the storage when its graph emits nothing, which would make it wait earlier.
 UNSAVED = 32 << 20
 
+# The task path of the writes that apply an input. The server commits them with the checkpoint that has them, so nothing waits for them.
+_START = "~__pregel_pull, __start__"
+
 _I64 = 1 << 63
 _U64 = 1 << 64
 
@@ -204,7 +207,7 @@ class Saver(BaseCheckpointSaver[str]):
         if coming := self._coming.get(checkpoint_id):
             await asyncio.shield(coming)
         try:
-            if self._waits:
+            if self._waits and rows[0][5] != _START:
                 await self._ask("writes", thread, ns, checkpoint_id, rows)
             else:
                 self._ask.tell("writes", thread, ns, checkpoint_id, rows)
