@@ -116,9 +116,12 @@ type Bridge interface {
 	Subscribe(ctx context.Context, t id.Thread, after *Offset) (Subscription, error)
 	// Advance makes sure that coming offsets of the thread exceed ms.
 	Advance(t id.Thread, ms int64)
-	// Forget drops the kept records of a run (deleted or rolled back), or with an empty run of the whole thread. Existing
-	// subscribers may still receive them. Offsets continue from where they were.
+	// Forget drops the kept records of a run that was deleted or rolled back. Existing subscribers may still receive them. Offsets continue from where
+	// they were.
 	Forget(ctx context.Context, t id.Thread, r id.Run) error
+	// ForgetThread is Forget for all runs of a thread that was deleted, except those that have kept records above an offset: they may be of a thread that
+	// was created with its ID since.
+	ForgetThread(ctx context.Context, t id.Thread, until Offset) error
 	// Close ends all subscriptions with ErrClosed. They receive no terminal record.
 	Close() error
 }

@@ -201,7 +201,26 @@ func (m *Memory) Forget(_ context.Context, t id.Thread, r id.Run) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.forget(r, m.now()+m.opts.TTL.Milliseconds())
+	p.forget(m.now()+m.opts.TTL.Milliseconds(), func(of id.Run) bool { return of == r })
+	return nil
+}
+
+// ForgetThread implements Bridge.
+func (m *Memory) ForgetThread(_ context.Context, t id.Thread, until Offset) error {
+	m.mu.RLock()
+	p := m.topics[t]
+	m.mu.RUnlock()
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since := map[id.Run]bool{}
+	for _, r := range p.kept {
+		since[r.Run] = since[r.Run] || r.Offset.Compare(until) > 0
+	}
+	expires := m.now() + m.opts.TTL.Milliseconds()
+	p.forget(expires, func(r id.Run) bool { return !since[r] })
 	return nil
 }
 

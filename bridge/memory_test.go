@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -167,7 +168,7 @@ func TestWhatAllThreadsKeepIsBounded(t *testing.T) {
 			thread := id.Thread(fmt.Sprint(random.IntN(30)))
 			r := id.Run(fmt.Sprint(thread, "-", len(kept[thread])/40))
 			if random.IntN(20) == 0 {
-				require.NoError(t, m.Forget(t.Context(), thread, ""))
+				require.NoError(t, m.ForgetThread(t.Context(), thread, bridge.Offset{MS: math.MaxInt64}))
 				delete(kept, thread)
 				continue
 			}

@@ -221,22 +221,23 @@ func (p *topic) filter(stays func(*Record) bool) {
 	p.holds(bytes)
 }
 
-func (p *topic) forget(r id.Run, expires int64) {
-	if r == "" {
-		p.kept, p.unsaved, p.runs, p.open, p.lost = nil, nil, nil, 0, loss{}
-		p.holds(0)
+// forget drops what is kept of runs. expires is when the rest expires if one of them was the last that had not ended.
+func (p *topic) forget(expires int64, gone func(id.Run) bool) {
+	before := len(p.runs)
+	for r, run := range p.runs {
+		if !gone(r) {
+			continue
+		}
+		if !run.ended {
+			p.open--
+			p.expires = expires
+		}
+		delete(p.runs, r)
+	}
+	if len(p.runs) == before {
 		return
 	}
-	run := p.runs[r]
-	if run == nil {
-		return
-	}
-	if !run.ended {
-		p.open--
-		p.expires = expires
-	}
-	delete(p.runs, r)
-	p.filter(func(k *Record) bool { return k.Run != r })
+	p.filter(func(k *Record) bool { return p.runs[k.Run] != nil })
 	p.lost = loss{}
 	for _, run := range p.runs {
 		if p.lost.tokens.Compare(run.lost.tokens) < 0 {
@@ -251,7 +252,7 @@ func (p *topic) forget(r id.Run, expires int64) {
 // expire drops kept records after their expiry.
 func (p *topic) expire(now int64) {
 	if len(p.runs) > 0 && p.open == 0 && now >= p.expires {
-		p.forget("", 0)
+		p.forget(0, func(id.Run) bool { return true })
 	}
 }
 

@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T, opts bridge.Options) bridge.Bridg
 		{"Advance", advance},
 		{"ForgetRun", forgetRun},
 		{"ForgetThread", forgetThread},
+		{"ForgetThreadBefore", forgetThreadBefore},
 		{"TokensGoFirst", tokensGoFirst},
 		{"RunningRunGoesLast", runningRunGoesLast},
 		{"GapOfRunningRunIsTold", gapOfRunningRun},
@@ -230,12 +231,31 @@ func forgetThread(t *testing.T, w *world) {
 	b := w.open()
 	before := kept(runA, "a")
 	publish(t, b, before, kept(runB, "b"))
-	require.NoError(t, b.Forget(t.Context(), thread, ""))
+	deleted := passing("", "deleted")
+	publish(t, b, deleted)
+	require.NoError(t, b.ForgetThread(t.Context(), thread, deleted.Offset))
+	require.NoError(t, b.ForgetThread(t.Context(), "unknown", deleted.Offset))
 	require.Empty(t, replayed(t, b, all()))
 	after := kept(runA, "c")
 	publish(t, b, after)
 	require.Positive(t, after.Offset.Compare(before.Offset))
 	require.Equal(t, []string{"c"}, replayed(t, b, all()))
+}
+
+// Runs of a thread that was created with the ID of a deleted one stay, although the old one is forgotten later.
+func forgetThreadBefore(t *testing.T, w *world) {
+	b := w.open()
+	publish(t, b, kept(runA, "a"), end(runA))
+	deleted := passing("", "deleted")
+	publish(t, b, deleted, kept(runB, "b"))
+	require.NoError(t, b.ForgetThread(t.Context(), thread, deleted.Offset))
+	require.Equal(t, []string{"b"}, replayed(t, b, all()))
+	publish(t, b, kept(runB, "c"), end(runB))
+	require.Equal(t, []string{"b", "c", "end"}, replayed(t, b, all()))
+	require.NoError(t, b.ForgetThread(t.Context(), thread, deleted.Offset))
+	require.Equal(t, []string{"b", "c", "end"}, replayed(t, b, all()))
+	require.NoError(t, b.Forget(t.Context(), thread, runB))
+	require.Empty(t, replayed(t, b, all()))
 }
 
 func tokensGoFirst(t *testing.T, w *world) {

@@ -189,8 +189,9 @@ func forgetAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 	settled(t, b)
 	require.Equal(t, []string{"b", "end"}, replayed(t, a, all()))
 	// A thread is deleted: subscribers on other servers receive its end, although kept records are removed at once.
-	publish(t, a, &bridge.Record{Kind: bridge.Terminal, Event: "deleted"})
-	require.NoError(t, a.Forget(t.Context(), thread, ""))
+	deleted := &bridge.Record{Event: "deleted", Ephemeral: true}
+	publish(t, a, deleted)
+	require.NoError(t, a.ForgetThread(t.Context(), thread, deleted.Offset))
 	until(t, live, "deleted")
 	settled(t, a)
 	require.Empty(t, replayed(t, b, all()))

@@ -73,10 +73,11 @@ type outbox struct {
 	sent    chan struct{} // closed when done grows; nil without waiters
 }
 
-// op is one change of a stream: a gap, then records; or a run to forget.
+// op is one change of a stream: a gap, then records; or a run to forget, or all runs without records above an offset.
 type op struct {
 	forget  bool
 	run     id.Run
+	until   string
 	at      int64 // when forgetting was requested
 	dropped int
 	upTo    bridge.Offset // of what was dropped
@@ -186,12 +187,12 @@ func (q *queue) roomier() {
 	}
 }
 
-func (q *queue) forget(t id.Thread, r id.Run) {
+func (q *queue) forget(t id.Thread, r id.Run, until string) {
 	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	box := q.box(t)
-	box.push(&op{forget: true, run: r, at: now})
+	box.push(&op{forget: true, run: r, until: until, at: now})
 	q.enqueue(t, box)
 }
 
@@ -413,7 +414,7 @@ func (q *queue) take() []*call {
 		q.batch++
 		c := &call{thread: t, box: box, op: o, script: forgetScript, args: slices.Clone(times)}
 		if o.forget {
-			c.args = append(c.args, string(o.run))
+			c.args = append(c.args, string(o.run), o.until)
 			c.args[0] = o.at
 		} else {
 			c.script, c.args = publishScript, q.publishArgs(c.args, t, o)

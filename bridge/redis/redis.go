@@ -168,7 +168,16 @@ func (b *Bridge) Forget(_ context.Context, t id.Thread, r id.Run) error {
 	if b.isClosed() {
 		return bridge.ErrClosed
 	}
-	b.queue.forget(t, r)
+	b.queue.forget(t, r, "")
+	return nil
+}
+
+// ForgetThread implements bridge.Bridge, as Forget does.
+func (b *Bridge) ForgetThread(_ context.Context, t id.Thread, until bridge.Offset) error {
+	if b.isClosed() {
+		return bridge.ErrClosed
+	}
+	b.queue.forget(t, "", until.String())
 	return nil
 }
 

@@ -370,44 +370,34 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	return s.settler.SettleDeleted(ctx, t, last)
 }
 
-// ThreadDeleted stops executions and followers of a thread that was deleted. It waits for neither, and for a slow Redis some seconds at most.
+// ThreadDeleted stops executions and followers of the runs of a thread that was deleted. It waits for neither, and for a slow Redis or database some
+// seconds at most. A thread may have been created with its ID since, at any moment: what is stopped is decided run by run.
 func (s *Service) ThreadDeleted(t id.Thread) {
 	ctx := context.Background() // the deletion is committed, whatever becomes of its request
 	s.signals.Send(run.Signal{Thread: t})
-	executions := s.executions.Of(t) // before the look at the thread: those that begin after it are of another one
-	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
-	end, back := &bridge.Record{Kind: bridge.Terminal}, s.isBack(ctx, t)
-	if back { // its own runs continue, and so do those who follow them
-		end = stream.DeletedRuns()
-		s.cancelGone(ctx, executions)
-	} else {
-		for _, ex := range executions {
-			ex.Cancel(execute.ErrGone)
-		}
+	executions := s.executions.Of(t)
+	// Who follows a pending run must not wait for ever.
+	deleted := stream.DeletedRuns()
+	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{deleted}); err != nil {
+		s.log.Warn("publishing the deletion of a thread failed; its followers wait for their next look", "thread_id", t, "error", err)
 	}
-	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{end}); err != nil {
-		s.log.Warn("publishing the end of a deleted thread failed", "thread_id", t, "error", err)
+	s.cancelGone(ctx, executions)
+	limited, cancel := context.WithTimeout(ctx, lookAgain)
+	defer cancel()
+	if _, err := s.Store.Thread(limited, t); !fault.Is(err, fault.NotFound) {
+		return // readers of the new thread leave out records of the old one; after an error they stay until they expire
 	}
-	if back {
-		return // readers of the new thread leave out records of the old one
-	}
-	if err := s.Bridge.Forget(ctx, t, ""); err != nil {
+	// Of a thread that is created from now on all records have higher offsets.
+	if err := s.Bridge.ForgetThread(ctx, t, deleted.Offset); err != nil {
 		s.log.Warn("records of a deleted thread stay in the stream", "thread_id", t, "error", err)
 	}
-}
-
-// isBack reports whether there is a thread with the ID of one that was just deleted. While the database is away there is none.
-func (s *Service) isBack(ctx context.Context, t id.Thread) bool {
-	ctx, cancel := context.WithTimeout(ctx, lookAgain)
-	defer cancel()
-	_, err := s.Store.Thread(ctx, t)
-	return err == nil
 }
 
 // lookAgain bounds how long a deletion waits for the answer whether its thread, or a run of it, is there again.
 const lookAgain = 5 * time.Second
 
-// cancelGone cancels executions whose runs are gone. One that is not in the database yet finds out by itself.
+// cancelGone cancels executions whose runs are gone. One that is not in the database yet finds out by itself, and one that cannot be looked up when its
+// lease is renewed.
 func (s *Service) cancelGone(ctx context.Context, executions []*execute.Execution) {
 	ctx, cancel := context.WithTimeout(ctx, lookAgain)
 	defer cancel()
@@ -415,8 +405,12 @@ func (s *Service) cancelGone(ctx context.Context, executions []*execute.Executio
 		if ex.Unwritten() {
 			continue
 		}
-		if _, err := s.Store.Run(ctx, ex.Run.Thread, ex.Run.ID); fault.Is(err, fault.NotFound) {
+		_, err := s.Store.Run(ctx, ex.Run.Thread, ex.Run.ID)
+		switch {
+		case fault.Is(err, fault.NotFound):
 			ex.Cancel(execute.ErrGone)
+		case err != nil:
+			s.log.Warn("a run of a deleted thread continues until its lease is renewed: it cannot be looked up", "run_id", ex.Run.ID, "error", err)
 		}
 	}
 }

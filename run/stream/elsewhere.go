@@ -17,10 +17,11 @@ import (
 // of the event that readers get then.
 const elsewhere = "stream_elsewhere"
 
-// deletedRuns is the event of a record that lets followers look whether their run was deleted. It is not sent to clients.
+// deletedRuns is the event of a record that lets followers look whether their run, or their thread, was deleted. It is not sent to clients.
 const deletedRuns = "runs_deleted"
 
-// DeletedRuns is the record that ends the followers of runs which are gone, while others of the thread continue.
+// DeletedRuns is the record that ends followers of what is gone, while those of a thread that was created with the ID of the deleted one continue: each
+// looks for itself.
 func DeletedRuns() *bridge.Record { return &bridge.Record{Event: deletedRuns, Ephemeral: true} }
 
 // isDeleted reports whether the run is gone.

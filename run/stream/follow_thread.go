@@ -10,6 +10,7 @@ import (
 	"understudy/bridge"
 	"understudy/eventstore/overlay"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
 )
@@ -82,9 +83,19 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 			return nil, err
 		}
 		var out []*bridge.Record
-		for _, rec := range records {
+		for i, rec := range records {
 			if !tf.members.has(rec) {
 				continue
+			}
+			var err error
+			if tf.gone, err = tf.ends(ctx, rec); err != nil {
+				if tf.rest = slices.Clone(records[i:]); len(out) > 0 {
+					return out, nil
+				}
+				return nil, err
+			}
+			if tf.gone {
+				break
 			}
 			switch rec.Event {
 			case elsewhere:
@@ -96,10 +107,6 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 			if rec.Kept && !tf.isNew(rec) {
 				continue
 			}
-			if rec.Kind == bridge.Terminal && rec.Run == "" {
-				tf.gone = true
-				break
-			}
 			if tf.wants(rec.Event) {
 				out = append(out, rec)
 			}
@@ -109,6 +116,18 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 		}
 	}
 	return nil, io.EOF
+}
+
+// ends reports whether a record ends the follower: its thread was deleted. One with the same ID that the reader may read is the thread that it follows.
+func (tf *threadFollower) ends(ctx context.Context, rec *bridge.Record) (bool, error) {
+	if rec.Event != deletedRuns {
+		return rec.Kind == bridge.Terminal && rec.Run == "", nil
+	}
+	_, err := tf.f.Store.Thread(ctx, tf.thread)
+	if fault.Is(err, fault.NotFound) {
+		return true, nil
+	}
+	return false, err
 }
 
 // isNew reports whether a kept record was not returned before. The live stream and the database may have it under different offsets.

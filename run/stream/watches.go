@@ -11,10 +11,8 @@ import (
 
 	"understudy/bridge"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/internal/loop"
 	"understudy/run"
-	"understudy/thread"
 )
 
 // WatchesOptions are what watches are made of.
@@ -31,7 +29,6 @@ type WatchesOptions struct {
 type endStore interface {
 	// Ended returns those of the runs that are over, or not there.
 	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
-	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 }
 
 // Watches are the runs and threads that are followed here, while the bridge carries only what this server executes. Other servers signal their
@@ -189,15 +186,8 @@ func (w *Watches) announceEndsOf(ctx context.Context, due map[id.Run]id.Thread, 
 		}
 	}
 	for t := range gone {
-		_, err := w.Store.Thread(ctx, t)
-		switch {
-		case err == nil:
-			continue
-		case !fault.Is(err, fault.NotFound):
-			return fmt.Errorf("thread %s: %w", t, err)
-		}
-		if err := w.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {
-			return fmt.Errorf("report the end of thread %s: %w", t, err)
+		if err := w.Bridge.Publish(ctx, t, []*bridge.Record{DeletedRuns()}); err != nil {
+			return fmt.Errorf("report the deletion of thread %s: %w", t, err)
 		}
 	}
 	return nil
