@@ -236,6 +236,9 @@ func (c *containers) spec(t *Thread) boxSpec {
 	h := &s.HostConfig
 	h.NetworkMode, h.Memory, h.NanoCpus, h.PidsLimit = c.o.Network, c.memory, c.cpus, maxProcesses
 	h.CapDrop, h.SecurityOpt, h.Init, h.AutoRemove = []string{"ALL"}, []string{"no-new-privileges"}, true, true
+	if c.served != nil {
+		h.Ulimits = ownLimits()
+	}
 	for _, m := range slices.Backward(t.mounts) { // outer folders first
 		if m.root != nil { // else it does not exist
 			h.Mounts = append(h.Mounts, mountSpec{Type: "bind", Source: m.Host, Target: m.Virtual, ReadOnly: !m.Write})

@@ -39,6 +39,7 @@ type engine struct {
 	silent  bool            // it never answers a request for output
 	garbage bool            // output in another form
 	ending  map[string]bool // containers in which the engine cannot start the commands that it accepts
+	vague   int             // 1: it answers 500 for a command in a container that has ended, as Podman 4 does
 	hangs   string          // requests whose path ends so are answered when held is closed
 	held    chan struct{}
 }
@@ -111,7 +112,7 @@ func (g *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if g.ended[parts[1]] {
-			g.fail(w, 409, "container "+parts[1]+" is not running")
+			g.fail(w, 409+g.vague*91, "container "+parts[1]+" is not running")
 			return
 		}
 		x := &fakeExec{box: parts[1]}
@@ -429,42 +430,44 @@ func TestNoContainers(t *testing.T) {
 // A container that ended, by a command or with its engine, is replaced.
 func TestContainerThatEnded(t *testing.T) {
 	t.Parallel()
-	e := withEngine(t, ContainerOptions{}, nil)
-	a := e.open(t, "a")
-	run := func(command string) string {
-		out, err := a.Run(t.Context(), Command{Text: command})
-		require.NoError(t, err)
-		return out
-	}
-	require.Equal(t, "Exit Code: 3", run("exit 3"))
-	require.Equal(t, 1, e.count())
-	for _, removed := range []bool{true, false} { // between two commands
-		e.end(removed)
-		require.Equal(t, "hi\n", run("echo hi"))
-		require.Equal(t, 1, e.count())
-	}
-	for range 2 { // and the engine has not noticed
-		e.mu.Lock()
-		for id := range e.boxes {
-			e.ending[id] = true
+	for vague := range 2 {
+		e := withEngine(t, ContainerOptions{}, func(g *engine) { g.vague = vague })
+		a := e.open(t, "a")
+		run := func(command string) string {
+			out, err := a.Run(t.Context(), Command{Text: command})
+			require.NoError(t, err)
+			return out
 		}
-		e.mu.Unlock()
-		require.Equal(t, "hi\n", run("echo hi"))
+		require.Equal(t, "Exit Code: 3", run("exit 3"))
 		require.Equal(t, 1, e.count())
-	}
-	for _, removed := range []bool{true, false} { // during one
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			for !a.Exists(Workspace + "/begun") {
-				time.Sleep(time.Millisecond)
-			}
+		for _, removed := range []bool{true, false} { // between two commands
 			e.end(removed)
-			_ = a.Write(Workspace+"/end", "", false)
-		}()
-		require.Contains(t, run("touch begun; while [ ! -e end ]; do sleep .01; done; rm begun end; exit 137"), "Exit Code: 137\nThe container has ended")
-		<-ended
-		require.Equal(t, "hi\n", run("echo hi"))
+			require.Equal(t, "hi\n", run("echo hi"))
+			require.Equal(t, 1, e.count())
+		}
+		for range 2 { // and the engine has not noticed
+			e.mu.Lock()
+			for id := range e.boxes {
+				e.ending[id] = true
+			}
+			e.mu.Unlock()
+			require.Equal(t, "hi\n", run("echo hi"))
+			require.Equal(t, 1, e.count())
+		}
+		for _, removed := range []bool{true, false} { // during one
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for !a.Exists(Workspace + "/begun") {
+					time.Sleep(time.Millisecond)
+				}
+				e.end(removed)
+				_ = a.Write(Workspace+"/end", "", false)
+			}()
+			require.Contains(t, run("touch begun; while [ ! -e end ]; do sleep .01; done; rm begun end; exit 137"), "Exit Code: 137\nThe container has ended")
+			<-ended
+			require.Equal(t, "hi\n", run("echo hi"))
+		}
 	}
 }
 

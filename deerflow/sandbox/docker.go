@@ -177,6 +177,12 @@ type mountSpec struct {
 	ReadOnly bool
 }
 
+// ulimit is a limit of the processes in a container.
+type ulimit struct {
+	Name       string
+	Soft, Hard int64
+}
+
 // boxSpec is what a container is made of.
 type boxSpec struct {
 	Image      string
@@ -195,6 +201,7 @@ type boxSpec struct {
 		Init        bool
 		AutoRemove  bool
 		Mounts      []mountSpec
+		Ulimits     []ulimit `json:",omitempty"`
 	}
 }
 
@@ -266,7 +273,8 @@ func (d *docker) exec(ctx context.Context, box string, spec execSpec) (id string
 			return made.ID, resp.Body, nil
 		}
 	}
-	if answered(err, http.StatusNotFound, http.StatusConflict) {
+	// Podman before 5 answers 500 for a container that has ended.
+	if answered(err, http.StatusNotFound, http.StatusConflict) || answered(err, http.StatusInternalServerError) && !d.running(ctx, box) {
 		err = fmt.Errorf("%w: %w", errGone, err)
 	}
 	return "", nil, err
