@@ -97,11 +97,14 @@ func (o object) run(form RunForm) (run.Request, error) {
 		InterruptAfter:  o.raw("interrupt_after"),
 		Durability:      o.text("durability"),
 	}
-	req.Resumable, req.Webhook, req.FeedbackKeys = o.bool("stream_resumable"), o.text("webhook"), o.raw("feedback_keys")
+	req.Resumable, req.Webhook = o.bool("stream_resumable"), o.text("webhook")
 	if form.Followed {
 		req.OnDisconnect = o.textOr("on_disconnect", "continue")
 	}
 	var err error
+	if req.FeedbackKeys, err = o.feedbackKeys(); err != nil {
+		return req, err
+	}
 	if req.After, err = delay(o.number("after_seconds")); err != nil {
 		return req, err
 	}

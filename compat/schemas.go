@@ -424,5 +424,5 @@ var Schemas = []*Schema{
 	RunStateful, RunStateless, RunStatefulStream, RunStatelessStream, RunBatch, RunsCancel, RunsCancelSome,
 	CronCreate, CronPatch, CronSearch, CronCount,
 	StorePut, StoreDelete, StoreSearch, StoreNamespaces,
-	EventStream, ProtocolCommand,
+	EventStream, ProtocolCommand, FeedbackGive,
 }

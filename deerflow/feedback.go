@@ -2,32 +2,45 @@ package deerflow
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"understudy/id"
+	"understudy/internal/fault"
 )
 
 // Feedback is what a user thinks of a run.
 type Feedback struct {
-	ID        string // UUID
-	Run       id.Run
-	Thread    id.Thread
-	User      string
-	Message   *string // id of the message that was rated
-	Rating    int     // 1 or -1
-	Comment   *string
+	ID      string // UUID
+	Run     id.Run
+	Thread  id.Thread
+	User    string
+	Message *string // id of the message that was rated
+	Rating  int     // 1 or -1
+	Comment *string
+	// Scores is what was given under feedback keys of LangGraph, an object by key; nil: nothing.
+	Scores    json.RawMessage
 	CreatedAt time.Time
 }
+
+// MaxScores bounds Feedback.Scores in bytes.
+const MaxScores = 256 << 10
+
+// ErrScores: more was given under the feedback keys of a run than is kept.
+var ErrScores = fault.Newf(fault.TooLarge, "The feedback of a run has up to %d KiB", MaxScores>>10)
 
 // Tally counts the feedback of a run.
 type Tally struct{ Total, Positive, Negative int }
 
 // Feedbacks keeps feedback: at most one of each user for a run. Deleting a thread deletes its feedback.
 type Feedbacks interface {
-	// PutFeedback inserts f, or replaces rating, comment and message of the one that its user has given for the run; it returns the row.
+	// PutFeedback inserts f, or replaces rating, comment and message of the one that its user has given for the run; it returns the row. Scores replace those with
+	// the same keys, and leave the comment as it was when f has none. Errors: fault.NotFound when there is no thread, ErrScores.
 	PutFeedback(ctx context.Context, f Feedback) (Feedback, error)
 	// FeedbackOf returns the feedback of a user for runs of a thread, oldest first; no runs: all of the thread.
 	FeedbackOf(ctx context.Context, user string, t id.Thread, runs ...id.Run) ([]Feedback, error)
+	// RunFeedback returns the feedback of all users for a run, oldest first.
+	RunFeedback(ctx context.Context, t id.Thread, r id.Run) ([]Feedback, error)
 	// Feedback returns one by its id; fault.NotFound.
 	Feedback(ctx context.Context, feedback string) (Feedback, error)
 	DeleteFeedback(ctx context.Context, feedback string) error

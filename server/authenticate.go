@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ func (s *Server) isOpen(method, path string) bool {
 	if s.opts.DeerFlow != nil && (path == "/health" || strings.HasPrefix(path, "/api/")) {
 		return true // the Gateway has gates of its own
 	}
+	if s.opts.Ratings != nil && method == http.MethodPost && s.isRating(path) {
+		return true // its address is the credential
+	}
 	if s.opts.MountPrefix != "" {
 		path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, s.opts.MountPrefix), "/")
 	}
@@ -43,6 +47,15 @@ func (s *Server) isOpen(method, path string) bool {
 		}
 	}
 	return false
+}
+
+// isRating reports whether a path is an address for feedback.
+func (s *Server) isRating(path string) bool {
+	under := s.prefixes()
+	if s.opts.MountPrefix != "" {
+		under = []string{s.opts.MountPrefix}
+	}
+	return slices.ContainsFunc(under, func(prefix string) bool { return strings.HasPrefix(path, prefix+ratingPath) })
 }
 
 // errTwoCredentials: what stands in front of the server may have read the other one.

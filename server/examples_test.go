@@ -96,6 +96,7 @@ var bodiesByHand = map[string]string{
 	"post /assistants":                      `{"graph_id":"chat","name":"Tutor","metadata":{"team":"school"},"config":{"recursion_limit":50}}`,
 	"post /assistants/search":               `{"graph_id":"chat","limit":10}`,
 	"patch /assistants/{assistant_id}":      `{"name":"Tutor","metadata":{"team":"school"},"description":"answers questions"}`,
+	"post /feedback/tokens/{token}":         `{"score":1,"comment":"just what I needed"}`,
 	"post /runs":                            `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`,
 	"post /runs/wait":                       `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`,
 	"post /runs/stream":                     `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]},"stream_mode":"messages-tuple"}`,

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"understudy/eventstore/readmodel"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/cursor"
 	"understudy/internal/fleet"
 	"understudy/internal/logs"
 	"understudy/run"
@@ -530,7 +532,7 @@ type world struct {
 func options(f *services) Options {
 	hub := changes.NewHub(slog.New(slog.DiscardHandler))
 	f.touch = hub.Add
-	return Options{Changes: hub, Search: fakeSearch{f}, ReadModels: fakeModels{f}, Usage: fakeUsage{f}, Doctor: fakeDoctor{f}, Fleet: &fleet.Keeper{Ring: logs.NewRing(), Now: time.Now, Load: func(*fleet.Server) {}}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
+	return Options{Ratings: &Ratings{Tokens: someTokens, Now: time.Now}, Changes: hub, Search: fakeSearch{f}, ReadModels: fakeModels{f}, Usage: fakeUsage{f}, Doctor: fakeDoctor{f}, Fleet: &fleet.Keeper{Ring: logs.NewRing(), Now: time.Now, Load: func(*fleet.Server) {}}, Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: func() string { return "1.2.22" }}
 }
 
 func setup(t testing.TB, change ...func(*Options)) *world {
@@ -581,3 +583,9 @@ func (w *world) ask(t testing.TB, method, path, body string, headers ...string) 
 	require.NoError(t, err)
 	return res, string(b)
 }
+
+// someToken is that of an address for feedback.
+var (
+	someTokens, _ = cursor.New(bytes.Repeat([]byte("k"), cursor.Size))
+	someToken     = someTokens.Seal(`{"t":"` + someThread + `","r":"` + someRun + `","e":99999999999}`)
+)

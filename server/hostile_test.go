@@ -161,7 +161,7 @@ func TestHostileValues(t *testing.T) {
 		{nested(5000), invalid, 422},
 		{strings.Repeat("[", 1<<16), invalid, 422},
 	}
-	ids := strings.NewReplacer("{thread_id}", someThread, "{run_id}", someRun, "{assistant_id}", someID, "{cron_id}", someID, "{checkpoint_id}", someID)
+	ids := strings.NewReplacer("{thread_id}", someThread, "{run_id}", someRun, "{assistant_id}", someID, "{cron_id}", someID, "{checkpoint_id}", someID, "{token}", someToken)
 	routes := 0
 	for _, op := range operations {
 		if op.body == nil {

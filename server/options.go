@@ -42,6 +42,8 @@ type Options struct {
 	Authenticator access.Authenticator
 	// Cursors seals where lists of several callers continue; nil: they say it as it is.
 	Cursors *cursor.Sealer
+	// Ratings are what users think of runs; nil: no routes, and feedback keys get no addresses.
+	Ratings *Ratings
 	// Encryption says in which context the content of requests is encrypted; nil: in none.
 	Encryption Encryption
 	// SignIn is how people may authenticate in a browser; nil: no routes.

@@ -26,6 +26,10 @@ type runHandlers struct {
 	runs    Runs
 	guarded bool // runs that a caller may not see are answered as absent
 	cursors *cursor.Sealer
+	ratings *Ratings // nil: feedback keys get no addresses
+	// addressed is how the client reaches this server.
+	addressed func(c *fiber.Ctx) (scheme, host string)
+	gateway   bool // DeerFlow's API is served
 }
 
 func (h *runHandlers) routes(route register) {
@@ -170,6 +174,7 @@ func (h *runHandlers) startRun(stateless, wait bool) fiber.Handler {
 			}
 			web.Of(c).Made(x)
 			repeated(c, req.Key)
+			f = h.rated(c, x, f)
 			if wait {
 				// Unlike a stream, a stateless wait names the thread created for it.
 				locate(c, runPath(x.Thread, x.ID), "/join")
@@ -322,7 +327,7 @@ func (h *runHandlers) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		h.Slots.Give(1)
 		return web.SendJSON(c, compat.AppendError(nil, compat.HTTPError(404, "Run not found")))
 	}
-	return h.WaitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), h.canceller(c.UserContext(), t, r)}, compat.AppendResult)
+	return h.WaitResult(c, leaver{h.joined(c, f), compat.True(c.Query("cancel_on_disconnect")), h.canceller(c.UserContext(), t, r)}, compat.AppendResult)
 }
 
 // joinStream streams the records of a run. An unknown run is reported as an event.
@@ -339,7 +344,7 @@ func (h *runHandlers) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		web.Of(c).Miss(c)
 	}
 	locate(c, runPath(t, r), "/stream")
-	return h.StreamEvents(c, f, kept)
+	return h.StreamEvents(c, h.joined(c, f), kept)
 }
 
 // errNoThreadHere is the error for a run that is joined through a thread that the caller does not have.

@@ -236,8 +236,11 @@ func (s *Server) routes() {
 	}
 	if !d.Runs {
 		(&cronHandlers{s.Transport, s.Completer, s.opts.Crons}).routes(s.route)
-		(&runHandlers{s.Transport, s.Completer, s.opts.Runs, s.opts.Authenticator != nil, s.opts.Cursors}).routes(s.route)
+		(&runHandlers{s.Transport, s.Completer, s.opts.Runs, s.opts.Authenticator != nil, s.opts.Cursors, s.opts.Ratings, s.addressed, s.opts.DeerFlow != nil}).routes(s.route)
 		(&spanHandlers{s.opts.Runs}).routes(s.route)
+	}
+	if s.opts.Ratings != nil && !d.Runs {
+		(&ratingHandlers{s.Transport, s.opts.Ratings, s.opts.Runs}).routes(s.route)
 	}
 	if !d.Threads && !d.Runs && s.opts.Events != nil {
 		(&commandHandlers{s.Transport, s.Completer, s.opts.Threads, s.opts.Runs, s.opts.Assistants}).routes(s.route)

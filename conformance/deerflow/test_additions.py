@@ -1,7 +1,9 @@
 """What the Gateway's clients of August 2026 need beyond test_gateway.py. Facts are those of bytedance/deer-flow at f1f4af99, read in its source."""
+import json
+
 import pytest
 
-from test_gateway import OUT, admin, alice, bare, bob, body, call, fresh_user, last_run, put_file, say, thread  # noqa: F401  fixtures
+from test_gateway import OUT, admin, alice, bare, bob, body, call, frames, fresh_user, last_run, put_file, say, thread  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.harness
 
@@ -248,3 +250,58 @@ def test_upload_says_what_was_not_converted(alice, thread):
     d = alice.post(f"/api/threads/{thread}/uploads", files=files).json()
     assert d["success"] and len(d["files"]) == 3 and d["message"].startswith("Successfully uploaded 3 file(s); broken.pdf was not converted to Markdown: ")
     assert d["message"].endswith('; old.doc was not converted to Markdown: documents of type ".doc" cannot be converted')
+
+
+def test_feedback_keys(alice, bob, admin):
+    """LangGraph's routes on the same server: what is given at the addresses of a run is the feedback that the web UI shows."""
+    thread = alice.post("/threads", json={}).json()["thread_id"]
+    asked = {**body("SAY hi"), "feedback_keys": ["helpful", "tone"]}
+    said = frames(alice.post(f"/threads/{thread}/runs/stream", json=asked).text)
+    assert [f["event"] for f in said].count("feedback") == 1 and said[-1]["event"] == "feedback" and "id" not in said[-1]
+    addresses = json.loads(said[-1]["data"])
+    assert list(addresses) == ["helpful", "tone"] and all(a.startswith(str(alice.base_url)) for a in addresses.values())
+    run = last_run(alice, thread)["run_id"]
+
+    def shown():
+        return [m["feedback"] for m in alice.get(f"/api/threads/{thread}/messages").json() if m.get("feedback")]
+
+    assert shown() == []
+    nobody = bare()  # the address is enough
+    r = nobody.post(addresses["helpful"], json={"score": 1, "comment": "good", "value": "yes", "unknown": 1})
+    assert r.status_code == 200, r.text
+    first = r.json()
+    assert (first["run_id"], first["thread_id"], first["rating"], first["comment"]) == (run, thread, 1, "good")
+    assert first["scores"] == {"helpful": {"score": 1, "value": "yes", "comment": "good"}}
+    assert nobody.post(addresses["tone"], json={"score": False}).json()["scores"] == {**first["scores"], "tone": {"score": False}}
+    rated = {"feedback_id": first["feedback_id"], "rating": -1, "comment": "good"}
+    assert shown() == [rated]
+    [row] = alice.get(f"/api/threads/{thread}/runs/{run}/feedback").json()
+    assert (row["feedback_id"], row["rating"], list(row["scores"])) == (first["feedback_id"], -1, ["helpful", "tone"])
+    assert alice.get(f"/threads/{thread}/runs/{run}/feedback").json() == [row]
+    assert alice.get(f"/api/threads/{thread}/runs/{run}/feedback/stats").json() == {"run_id": run, "total": 1, "positive": 0, "negative": 1}
+    # The web UI rates the same.
+    assert alice.put(f"/api/threads/{thread}/runs/{run}/feedback", json={"rating": 1}).json()["feedback_id"] == first["feedback_id"]
+    assert list(alice.get(f"/threads/{thread}/runs/{run}/feedback").json()[0]["scores"]) == ["helpful", "tone"]
+    # Others have neither the feedback nor addresses for it.
+    for c in (bob, admin):
+        assert c.get(f"/threads/{thread}/runs/{run}/feedback").status_code == 404
+    assert nobody.get(f"/threads/{thread}/runs/{run}/feedback").status_code == 401
+    address = addresses["tone"]
+    for wrong in (address[:-4], address[:-1] + ("A" if address[-1] != "A" else "B"), address.rsplit("/", 1)[0] + "/x", address + ".x"):
+        assert nobody.post(wrong, json={"score": 1}).status_code == 404, wrong
+    for wrong in ({}, {"score": "1"}, {"score": None}, {"score": 1, "comment": 2}, [], {"score": {}}):
+        assert nobody.post(address, json=wrong).status_code == 422, wrong
+    assert nobody.post(address, content=b"{").status_code in (400, 422)
+    assert nobody.post(address, json={"score": 1, "value": "x" * (257 << 10)}).status_code == 413
+    assert nobody.post(address, json={"score": float(10**300)}).status_code == 200
+    # As on LangGraph Server the result of a wait has them, that of a failed or joined run that is over has none.
+    waited = alice.post(f"/threads/{thread}/runs/wait", json=asked).json()
+    assert list(waited["__feedback__"]) == ["helpful", "tone"] and waited["messages"]
+    run = last_run(alice, thread)["run_id"]
+    assert "__feedback__" not in alice.get(f"/threads/{thread}/runs/{run}/join").json()
+    assert "feedback" not in alice.get(f"/threads/{thread}/runs/{run}/stream").text
+    gone = alice.post("/runs/wait", json=asked).json()
+    assert "__feedback__" not in gone and gone["messages"]  # its thread is deleted
+    assert alice.post(f"/threads/{thread}/runs", json={**asked, "feedback_keys": ["k"] * 101}).status_code == 422
+    assert alice.delete(f"/api/threads/{thread}").status_code == 200
+    assert nobody.post(waited["__feedback__"]["tone"], json={"score": 1}).status_code == 404

@@ -64,6 +64,9 @@ func (s *Server) assemble(ctx context.Context, c Config) error {
 	if err := s.protect(ctx); err != nil {
 		return err
 	}
+	if s.ratings, err = s.sealer(ctx, "feedback"); err != nil {
+		return err
+	}
 	instance := string(id.NewRun())
 	s.addServices(instance, streams)
 	s.fleet = s.keeper(c.Version, instance)
@@ -206,8 +209,8 @@ func (s *Server) httpOptions(version string) server.Options {
 		AuthOpenAPI:  cfg.Auth.OpenAPI,
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
 		MaxBody: int64(cfg.Server.MaxBody), MaxBodies: int64(cfg.Server.MaxBodies),
-		DeerFlow: s.deerflow,
-		Studio:   cfg.Server.Studio, ExampleGraph: s.exampleGraph(),
+		DeerFlow: s.deerflow, Ratings: &server.Ratings{Store: s.rows, Tokens: s.ratings, Now: s.now},
+		Studio: cfg.Server.Studio, ExampleGraph: s.exampleGraph(),
 
 		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.Server.AllowedHosts, TrustedProxies: cfg.Server.TrustedProxies,
 	}

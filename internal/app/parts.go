@@ -53,6 +53,7 @@ type protection struct {
 	audit    *audit.Log
 	inside   *access.Inside
 	cursors  *cursor.Sealer // of lists that several callers read
+	ratings  *cursor.Sealer // of addresses for feedback
 }
 
 // logFollowers follow the logs of threads.

@@ -34,17 +34,25 @@ func (s *Server) protect(ctx context.Context) (err error) {
 	default:
 		return nil
 	}
-	key, err := s.rows.CursorKey(ctx)
-	if err == nil {
-		s.cursors, err = cursor.New(key)
-	}
-	if err != nil {
+	if s.cursors, err = s.sealer(ctx, ""); err != nil {
 		return err
 	}
 	s.inside = access.NewInside()
 	s.audit = audit.NewLog(audit.Options{Store: s.rows, Retention: s.cfg.Storage.AuditRetention, Now: s.now, Log: s.log, Exists: s.exists})
 	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads(), Audit: s.audit, Pace: guard.Pace{PerMinute: s.cfg.Limits.RunsPerMinute}}
 	return nil
+}
+
+// sealer seals text for a purpose, in the same way on all servers of the database; "" are the places in lists.
+func (s *Server) sealer(ctx context.Context, purpose string) (*cursor.Sealer, error) {
+	key, err := s.rows.CursorKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if purpose != "" {
+		key = cursor.Derived(key, purpose)
+	}
+	return cursor.New(key)
 }
 
 // exists reports whether there is a thread, assistant or cron, whomever it belongs to.

@@ -6,6 +6,7 @@ import (
 	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -50,17 +51,29 @@ func (s *Sealer) Seal(place string) string {
 
 // Open returns what Seal was given. What it has not made is a place that a client may know itself, and stays as it is.
 func (s *Sealer) Open(text string) string {
+	if place, ok := s.Unseal(text); ok {
+		return place
+	}
+	return text
+}
+
+// Unseal returns what Seal was given, and whether Seal has made the text.
+func (s *Sealer) Unseal(text string) (string, bool) {
 	rest, ok := strings.CutPrefix(text, prefix)
 	if s == nil || !ok {
-		return text
+		return "", false
 	}
 	sealed, err := base64.RawURLEncoding.DecodeString(rest)
 	if err != nil || len(sealed) < s.aead.NonceSize() {
-		return text
+		return "", false
 	}
 	place, err := s.aead.Open(nil, sealed[:s.aead.NonceSize()], sealed[s.aead.NonceSize():], nil)
-	if err != nil {
-		return text
-	}
-	return string(place)
+	return string(place), err == nil
+}
+
+// Derived returns a key for another purpose than that of key, from which key cannot be found.
+func Derived(key []byte, purpose string) []byte {
+	mac := hmac.New(sha512.New, key) // as many bytes as Size
+	mac.Write([]byte(purpose))
+	return mac.Sum(nil)
 }

@@ -98,6 +98,9 @@ func (f *Followers) follow(ctx context.Context, r *run.Run, sub bridge.Subscript
 	return rf
 }
 
+// Run returns the run as it was when following began.
+func (rf *runFollower) Run() *run.Run { return rf.run }
+
 // Next implements Follower.
 func (rf *runFollower) Next(ctx context.Context) ([]*bridge.Record, error) { return rf.shown(ctx) }
 

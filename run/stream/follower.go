@@ -51,6 +51,9 @@ type unseenRun struct {
 	ended         bool
 }
 
+// Run returns the run as it was when following began.
+func (u *unseenRun) Run() *run.Run { return u.run }
+
 // Next implements Follower.
 func (u *unseenRun) Next(context.Context) ([]*bridge.Record, error) {
 	return nil, bridge.ErrInterrupted

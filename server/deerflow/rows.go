@@ -106,7 +106,9 @@ func Feedback(f deerflow.Feedback) json.RawMessage {
 		Rating    int     `json:"rating"`
 		Comment   *string `json:"comment"`
 		CreatedAt string  `json:"created_at"`
-	}{f.ID, string(f.Run), string(f.Thread), f.User, f.Message, f.Rating, f.Comment, Stamp(f.CreatedAt)})
+		// Scores is there for feedback that was given under keys of LangGraph.
+		Scores json.RawMessage `json:"scores,omitempty"`
+	}{f.ID, string(f.Run), string(f.Thread), f.User, f.Message, f.Rating, f.Comment, Stamp(f.CreatedAt), f.Scores})
 }
 
 // Feedbacks is a list of them.

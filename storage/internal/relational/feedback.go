@@ -1,42 +1,59 @@
 package relational
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"understudy/deerflow"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 )
 
 var errNoFeedback = fault.New(fault.NotFound, "feedback not found")
 
-const feedbackColumns = "feedback_id, thread_id, run_id, account_id, message_id, rating, comment, created_at"
+const feedbackColumns = "feedback_id, thread_id, run_id, account_id, message_id, rating, comment, created_at, scores"
 
 func scanFeedback(r Row) deerflow.Feedback {
 	return deerflow.Feedback{
-		ID: r.Text(0), Thread: id.Thread(r.Text(1)), Run: id.Run(r.Text(2)), User: r.Text(3), Message: pointer(r, 4, r.Text), Rating: int(r.Int(5)), Comment: pointer(r, 6, r.Text), CreatedAt: r.Time(7),
+		ID: r.Text(0), Thread: id.Thread(r.Text(1)), Run: id.Run(r.Text(2)), User: r.Text(3), Message: pointer(r, 4, r.Text), Rating: int(r.Int(5)), Comment: pointer(r, 6, r.Text), CreatedAt: r.Time(7), Scores: r.Bytes(8),
 	}
 }
 
 var (
 	putFeedback = same(insertInto("feedback", feedbackColumns) + " ON CONFLICT (thread_id, run_id, account_id) DO UPDATE SET " +
-		"message_id = coalesce(excluded.message_id, feedback.message_id), rating = excluded.rating, comment = excluded.comment")
+		"message_id = coalesce(excluded.message_id, feedback.message_id), rating = excluded.rating, comment = excluded.comment, scores = coalesce(excluded.scores, feedback.scores)")
 	selectFeedback   = same("SELECT " + feedbackColumns + " FROM feedback WHERE feedback_id = $1")
 	feedbackOfRun    = same("SELECT " + feedbackColumns + " FROM feedback WHERE thread_id = $1 AND run_id = $2 AND account_id = $3")
+	feedbackOfAll    = same("SELECT " + feedbackColumns + " FROM feedback WHERE thread_id = $1 AND run_id = $2 ORDER BY created_at, feedback_id")
 	feedbackOfThread = same("SELECT " + feedbackColumns + " FROM feedback WHERE thread_id = $1 AND account_id = $2 ORDER BY created_at, feedback_id")
 	deleteFeedback   = same("DELETE FROM feedback WHERE feedback_id = $1")
 	tallyFeedback    = same("SELECT count(*), coalesce(sum(CASE WHEN rating > 0 THEN 1 ELSE 0 END), 0) FROM feedback WHERE thread_id = $1 AND run_id = $2")
 )
 
-// PutFeedback implements deerflow.Feedbacks. The thread must exist: fault.NotFound.
+// PutFeedback implements deerflow.Feedbacks.
 func (s feedbackStore) PutFeedback(ctx context.Context, f deerflow.Feedback) (out deerflow.Feedback, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) error {
 		tx.Lock(f.Thread) // so that it is not deleted meanwhile
 		if _, err := tx.Thread(f.Thread); err != nil {
 			return err
 		}
-		if err := tx.Exec(putFeedback, f.ID, f.Thread, f.Run, f.User, f.Message, f.Rating, f.Comment, f.CreatedAt); err != nil {
+		put := f
+		if put.Scores != nil {
+			before, found, err := first(tx, feedbackOfRun, scanFeedback, f.Thread, f.Run, f.User)
+			if err != nil {
+				return err
+			}
+			if found {
+				put.Scores = jsonobj.Merge(before.Scores, f.Scores)
+				put.Comment = cmp.Or(f.Comment, before.Comment)
+			}
+			if len(put.Scores) > deerflow.MaxScores {
+				return deerflow.ErrScores
+			}
+		}
+		if err := tx.Exec(putFeedback, put.ID, put.Thread, put.Run, put.User, put.Message, put.Rating, put.Comment, put.CreatedAt, put.Scores); err != nil {
 			return err
 		}
 		out, err = the(tx, errNoFeedback, feedbackOfRun, scanFeedback, f.Thread, f.Run, f.User)
@@ -55,6 +72,15 @@ func (s feedbackStore) FeedbackOf(ctx context.Context, user string, t id.Thread,
 			}
 			return nil
 		}, t, user)
+	})
+	return list, err
+}
+
+// RunFeedback implements deerflow.Feedbacks.
+func (s feedbackStore) RunFeedback(ctx context.Context, t id.Thread, r id.Run) (list []deerflow.Feedback, err error) {
+	err = s.db.Read(ctx, func(q Querier) (err error) {
+		list, err = all(q, feedbackOfAll, scanFeedback, t, r)
+		return err
 	})
 	return list, err
 }
