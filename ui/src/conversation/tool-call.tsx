@@ -1,9 +1,12 @@
-import { ChevronRight, LoaderCircle, Wrench, X } from "lucide-react";
+import { LoaderCircle, Wrench, X } from "lucide-react";
 import { useState } from "react";
 import type { Json, Message } from "../api/types";
 import { JsonView } from "../parts/json";
 import { Markdown } from "./markdown";
 import { callsOf, kindOf, textOf, type Call } from "./message";
+
+/** The same element for all calls: a long conversation has thousands, and each frame of scrolling draws some. */
+const wrench = <Wrench size={14} aria-hidden />;
 
 /** A call of a tool with its result, and what a subagent said in it. */
 export function ToolCallView({ call, result, nested }: { call: Call; result?: Message; nested?: readonly Message[] }) {
@@ -13,8 +16,7 @@ export function ToolCallView({ call, result, nested }: { call: Call; result?: Me
   return (
     <details className={`call${failed ? " failed" : ""}`} data-call={call.name} open={open} onToggle={(e) => setOpen((e.target as HTMLDetailsElement).open)}>
       <summary>
-        <ChevronRight size={14} aria-hidden className="turn" />
-        <Wrench size={14} aria-hidden />
+        {wrench}
         <b>{call.name}</b>
         <code className="brief">{brief}</code>
         {!result && <LoaderCircle size={14} className="turning" aria-label="no result yet" />}

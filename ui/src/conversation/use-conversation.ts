@@ -8,7 +8,8 @@ import type { Json, JsonObject, Message, Row, Run, Thread } from "../api/types";
 import { Frames } from "./frames";
 import { empty, entriesOf, reduce, type Action } from "./reducer";
 
-const page = 50;
+const page = 50; // rows to open a thread with
+const earlier = 200; // rows that are read before those while someone scrolls up
 const end = Number.MAX_SAFE_INTEGER;
 const patience = 500; // ms that the record waits for the stream
 
@@ -118,7 +119,7 @@ export function useConversation(threadID: string) {
   const older = useCallback(async () => {
     const first = conversation.rows[0]?.seq;
     if (first === undefined || !conversation.older) return;
-    const more = await get<Page>(`${path}/messages?before_seq=${first}&limit=${page}`);
+    const more = await get<Page>(`${path}/messages?before_seq=${first}&limit=${earlier}`);
     dispatch({ type: "rows", rows: more.data, older: more.has_more });
   }, [conversation, path]);
 
