@@ -40,6 +40,9 @@ func NewSpanQuery(get func(name string) []string) (q SpanQuery, err error) {
 	return q, nil
 }
 
+// Content reports whether inputs and outputs are wanted.
+func (q SpanQuery) Content() bool { return q.content }
+
 // Append appends a page of the spans of a run: {"run": {…}, "spans": […], "next": span ID or null}.
 func (q SpanQuery) Append(dst []byte, of *run.Run, list []spans.Span) []byte {
 	if q.id != "" {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -16,6 +17,30 @@ type spanHandlers struct{ runs Runs }
 
 func (h *spanHandlers) routes(route register) {
 	route("GET", "/understudy/runs/{run_id}/spans", h.list)
+	route("GET", "/understudy/runs/{run_id}/otlp", h.otlp)
+}
+
+// otlp answers with all spans of a run as a collector of OpenTelemetry takes them.
+func (h *spanHandlers) otlp(c *fiber.Ctx) error {
+	r, err := compat.RunID(web.Param(c, "run_id"))
+	if err != nil {
+		return err
+	}
+	q, err := compat.NewSpanQuery(func(name string) []string { return web.Queries(c, name) })
+	if err != nil {
+		return err
+	}
+	body, err := web.WhileConnected(c, func(ctx context.Context) ([]byte, error) {
+		of, list, err := h.runs.Spans(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		return spans.OTLP(ctx, of, list, q.Content(), time.Now())
+	})
+	if err != nil {
+		return err
+	}
+	return web.SendJSON(c, body)
 }
 
 // list answers with a page of the spans of a run, and the run.

@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/tidwall/gjson"
@@ -17,8 +18,13 @@ func (r *Recorder) export(s *Span, parent uint64) trace.Span {
 	if o := r.open[parent]; o != nil && o.export != nil {
 		ctx = trace.ContextWithSpan(ctx, o.export)
 	}
-	thread := string(r.opts.Thread)
-	attrs := append(r.whose(), attribute.String("langgraph.node", s.Node), attribute.Int("langgraph.step", s.Step), attribute.String("langgraph.checkpoint_ns", s.NS))
+	return r.opts.start(ctx, s)
+}
+
+// start begins the OpenTelemetry span of a span below that of a context.
+func (o *Options) start(ctx context.Context, s *Span) trace.Span {
+	thread := string(o.Thread)
+	attrs := append(o.whose(), attribute.String("langgraph.node", s.Node), attribute.Int("langgraph.step", s.Step), attribute.String("langgraph.checkpoint_ns", s.NS))
 	name, kind := "node "+s.Name, trace.SpanKindInternal
 	switch s.Kind {
 	case graph.ModelSpan:
@@ -31,6 +37,9 @@ func (r *Recorder) export(s *Span, parent uint64) trace.Span {
 		name = "execute_tool " + s.Name
 		attrs = append(attrs, attribute.String(spanKind, "TOOL"), attribute.String("tool.name", s.Name), attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", s.Name), attribute.String("gen_ai.conversation.id", thread))
 	default:
+		if s.Kind != graph.NodeSpan {
+			name = string(s.Kind)
+		}
 		attrs = append(attrs, attribute.String(spanKind, "CHAIN"))
 	}
 	if c := s.Input; c != nil {
@@ -43,7 +52,7 @@ func (r *Recorder) export(s *Span, parent uint64) trace.Span {
 			attrs = append(attrs, attribute.String("gen_ai.tool.call.arguments", string(c.JSON)))
 		}
 	}
-	_, span := r.opts.Tracer.Start(ctx, name, trace.WithTimestamp(s.Start), trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
+	_, span := o.Tracer.Start(ctx, name, trace.WithTimestamp(s.Start), trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
 	return span
 }
 

@@ -15,23 +15,29 @@ const spanKind = "openinference.span.kind"
 const mostShown, mostCalls = 16, 4
 
 // whose returns the conversation and the user of a span.
-func (r *Recorder) whose() []attribute.KeyValue {
+func (o *Options) whose() []attribute.KeyValue {
 	var attrs []attribute.KeyValue
-	if r.opts.Thread != "" {
-		attrs = append(attrs, attribute.String("session.id", string(r.opts.Thread)))
+	if o.Thread != "" {
+		attrs = append(attrs, attribute.String("session.id", string(o.Thread)))
 	}
-	if r.opts.User != "" {
-		attrs = append(attrs, attribute.String("user.id", r.opts.User))
+	if o.User != "" {
+		attrs = append(attrs, attribute.String("user.id", o.User))
+	}
+	return attrs
+}
+
+// turn describes a run as a turn of a conversation.
+func (o *Options) turn() []attribute.KeyValue {
+	attrs := append(o.whose(), attribute.String(spanKind, "AGENT"), attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", o.Graph))
+	if o.Thread != "" {
+		attrs = append(attrs, attribute.String("gen_ai.conversation.id", string(o.Thread)))
 	}
 	return attrs
 }
 
 // exportRun describes the span of the attempt as a turn of a conversation.
 func (r *Recorder) exportRun() {
-	attrs := append(r.whose(), attribute.String(spanKind, "AGENT"), attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", r.opts.Graph))
-	if r.opts.Thread != "" {
-		attrs = append(attrs, attribute.String("gen_ai.conversation.id", string(r.opts.Thread)))
-	}
+	attrs := r.opts.turn()
 	if r.opts.Langfuse != nil {
 		attrs = append(attrs, r.opts.Langfuse.labels(&r.opts)...)
 	}
