@@ -31,7 +31,7 @@ const threads = [
   ["מתי תגיע ההזמנה שלי?", "error", 90_000, {}],
   ["A parcel was lost", "idle", 200_000, {}],
 ].map(([title, status, ago, metadata, interrupts = {}], i) => ({
-  thread_id: uuid(1 + i), created_at: at(ago + 600), updated_at: at(ago), state_updated_at: at(ago), metadata: { title, graph_id: "support", assistant_id: support.assistant_id, ...metadata }, status, config: {}, values: null, interrupts,
+  thread_id: uuid(1 + i), created_at: at(ago + 600), updated_at: at(ago), state_updated_at: at(ago), metadata: { title, graph_id: "support", assistant_id: support.assistant_id, owner: ["ann", "bob"][i % 2], ...metadata }, extracted: { last: ["It left our warehouse on Friday.", "Shall I refund 18.50 EUR?", "", "Die Antwort ist lang."][i] ?? "", tokens: i % 3 === 2 ? null : 1_200 * (i + 1) }, status, config: {}, values: null, interrupts,
 }));
 
 const report = `It left our warehouse on **Friday** and is at the depot in Bremen. What happened so far:
@@ -201,11 +201,12 @@ export async function serve(context) {
 const a = `run:${thread}/${run}`;
 const b = `checkpoint:${thread}/${checkpoint(4)}`;
 
-/** The pages: their address, what shows that they are complete, and whether a narrow screen is pictured too, and whether docs/studio.md shows it. */
+/** The pages: their address, what shows that they are complete, whether a narrow screen is pictured too (or what shows it there), and whether docs/studio.md shows it. */
 export const pages = [
   { name: "home", path: "", ready: ".choice", narrow: true },
+  { name: "all-threads", path: "threads", ready: "tr[data-thread]", narrow: true },
   { name: "thread", path: `t/${thread}`, ready: ".transcript table", narrow: true },
-  { name: "state", path: `t/${thread}?panel=state`, ready: ".thread:has(.transcript table) .json details", narrow: true, docs: true },
+  { name: "state", path: `t/${thread}?panel=state`, ready: ".thread:has(.transcript table) .json details", narrow: ".json details", docs: true },
   { name: "graph", path: `t/${thread}?panel=graph`, ready: ".thread:has(.transcript table) .graph .node" },
   { name: "approvals", path: "approvals", ready: ".question", docs: true },
   { name: "runs", path: "runs", ready: "[data-run]", narrow: true },

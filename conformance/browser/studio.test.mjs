@@ -147,10 +147,17 @@ describe("the studio", { concurrency: 2, skip }, () => {
   journey("an edited message begins a branch, and both stay", async (studio, page) => {
     await studio.begin("agent", "say 1");
     await studio.expect([["human", "say 1"], ["ai", "w0"]]);
-    await studio.type("say 2");
-    const before = [["human", "say 1"], ["ai", "w0"], ["human", "say 2"], ["ai", words(2)]];
+    const before = [["human", "say 1"], ["ai", "w0"]];
+    for (const n of [2, 6, 7]) {
+      await studio.type(`say ${n}`);
+      before.push(["human", `say ${n}`], ["ai", words(n)]);
+      await studio.expect(before);
+    }
+    await studio.rest(`/threads/${studio.thread}/state`, { values: { messages: [{ type: "ai", content: "the ninth" }] }, as_node: "model" });
+    before.push(["ai", "the ninth"]);
+    await page.reload();
     await studio.expect(before);
-    await studio.message(2).hover();
+    await studio.message(2).hover(); // the third of nine
     await studio.message(2).getByRole("button", { name: "Edit" }).click();
     await page.getByRole("textbox", { name: "Edited message" }).fill("say 3");
     await studio.message(2).getByRole("button", { name: "Send" }).click();
@@ -796,8 +803,15 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await detail.getByRole("heading", { name: "ok", exact: true }).waitFor();
     await page.keyboard.press("j");
     await detail.getByRole("heading", { name: "boom", exact: true }).waitFor();
-    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export" }).click()]);
-    const exported = JSON.parse(readFileSync(await download.path(), "utf8"));
+    const saved = async (form) => {
+      await page.getByRole("button", { name: "Export" }).click();
+      const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: form, exact: true }).click()]);
+      return JSON.parse(readFileSync(await download.path(), "utf8"));
+    };
+    const otlp = (await saved("OTLP (JSON)")).resourceSpans[0].scopeSpans[0].spans;
+    assert.deepEqual(otlp.filter((s) => s.name.startsWith("node ")).map((s) => [s.name, s.status.code ?? 0]), [["node ok", 0], ["node boom", 2]]);
+    assert.ok(otlp.every((s) => /^[0-9a-f]{16}$/.test(s.spanId)));
+    const exported = await saved("JSON");
     assert.deepEqual(exported.spans.filter((s) => s.kind === "node").map((s) => [s.name, s.status]), [["ok", "success"], ["boom", "error"]]);
     await page.reload();
     await detail.getByRole("link", { name: "The checkpoint before it" }).click();
@@ -866,6 +880,88 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByRole("searchbox", { name: "Find in this thread" }).fill("nosuchword");
     await page.getByText("No message has these words").waitFor();
   });
+
+  for (const colorScheme of ["light", "dark"])
+    journey(`all threads: found by metadata, and changed, chosen ones or all that match, ${colorScheme}`, async (studio, page) => {
+      const batch = `batch${Math.random().toString(36).slice(2)}`;
+      const say = async (n) => {
+        const { thread_id } = await studio.rest("/threads", { metadata: { batch, owner: `owner ${n}`, level: n } });
+        await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "agent", input: { messages: [{ role: "user", content: `say ${n}` }] } });
+        return thread_id;
+      };
+      const [one, two, three] = [await say(2), await say(3), await say(4)];
+      const states = async (id) => (await studio.rest(`/threads/${id}/history?limit=10`)).length;
+      const line = (id) => page.locator(`tr[data-thread="${id}"]`);
+      await page.getByRole("link", { name: "All threads" }).click();
+      await page.waitForURL(/\/threads$/);
+      const field = page.getByRole("searchbox", { name: "Metadata" });
+      await field.fill(`batch=${batch}`);
+      await eventually(async () => assert.equal(await page.locator("tr[data-thread]").count(), 3));
+      for (const [id, n] of [[one, 2], [two, 3], [three, 4]]) {
+        await line(id).getByRole("link", { name: `say ${n}`, exact: true }).waitFor();
+        await line(id).getByText(words(n), { exact: true }).waitFor(); // the last words
+        for (const cell of ["agent", `owner ${n}`]) await line(id).getByRole("cell", { name: cell, exact: true }).waitFor();
+        assert.match(await line(id).locator("td.numbers").textContent(), /^\d+$/);
+      }
+      await studio.accessible("all threads");
+      // What is no metadata is said, and the address has what is.
+      await field.fill("batch");
+      await page.getByRole("alert").filter({ hasText: "write name=value" }).waitFor();
+      assert.ok(await page.getByRole("button", { name: "Change all that match…" }).isDisabled());
+      await field.fill(JSON.stringify({ batch, level: 4 }));
+      await eventually(async () => assert.equal(await page.locator("tr[data-thread]").count(), 1));
+      await page.reload();
+      await line(three).waitFor();
+      // A chosen one is deleted.
+      await page.getByRole("checkbox", { name: "Choose say 4" }).check();
+      await page.getByRole("button", { name: "Change 1 thread…" }).click();
+      const chosen = page.getByRole("dialog", { name: "Change threads" });
+      await chosen.getByRole("radio", { name: "Delete them" }).check();
+      await studio.accessible("what to do with threads");
+      await chosen.getByRole("button", { name: "Delete 1 thread" }).click();
+      await chosen.getByText("1 thread changed.").waitFor();
+      await chosen.getByRole("button", { name: "Close" }).click();
+      await page.getByText("No thread is like this.").waitFor();
+      // All that match keep their newest state only, and expire.
+      await field.fill(`batch=${batch}`);
+      await eventually(async () => assert.equal(await page.locator("tr[data-thread]").count(), 2));
+      assert.ok((await states(one)) > 1);
+      const change = async (what) => {
+        await page.getByRole("button", { name: "Change all that match…" }).click();
+        const dialog = page.getByRole("dialog", { name: "Change all that match" });
+        await dialog.getByText("2 threads, also those that the page does not show.").waitFor();
+        await dialog.getByRole("radio", { name: what }).check();
+        if (what.includes("expire")) await dialog.getByRole("spinbutton", { name: "Days" }).fill("2");
+        await dialog.getByRole("button", { name: "Change 2 threads" }).click();
+        await dialog.getByText("2 threads changed.").waitFor();
+        await dialog.getByRole("button", { name: "Close" }).click();
+      };
+      await change("Keep only the newest state");
+      for (const id of [one, two]) assert.equal(await states(id), 1);
+      await change("Let them expire");
+      for (const id of [one, two]) assert.equal((await studio.rest(`/threads/${id}?include=ttl`)).ttl.ttl_minutes, 2_880);
+    }, { options: { colorScheme } });
+
+  journey("a narrow screen has one column at a time", async (studio, page) => {
+    await studio.begin("agent", "say 3");
+    await studio.expect([["human", "say 3"], ["ai", words(3)]]);
+    const seen = async (selector) => (await page.locator(selector).evaluateAll((list) => list.filter((e) => e.checkVisibility()).length)) > 0;
+    const panel = page.locator("header.bar").getByRole("button", { name: "State", exact: true });
+    await panel.click();
+    await page.locator('aside[aria-label="state"] .steps li').first().waitFor();
+    assert.deepEqual([await seen(".transcript"), await seen(".panel")], [false, true]);
+    await panel.click();
+    await eventually(async () => assert.deepEqual([await seen(".transcript"), await seen(".panel")], [true, false]));
+    assert.deepEqual(await studio.shown(), [["human", "say 3"], ["ai", words(3)]]);
+    if (!recorded) return;
+    const [{ run_id }] = await studio.rest(`/threads/${studio.thread}/runs`);
+    await page.goto(`${BASE_URL}/studio/r/${run_id}`);
+    await page.locator("[data-span]").first().click();
+    await page.locator("aside.span-detail").waitFor();
+    assert.equal(await seen(".run-main"), false);
+    await page.getByRole("button", { name: "Close" }).click();
+    await eventually(async () => assert.ok(await seen(".run-main")));
+  }, { options: { viewport: { width: 390, height: 700 } } }); // lower than all assistants of the first page together
 
   journey("what runs used, by day and by model", async (studio, page) => {
     if (!recorded) return;
@@ -1021,7 +1117,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
       await studio.begin("hitl", 'call search {"q": "cats"}');
       await page.getByRole("heading", { name: /waits for an answer/ }).waitFor();
       await studio.accessible("a question");
-      for (const path of ["approvals", "runs", "graphs", "store", "crons", "connect", ...own, "nowhere"]) {
+      for (const path of ["approvals", "threads", "runs", "graphs", "store", "crons", "connect", ...own, "nowhere"]) {
         await page.goto(`${BASE_URL}/studio/${path}`);
         await page.locator("h1").waitFor();
         if (path === "graphs") await page.locator(".graph .node").first().waitFor();
@@ -1034,7 +1130,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     for (const width of [320, 768, 1920])
       journey(`nothing is wider than a screen of ${width} pixels, ${colorScheme}`, async (studio, page) => {
         await page.getByRole("textbox", { name: "Message" }).waitFor();
-        for (const path of ["", "approvals", "runs", "graphs", "store", "crons", "connect", ...own]) {
+        for (const path of ["", "approvals", "threads", "runs", "graphs", "store", "crons", "connect", ...own]) {
           await page.goto(`${BASE_URL}/studio/${path}`);
           await page.locator("h1").first().waitFor();
           assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `/studio/${path}`);

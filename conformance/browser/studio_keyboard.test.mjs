@@ -392,6 +392,21 @@ describe("the studio by keyboard", { concurrency: 2, skip }, () => {
     await page.mouse.up();
     const [, wider] = await widths();
     assert.ok(Math.abs(wider - before[1] - 100) < 8, `${wider}`);
+    await page.reload();
+    await panel.waitFor();
+    assert.equal((await widths())[1], wider, "what was dragged is kept");
+    // The edge of a span.
+    const [{ run_id }] = await studio.rest(`/threads/${studio.thread}/runs`);
+    if (!(await fetch(`${BASE_URL}/understudy/runs/${run_id}/spans`)).ok) return;
+    await page.goto(`${BASE_URL}/studio/r/${run_id}`);
+    await page.locator("[data-span]").first().click();
+    const span = page.getByRole("separator", { name: "Width of the span" });
+    const width = () => page.locator("aside.span-detail").evaluate((e) => Math.round(e.getBoundingClientRect().width));
+    await span.waitFor();
+    const first = await width();
+    await span.focus();
+    await keys.press("ArrowLeft");
+    assert.equal(await width(), first + 24);
   });
 
   walk("commands are found by their names: a page, a thread, and what the page can do", async (keys, studio, page) => {

@@ -102,7 +102,7 @@ const differing = (one, other) => tools.evaluate(async ([x, y, half]) => {
 const alike = (d) => d !== null && d.densest <= tolerance;
 
 /** Takes the picture of a page that has come to rest. */
-async function picture({ path, ready }, theme, width) {
+async function picture({ path, ready, narrow }, theme, width) {
   const context = await browser.newContext({ viewport: { width, height: width < 500 ? 844 : 800 }, colorScheme: theme, reducedMotion: "reduce", locale: "en-US", timezoneId: "UTC", deviceScaleFactor: 1 });
   try {
     const page = await openPage(context);
@@ -111,7 +111,7 @@ async function picture({ path, ready }, theme, width) {
     await page.clock.setFixedTime(now);
     const unknown = await serve(context);
     await page.goto(`${origin}/studio/${path}`);
-    await page.locator(ready).first().waitFor();
+    await page.locator(width < 500 && typeof narrow === "string" ? narrow : ready).first().waitFor();
     // The same letters on every machine that has the fonts of Chromium's packages; a caret blinks.
     await page.addStyleTag({ content: ":root { font-family: 'DejaVu Sans', sans-serif !important; } code, pre, .code textarea, textarea.code, .json, .log-lines { font-family: 'DejaVu Sans Mono', monospace !important; } * { caret-color: transparent !important; }" });
     await page.evaluate(() => document.fonts.ready.then(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))));

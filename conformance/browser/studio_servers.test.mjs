@@ -119,9 +119,25 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
       await signIn(ada);
       await say(page, "parrot", "secret of ada");
       await page.getByText("you said: secret of ada").waitFor();
+      // Who answered is with the run.
+      const box = page.getByRole("textbox", { name: "Message" });
+      await page.getByRole("combobox", { name: "Assistant" }).selectOption("careful");
+      await box.fill("calculate 6*7");
+      await page.keyboard.press("Enter");
+      await page.getByRole("button", { name: "Approve" }).click();
+      await page.getByText(/tool said: .*42$/).waitFor();
+      await page.getByRole("button", { name: "Runs", exact: true }).first().click();
+      await page.locator("aside .runs").getByText("Answered by ada", { exact: true }).waitFor();
+      // What she types is still hers after she signed in again, and is not shown to another.
+      await box.fill("a draft of ada");
+      await page.reload();
+      await signIn(ada);
+      await box.waitFor();
+      assert.equal(await box.inputValue(), "a draft of ada");
       await page.reload();
       await signIn(bob);
       await page.getByText(/not found/i).first().waitFor();
+      assert.ok(!(await page.evaluate(() => JSON.stringify(sessionStorage))).includes("a draft of ada"));
       await page.goto(`${server.url}/studio/`);
       await signIn(bob);
       await page.getByText("No threads yet").waitFor();

@@ -7,7 +7,7 @@ import { useChanges } from "./api/use-changes";
 import { get, hasSession, signOut, whenRefused } from "./api/client";
 import { Chosen } from "./compare/chosen";
 import { Approvals } from "./pages/approvals";
-import { dropDrafts } from "./conversation/draft";
+import { draftsOf, dropDrafts } from "./conversation/draft";
 import { Crons } from "./pages/crons";
 import { GraphPage } from "./pages/graph-page";
 import { Home } from "./pages/home";
@@ -22,6 +22,7 @@ import { ThreadPage } from "./pages/thread-page";
 import { Sidebar } from "./threads/sidebar";
 import { asks, useThreads } from "./threads/threads";
 
+const AllThreads = lazy(() => import("./pages/all-threads"));
 const RunPage = lazy(() => import("./run/run-page"));
 const ComparePage = lazy(() => import("./compare/compare-page"));
 const UsagePage = lazy(() => import("./pages/usage"));
@@ -34,10 +35,16 @@ const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
 
 export function App() {
   const [refused, setRefused] = useState(false);
+  const [known, setKnown] = useState(!hasSession()); // who uses the page, whose drafts it shows
   const queries = useQueryClient();
   useEffect(() => {
     whenRefused(() => setRefused(true));
-    if (hasSession()) void get("/auth/session").catch(() => {}); // it may renew the session; what is wrong with it other requests show
+    if (!hasSession()) return;
+    // This may renew the session as well; what is wrong with it other requests show.
+    void get<{ identity?: string }>("/auth/session")
+      .then(({ identity }) => draftsOf(`session ${identity}`))
+      .catch(() => {})
+      .finally(() => setKnown(true));
   }, []);
   if (refused) {
     return (
@@ -49,6 +56,7 @@ export function App() {
       />
     );
   }
+  if (!known) return <main className="page" aria-busy />;
   return (
     <Router base={base}>
       <Shell />
@@ -65,7 +73,7 @@ function Shell() {
   const showHelp = useCallback(() => setHelp(true), []);
   const showCommands = useCallback(() => setCommands(true), []);
   const entries = useEntries(location);
-  const pages = useMemo(() => entries.map(([href, label]) => [href, label] as const), [entries]);
+  const pages = useMemo(() => [...entries.map(([href, label]) => [href, label] as const), ["/threads", "All threads"] as const], [entries]);
   useShortcuts(showHelp, showCommands);
   useChanges();
   useEffect(keepFocus, []);
@@ -78,6 +86,11 @@ function Shell() {
       <Switch>
         <Route path="/" component={Home} />
         <Route path="/t/:id">{({ id }) => <ThreadPage key={id} id={id} />}</Route>
+        <Route path="/threads">
+          <Suspense fallback={<main className="page" aria-busy />}>
+            <AllThreads />
+          </Suspense>
+        </Route>
         <Route path="/approvals" component={Approvals} />
         <Route path="/graphs/:id?">{({ id }) => <GraphPage id={id} />}</Route>
         <Route path="/runs" component={Runs} />
@@ -135,7 +148,7 @@ function useEntries(location: string) {
 
 function entriesOf(location: string, own: boolean | undefined, doctor: boolean | undefined) {
   return [
-    ["/", "Threads", MessagesSquare, location === "/" || location.startsWith("/t/")],
+    ["/", "Threads", MessagesSquare, location === "/" || location === "/threads" || location.startsWith("/t/")],
     ["/approvals", "Approvals", Hourglass, location === "/approvals"],
     ["/runs", "Runs", ListChecks, location === "/runs" || location.startsWith("/r/")],
     ["/graphs", "Graphs", Network, location.startsWith("/graphs")],

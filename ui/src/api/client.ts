@@ -51,6 +51,17 @@ export function credentialsKey(): string {
   return hash.toString(36);
 }
 
+/** Whose credentials these are, as far as the page can tell: the subject of a token, which outlives it, or else what differs between users. */
+export function whose(): string {
+  try {
+    const { iss, sub } = JSON.parse(atob((credentials.authorization ?? "").split(".")[1]!.replaceAll("-", "+").replaceAll("_", "/"))) as { iss?: string; sub?: string };
+    if (sub) return `${iss ?? ""} ${sub}`;
+  } catch {
+    // no token, or not one that says who it is of
+  }
+  return credentialsKey();
+}
+
 /** Registers what happens when the server asks for credentials. */
 export function whenRefused(then: () => void) {
   onRefused = then;

@@ -75,7 +75,7 @@ export interface Thread {
   metadata: JsonObject;
   status: ThreadStatus;
   interrupts?: Record<string, Interrupt[]>;
-  extracted?: { title?: Json; first?: Json };
+  extracted?: { title?: Json; first?: Json; last?: Json; tokens?: Json };
   values?: JsonObject | null;
   error?: Json;
 }
@@ -91,6 +91,7 @@ export interface Run {
   status: RunStatus;
   metadata: JsonObject;
   multitask_strategy?: string;
+  kwargs?: { command?: { resume?: Json } | null; config?: { configurable?: { langgraph_auth_user_id?: Json } } };
 }
 
 export interface Assistant {

@@ -18,6 +18,19 @@ export function keepDraft(key: string, text: string) {
   }
 }
 
+const owner = "understudy:drafts-of";
+
+/** Says who uses the tab. What another person typed is removed; what was typed before anyone was known belongs to who comes first. */
+export function draftsOf(who: string) {
+  try {
+    const before = sessionStorage.getItem(owner);
+    if (before !== null && before !== who) dropDrafts();
+    sessionStorage.setItem(owner, who);
+  } catch {
+    // then there are no drafts
+  }
+}
+
 /** Removes all drafts: another person may use the tab. */
 export function dropDrafts() {
   try {

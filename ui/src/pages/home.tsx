@@ -40,7 +40,7 @@ export function Home() {
         {assistants.data?.map((a) => (
           <button key={a.assistant_id} type="button" role="radio" aria-checked={a === assistant} tabIndex={reached(a === assistant)} className="choice" onClick={() => setChosen(a.assistant_id)}>
             <b>{a.name}</b>
-            <span className="quiet">{a.description || a.graph_id}</span>
+            {(a.description || a.graph_id !== a.name) && <span className="quiet">{a.description || a.graph_id}</span>}
           </button>
         ))}
       </div>

@@ -12,6 +12,7 @@ import { runRef } from "../compare/refs";
 import { ID } from "../parts/copy";
 import { CopyCall } from "../parts/copy-call";
 import { age, duration } from "../parts/format";
+import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 
@@ -54,9 +55,23 @@ export function RunList({ thread }: { thread: string }) {
                 <Square size={12} aria-hidden /> Cancel
               </button>
             )}
+            <Answered run={r} />
           </li>
         ))}
       </ol>
     </>
+  );
+}
+
+/** Who answered the questions that a run continued from, and what. */
+function Answered({ run }: { run: Run }) {
+  const answer = run.kwargs?.command?.resume;
+  if (answer === undefined || answer === null) return null;
+  const who = run.kwargs?.config?.configurable?.langgraph_auth_user_id;
+  return (
+    <details className="answered">
+      <summary className="quiet">{typeof who === "string" && who ? `Answered by ${who}` : "Answered by someone who did not sign in"}</summary>
+      <JsonView value={answer} open={2} />
+    </details>
   );
 }

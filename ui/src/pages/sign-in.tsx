@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { signIn, signInMethods } from "../api/client";
+import { signIn, signInMethods, whose } from "../api/client";
+import { draftsOf } from "../conversation/draft";
 
 type Kind = "x-api-key" | "authorization";
 
@@ -35,6 +36,7 @@ function Credentials({ kinds, onDone }: { kinds: Kind[]; onDone: () => void }) {
       onSubmit={(e) => {
         e.preventDefault();
         signIn(kind === "x-api-key" ? { "x-api-key": secret.trim() } : { authorization: `Bearer ${secret.trim()}` });
+        draftsOf(whose());
         onDone();
       }}
     >

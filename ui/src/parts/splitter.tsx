@@ -51,13 +51,14 @@ export function Splitter({ name, label, of, behind = false, folds = false }: Pro
   const set = (to: number | null) => {
     if (to !== null) to = folds && to < least / 2 ? 0 : Math.round(Math.min(Math.max(to, least), most, window.innerWidth * 0.7));
     setWidth(to);
-    write(name, to);
+    return to;
   };
+  const keep = (to: number | null) => write(name, set(to));
   const onKeyDown = (e: KeyboardEvent) => {
     const towards = { ArrowLeft: behind ? 1 : -1, ArrowRight: behind ? -1 : 1 }[e.key];
-    if (towards) set(width === 0 ? (towards > 0 ? least : 0) : now() + towards * step);
-    else if (e.key === "Home") set(null);
-    else if (e.key === "Enter" && folds) set(width === 0 ? null : 0);
+    if (towards) keep(width === 0 ? (towards > 0 ? least : 0) : now() + towards * step);
+    else if (e.key === "Home") keep(null);
+    else if (e.key === "Enter" && folds) keep(width === 0 ? null : 0);
     else return;
     e.preventDefault();
   };
@@ -78,11 +79,10 @@ export function Splitter({ name, label, of, behind = false, folds = false }: Pro
       aria-valuemax={most}
       title={`${label}: drag, arrows${folds ? ", Enter folds" : ""}`}
       onKeyDown={onKeyDown}
-      onDoubleClick={() => set(null)}
+      onDoubleClick={() => keep(null)}
       onPointerDown={(e) => (e.currentTarget.setPointerCapture(e.pointerId), setDragged(true))}
       onPointerMove={onPointerMove}
-      onPointerUp={() => setDragged(false)}
-      onLostPointerCapture={() => setDragged(false)}
+      onLostPointerCapture={() => (setDragged(false), write(name, width))} // also when the button is released
     />
   );
 }

@@ -11,7 +11,9 @@ import { describe } from "../conversation/reducer";
 import { ID } from "../parts/copy";
 import { CopyCall } from "../parts/copy-call";
 import { count, dollars, duration } from "../parts/format";
+import { Menu } from "../parts/menu";
 import { Empty, Problem } from "../parts/problem";
+import { Splitter } from "../parts/splitter";
 import { Status } from "../parts/status";
 import { Flame } from "./flame";
 import { SpanDetail } from "./span-detail";
@@ -116,6 +118,7 @@ export default function RunPage({ id }: { id: string }) {
         )}
         <PriceTable prices={prices} unpriced={totals.unpriced} onChange={(p) => (writePrices(p), setPrices(p))} />
       </section>
+      {selected && run && <Splitter name="span-width" label="Width of the span" of="main > .panel" behind />}
       {selected && run && <SpanDetail run={run} rows={all} row={selected} cost={costOf(selected, prices)} onSelect={(s) => set("span", s)} />}
     </main>
   );
@@ -237,14 +240,20 @@ function Bar({ row, axis }: { row: Row; axis: Stretch[] }) {
   );
 }
 
+/** What a run is saved as: the route that has it, and what its file is called. */
+const forms = {
+  JSON: [`spans?limit=${limit}&content=true`, ""],
+  "OTLP (JSON)": ["otlp?content=true", "-otlp"],
+} as const;
+
 function Export({ id }: { id: string }) {
   const [error, setError] = useState<unknown>(null);
-  const save = async () => {
+  const save = async (form: keyof typeof forms) => {
     try {
-      const whole = await get<Answer>(`/understudy/runs/${id}/spans?limit=${limit}&content=true`);
+      const whole = await get<Json>(`/understudy/runs/${id}/${forms[form][0]}`);
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([JSON.stringify(whole, null, 2)], { type: "application/json" }));
-      link.download = `run-${id}.json`;
+      link.download = `run-${id}${forms[form][1]}.json`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
       setError(null);
@@ -254,9 +263,15 @@ function Export({ id }: { id: string }) {
   };
   return (
     <>
-      <button type="button" className="plain" onClick={() => void save()}>
-        <Download size={12} aria-hidden /> Export
-      </button>
+      <Menu label="Export" menu="Export as" className="plain" icon={<><Download size={12} aria-hidden /> Export</>}>
+        {(close) =>
+          (Object.keys(forms) as (keyof typeof forms)[]).map((form) => (
+            <button key={form} type="button" role="menuitem" onClick={() => (close(), void save(form))}>
+              {form}
+            </button>
+          ))
+        }
+      </Menu>
       <Problem error={error} />
     </>
   );

@@ -1,4 +1,4 @@
-import { Copy, MoreHorizontal, Pencil, Pin, PinOff, Plus, Trash2 } from "lucide-react";
+import { Copy, MoreHorizontal, Pencil, Pin, PinOff, Plus, Rows3, Trash2 } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { Link, useLocation, useRoute } from "wouter";
 import { useOwn } from "../api/server";
@@ -25,6 +25,9 @@ export function Sidebar() {
     <nav className="sidebar" aria-label="Threads">
       <div className="top">
         <input type="search" placeholder="Find threads" title={what} aria-label={what} data-key="/" value={words} onChange={(e) => setWords(e.target.value)} />
+        <Link href="/threads" className="button plain" aria-label="All threads" title="All threads">
+          <Rows3 size={16} />
+        </Link>
         <Link href="/" className="button" aria-label="New thread" title="New thread (n)">
           <Plus size={16} />
         </Link>

@@ -9,19 +9,21 @@ import { Titles } from "./titles";
 const size = 50;
 
 const titles = new Titles();
+/** Of a list that shows more of each thread. Tokens are those of the last answer: how long the conversation is to its model. */
+const whole = new Titles({ last: "values.messages[-1].content", tokens: "values.messages[-1].usage_metadata.total_tokens" });
 
 export interface ThreadFilter {
   status?: ThreadStatus;
   metadata?: JsonObject;
 }
 
-/** Threads, the last that changed first, page by page. */
-export function useThreads(filter: ThreadFilter = {}) {
+/** Threads, the last that changed first, page by page; with more of each, for lists that show it. */
+export function useThreads(filter: ThreadFilter = {}, more = false) {
   return useInfiniteQuery({
-    queryKey: ["threads", filter],
+    queryKey: ["threads", filter, more],
     initialPageParam: 0,
     queryFn: ({ pageParam, signal }) =>
-      titles.add((wanted) => post<Thread[]>("/threads/search", { ...filter, limit: size, offset: pageParam, sort_by: "updated_at", sort_order: "desc", ...wanted }, signal), (ids, wanted) =>
+      (more ? whole : titles).add((wanted) => post<Thread[]>("/threads/search", { ...filter, limit: size, offset: pageParam, sort_by: "updated_at", sort_order: "desc", ...wanted }, signal), (ids, wanted) =>
         post<Thread[]>("/threads/search", { ids, limit: ids.length, ...wanted }, signal),
       ),
     getNextPageParam: (last, pages) => (last.length < size ? undefined : pages.length * size),
@@ -56,7 +58,8 @@ export function titleOf(t: Thread, other = `Thread ${t.thread_id.slice(-8)}`): s
   return other;
 }
 
-function words(value: Json | undefined): string {
+/** The text of a message. */
+export function words(value: Json | undefined): string {
   if (typeof value === "string") return value;
   if (Array.isArray(value)) return value.map((b) => words((b as JsonObject | null)?.text)).join(" ");
   return "";

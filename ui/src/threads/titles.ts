@@ -9,7 +9,7 @@ interface Wanted {
 const select = ["thread_id", "created_at", "updated_at", "state_updated_at", "metadata", "status", "interrupts"];
 
 /** The words that a list shows of a thread, without its values. To extract them, the server reads the whole state. */
-const extract = { title: "values.title", first: "values.messages[0].content" };
+const words = { title: "values.title", first: "values.messages[0].content" };
 
 /** How many threads are remembered. */
 const most = 5_000;
@@ -19,19 +19,26 @@ const most = 5_000;
  * before.
  */
 export class Titles {
+  private readonly extract: Record<string, string>;
+
   /** By thread, that read last at the end. */
   private known = new Map<string, { state: string; extracted: Thread["extracted"] }>();
+
+  /** more is extracted besides the title and what was said first. */
+  constructor(more: Record<string, string> = {}) {
+    this.extract = { ...words, ...more };
+  }
 
   /** Reads a list by calling list, and the words of those of its threads that are not known by calling read. */
   async add(list: (wanted: Wanted) => Promise<Thread[]>, read: (ids: string[], wanted: Wanted) => Promise<Thread[]>): Promise<Thread[]> {
     if (this.known.size === 0) {
-      const threads = await list({ select, extract });
+      const threads = await list({ select, extract: this.extract });
       this.keep(threads);
       return threads;
     }
     const threads = await list({ select });
     const unknown = threads.filter((t) => !this.knows(t));
-    if (unknown.length > 0) this.keep(await read(unknown.map((t) => t.thread_id), { select: ["thread_id", "state_updated_at"], extract }));
+    if (unknown.length > 0) this.keep(await read(unknown.map((t) => t.thread_id), { select: ["thread_id", "state_updated_at"], extract: this.extract }));
     const shown = threads.map((t) => ({ ...t, extracted: this.known.get(t.thread_id)?.extracted }));
     this.forget();
     return shown;
