@@ -258,18 +258,18 @@ func latin(s string) string {
 
 // begin opens a stream with a head.
 func (g *Gate) begin(ctx context.Context, r *Request) (*stream, error) {
-	p, err := g.process(ctx)
-	if err != nil {
-		g.metrics.refused.WithLabelValues("down").Inc()
-		return nil, errAppDown
-	}
-	s, err := p.newStream()
-	if err != nil {
-		return nil, errAppDown
+	var p *process
+	var s *stream
+	for err := errLeft; err != nil; {
+		if p, err = g.process(ctx); err != nil {
+			g.metrics.refused.WithLabelValues("down").Inc()
+			return nil, errAppDown
+		}
+		s, err = p.newStream()
 	}
 	s.outer = r.Outer
 	head := r.append(p)
-	err = p.out.Add(func(b []byte) []byte {
+	err := p.out.Add(func(b []byte) []byte {
 		return head(append(b, bothOpen, byte(s.number>>24), byte(s.number>>16), byte(s.number>>8), byte(s.number)))
 	})
 	if err != nil {

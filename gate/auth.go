@@ -261,15 +261,21 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 	}
 	timeout, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
-	p, err := g.process(timeout)
-	if err != nil {
-		g.metrics.refused.WithLabelValues("down").Inc()
-		return nil, nil, err
+	var slow *time.Timer
+	var p *process
+	var raw []byte
+	err := errLeft
+	for errors.Is(err, errLeft) {
+		if p, err = g.process(timeout); err != nil {
+			g.metrics.refused.WithLabelValues("down").Inc()
+			return nil, nil, err
+		}
+		if slow == nil && do != "embed" && do != "tool" {
+			slow = time.AfterFunc(g.slowAnswer, func() { g.logSlow(do) })
+			defer slow.Stop()
+		}
+		raw, err = p.call(timeout, do, rest)
 	}
-	if do != "embed" && do != "tool" {
-		defer time.AfterFunc(g.slowAnswer, func() { g.logSlow(do) }).Stop()
-	}
-	raw, err := p.call(timeout, do, rest)
 	if err != nil {
 		switch {
 		case errors.Is(err, errSlow):
@@ -299,13 +305,16 @@ func (g *Gate) logSlow(do string) {
 		"fix", "look for calls without a timeout in the handlers")
 }
 
-// call sends a call to the process. The error is errDown when it ends, and the cause of ctx when that does.
+// errLeft: the process takes no more calls, and has not seen this one. Another one is in service, or is starting.
+var errLeft = errors.New("the process has left")
+
+// call sends a call to the process. The error is errLeft when it has not, errDown when the process ends, and the cause of ctx when that does.
 func (p *process) call(ctx context.Context, do string, rest func([]byte, *process) []byte) ([]byte, error) {
 	result := make(chan []byte, 1)
 	p.mu.Lock()
-	if p.closed {
+	if p.closed || p.left {
 		p.mu.Unlock()
-		return nil, errDown
+		return nil, errLeft
 	}
 	number := p.number()
 	p.calls[number] = result

@@ -363,13 +363,60 @@ func TestDeath(t *testing.T) {
 			_, err := g.Authenticate(t.Context(), bearer("block"))
 			hanging <- err
 		}()
-		require.Eventually(t, before.busy, 10*time.Second, time.Millisecond)
+		require.Eventually(t, busy(before), 10*time.Second, time.Millisecond)
 		end()
 		require.ErrorIs(t, <-hanging, errDown)
 		<-before.exited
 		actor, err := g.Authenticate(t.Context(), bearer("ann"))
 		require.NoError(t, err, "requests wait for the next process")
 		require.Equal(t, "ann", actor.Identity)
+	}
+}
+
+// A request that has found the process just before it left, or was replaced, is answered by the next one.
+func TestProcessesThatJustLeft(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Auth, o.App = "./odd.py:auth", "./app.py:app"
+	g := start(t, o, func(g *Gate) { g.patience = time.Minute })
+	for name, end := range map[string]func(p *process){
+		"died":     func(p *process) { require.NoError(t, kill(p.pid)) },
+		"replaced": func(*process) { require.NoError(t, g.Reload(t.Context(), o)) },
+	} {
+		before := serving(g)
+		before.leave(true) // what finds it now is late
+		answered := make(chan error, 2)
+		go func() {
+			_, err := g.Authenticate(t.Context(), bearer("ann"))
+			answered <- err
+		}()
+		go func() {
+			r := &Request{RawPath: "/app/hello"}
+			r.Method, r.Path, r.Scheme, r.Header = "GET", "/app/hello", "http", http.Header{}
+			response, err := g.Serve(t.Context(), r)
+			if err == nil {
+				err = response.Body.Close()
+			}
+			answered <- err
+		}()
+		end(before)
+		for range 2 {
+			require.NoError(t, <-answered, name)
+		}
+		<-before.exited
+		require.ErrorIs(t, must(before.newStream()), errLeft)
+		_, err := before.call(t.Context(), "authenticate", func(b []byte, _ *process) []byte { return b })
+		require.ErrorIs(t, err, errLeft)
+	}
+}
+
+func must(_ *stream, err error) error { return err }
+
+func busy(p *process) func() bool {
+	return func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.calls) > 0 || len(p.open) > 0
 	}
 }
 
@@ -388,7 +435,7 @@ func TestEndWhileBusy(t *testing.T) {
 		hanging <- err
 	}()
 	p := serving(g)
-	require.Eventually(t, p.busy, 10*time.Second, time.Millisecond)
+	require.Eventually(t, busy(p), 10*time.Second, time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 	require.ErrorIs(t, <-hanging, errDown)
@@ -464,7 +511,7 @@ func TestReload(t *testing.T) {
 	first := serving(g)
 	slow := make(chan string, 1)
 	go func() { slow <- who() }()
-	require.Eventually(t, first.busy, 10*time.Second, time.Millisecond)
+	require.Eventually(t, busy(first), 10*time.Second, time.Millisecond)
 	version("two", "0")
 	require.NoError(t, g.Reload(t.Context(), o))
 	require.Equal(t, "two", who())

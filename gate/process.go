@@ -57,6 +57,7 @@ type process struct {
 	open   map[uint32]*stream
 	next   uint32
 	closed bool
+	left   bool      // another process takes new calls and streams
 	pingAt time.Time // of the unanswered ping; zero: none
 	within loading   // what it loads, when that takes long
 	serves sync.WaitGroup
@@ -148,6 +149,9 @@ func (p *process) run(ctx context.Context) {
 
 	p.supervise(ctx, began)
 	p.gate.leave(p)
+	if !p.orderly(ctx) {
+		p.leave(true)
+	}
 	p.stop(ctx)
 	p.child.End()
 	pipes.Wait()
@@ -206,18 +210,12 @@ func (p *process) supervise(ctx context.Context, began time.Time) {
 
 // stop lets a process that is in order end its open requests and its lifespan.
 func (p *process) stop(ctx context.Context) {
-	orderly := ctx.Err() != nil
-	select {
-	case <-p.retiring:
-		orderly = true
-	default:
-	}
-	if !orderly || !p.wasReady() {
+	if !p.orderly(ctx) || !p.wasReady() {
 		return
 	}
 	timer := time.NewTimer(p.gate.grace)
 	defer timer.Stop()
-	for ctx.Err() == nil && p.busy() { // of a server that ends, answers are no longer awaited
+	for !p.leave(ctx.Err() != nil) { // of a server that ends, answers are no longer awaited
 		select {
 		case <-ctx.Done():
 		case <-p.lost:
@@ -227,6 +225,7 @@ func (p *process) stop(ctx context.Context) {
 		case <-p.child.Left:
 			return
 		case <-timer.C:
+			p.leave(true)
 			p.gate.opts.Logger.Warn("requests of the process before the reload did not end in time and are broken off", "pid", p.pid)
 			return
 		case <-p.idle:
@@ -252,10 +251,22 @@ func (p *process) freed() {
 	loop.Poke(p.idle)
 }
 
-func (p *process) busy() bool {
+// leave lets the process take no more calls and streams, once none are open, or at once. It reports whether it takes none. The process is not in service.
+func (p *process) leave(atOnce bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.calls) > 0 || len(p.open) > 0
+	p.left = p.left || atOnce || len(p.calls) == 0 && len(p.open) == 0
+	return p.left
+}
+
+// orderly reports whether the process ends because it is to, and not by itself.
+func (p *process) orderly(ctx context.Context) bool {
+	select {
+	case <-p.retiring:
+		return true
+	default:
+		return ctx.Err() != nil
+	}
 }
 
 // end fails what is still open.

@@ -27,12 +27,12 @@ type arrival struct {
 	payload []byte
 }
 
-// newStream registers a stream of ours.
+// newStream registers a stream of ours. The error is errLeft.
 func (p *process) newStream() (*stream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return nil, errDown
+	if p.closed || p.left {
+		return nil, errLeft
 	}
 	return p.register(p.number()), nil
 }
