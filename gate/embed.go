@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"understudy/graph/python"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
@@ -22,16 +24,7 @@ func (g *Gate) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	a, _, err := g.ask(ctx, "embed", func(b []byte, _ *process) []byte {
-		b = append(b, `,"texts":[`...)
-		for i, text := range texts {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = jsonobj.AppendText(b, text)
-		}
-		return append(b, ']')
-	})
+	a, err := g.askEmbed(ctx, texts)
 	switch {
 	case errors.Is(err, errFull), errors.Is(err, errSlow), errors.Is(err, errDown):
 		return nil, errNotEmbedded
@@ -44,4 +37,47 @@ func (g *Gate) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 		return nil, fmt.Errorf("embed: %d vectors for %d texts", len(a.Vectors), len(texts))
 	}
 	return a.Vectors, nil
+}
+
+func (g *Gate) askEmbed(ctx context.Context, texts []string) (*answer, error) {
+	a, _, err := g.ask(ctx, "embed", func(b []byte, _ *process) []byte {
+		b = append(b, `,"texts":[`...)
+		for i, text := range texts {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = jsonobj.AppendText(b, text)
+		}
+		return append(b, ']')
+	})
+	return a, err
+}
+
+// tryEmbed embeds a word, and returns how many dimensions its vector has, or why there is none.
+func (g *Gate) tryEmbed(ctx context.Context, within time.Duration) (int, *StartError) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	key, spec := g.opts.part("embed")
+	failed := &StartError{Part: key, Spec: spec, Interpreter: g.opts.Python}
+	a, err := g.askEmbed(ctx, []string{"red"})
+	switch {
+	case ctx.Err() != nil:
+		failed.Reason, failed.Fix = fmt.Sprintf("it did not return a vector within %v", within), "look for calls without a timeout in it"
+	case err != nil:
+		failed.Reason = err.Error()
+	case a.Refusal != nil:
+		what, trace, _ := strings.Cut(a.Refusal.Log, "\n")
+		failed.Reason, failed.Trace, failed.Place = what, trace, g.opts.placeIn(trace)
+		if last := lastLine(strings.TrimSpace(trace)); last != "" {
+			failed.Reason = last
+		}
+		if failed.Fix = python.FixFailure(g.opts.Python, trace, append([]string{g.opts.Dir}, g.opts.Paths...)...); failed.Fix == "" {
+			failed.Fix = "writing and searching items fail until it returns a list of numbers for each text"
+		}
+	case len(a.Vectors) != 1:
+		failed.Reason, failed.Fix = fmt.Sprintf("it returned %d vectors for one text", len(a.Vectors)), "return one list of numbers for each text"
+	default:
+		return len(a.Vectors[0]), nil
+	}
+	return 0, failed
 }

@@ -330,6 +330,15 @@ func TestExamineParts(t *testing.T) {
 	got = p.examine()
 	require.Contains(t, got, "ok store: store.index.embed imports ")
 	require.NotContains(t, got, "auth")
+	for text, want := range map[string]string{
+		"async def embed(texts): return [[0, 1, 2] for _ in texts]\n": "returns 3 dimensions, and dims of store.index is 2 → set dims to 3",
+		"def embed(texts):\n    return 1 / 0\n":                       "does not embed a word: ZeroDivisionError: division by zero at ",
+		"def embed(texts): return []\n":                               "does not embed a word: ValueError: embed returned 0 vectors for 1 texts",
+		"def embed(texts): return ['abc' for _ in texts]\n":           "does not embed a word: ValueError: could not convert string to float: 'a'",
+	} {
+		p.write("embed.py", text)
+		require.Contains(t, p.examine(), want)
+	}
 }
 
 func TestExamineGraphs(t *testing.T) {
