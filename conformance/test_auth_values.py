@@ -127,7 +127,7 @@ async def test_a_new_run(who, world, stateless):
         got = await who.shown("threads.create_run", "POST", path, {
             "assistant_id": named, "input": {"n": 1}, "metadata": {"m": 1}, "config": {"tags": ["t"], "configurable": {"k": 1}}, "interrupt_before": ["node"], "stream_mode": ["values"]})
         kwargs = got.pop("kwargs")
-        got.pop("run_id")
+        assert set(got.pop("run_id")) == {"uuid"}
         assert got == {
             "assistant_id": u(id), "thread_id": None if stateless else u(world["THREAD"]), "metadata": {"m": 1}, "status": "pending", "multitask_strategy": "enqueue",
             "prevent_insert_if_inflight": False, "if_not_exists": "create" if stateless else "reject", "after_seconds": 0}
@@ -218,3 +218,40 @@ async def test_what_is_asked_first(who, world):
     assert r.status_code == 403
     r = await who.ask("POST", f"/threads/{NO_SUCH}/runs/crons", CRON, show="crons.create")
     assert r.status_code == 403
+
+
+@pytest.mark.parametrize("about, status, want", [
+    ("assistants.read", 401, "Failed to get assistant 'AGENT': told to"), ("assistants.read", 403, "Failed to get assistant 'AGENT': told to"),
+    ("assistants.read", 404, "Assistant 'AGENT' not found"), ("assistants.read", 500, "Failed to get assistant 'AGENT': told to"),
+    ("threads.create_run", 403, "Access denied to assistant or thread"), ("threads.create_run", 404, "Assistant 'AGENT' not found"),
+    ("threads.create_run", 409, "Failed to create run: told to"), ("threads.create_run", 500, "Failed to create run: told to"),
+])
+async def test_a_handler_refuses_an_agent(who, about, status, want):
+    agent = (await who.must("POST", "/assistants", {"graph_id": "chat"}))["assistant_id"]
+    message = {"role": "user", "messageId": str(uuid.uuid4()), "parts": [{"kind": "text", "text": "hi"}]}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}
+    r = await who.ask("POST", f"/a2a/{agent}", call, refuse=about, status=status)
+    assert (r.status_code, r.json()["error"]) == (200, {"code": -32602, "message": want.replace("AGENT", agent)})
+    if about == "assistants.read":
+        r = await who.ask("GET", f"/.well-known/agent-card.json?assistant_id={agent}", refuse=about, status=status)
+        assert (r.status_code, r.json()["error"]["message"]) == (400, want.replace("AGENT", agent))
+
+
+async def test_a_handler_refuses_a_task(who):
+    agent = (await who.must("POST", "/assistants", {"graph_id": "chat"}))["assistant_id"]
+    message = {"role": "user", "messageId": str(uuid.uuid4()), "parts": [{"kind": "text", "text": "hi"}]}
+    task = (await who.must("POST", f"/a2a/{agent}", {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}))["result"]
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": task["id"], "contextId": task["contextId"]}}
+    for status, code in ((401, -32603), (403, -32603), (404, -32001), (500, -32603)):
+        r = await who.ask("POST", f"/a2a/{agent}", call, refuse="threads.read", status=status)
+        assert (r.status_code, r.json()["error"]["code"]) == (200, code)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+async def test_a_handler_refuses_a_command(who, world, status):
+    command = {"id": 1, "method": "run.start", "params": {"assistant_id": "counter", "input": {"n": 1}}}
+    path = f"/threads/{world['THREAD']}/commands"
+    r = await who.ask("POST", path, command, refuse="threads.create_run", status=status)
+    assert (r.status_code, r.json()) == (200, {"type": "error", "id": 1, "error": "unknown_error", "message": f"{status}: told to"})
+    r = await who.ask("POST", path, command, refuse="threads.read", status=status)
+    assert (r.status_code, r.json()["type"]) == (200, "success")

@@ -132,6 +132,7 @@ const (
 // the client sent.
 type Request struct {
 	Arguments
+	ID           id.Run          // that the run gets; "": a new one
 	AssistantID  string          // UUID or graph name
 	Metadata     json.RawMessage // nil: none
 	OwnMetadata  json.RawMessage // of the run alone, not of a thread that is made for it; nil: none

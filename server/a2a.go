@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/tidwall/gjson"
 
+	"understudy/access"
 	"understudy/assistant"
 	"understudy/bridge"
 	"understudy/compat"
@@ -60,11 +61,42 @@ func (h *a2aHandlers) agent(ctx context.Context, name string) (*assistant.Assist
 		return nil, a2a.ErrAssistantID
 	}
 	a, err := h.assistants.Get(ctx, key)
-	if fault.Is(err, fault.NotFound) {
+	denied := refusedBy(err)
+	switch {
+	case fault.Is(err, fault.NotFound), denied != nil && denied.Status == fiber.StatusNotFound:
 		return nil, a2a.NoAssistant(name)
+	case denied != nil:
+		return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "Failed to get assistant '" + name + "': " + denied.Text()}
 	}
 	return a, err
 }
+
+// refusedBy returns the refusal of a handler of auth, or of a scope; nil: err is another error. That of a limit is one, because it says when to try again.
+func refusedBy(err error) *access.Refusal {
+	denied := (*access.Refusal)(nil)
+	if errors.As(err, &denied) && denied.Status != fiber.StatusTooManyRequests {
+		return denied
+	}
+	return nil
+}
+
+// notBegun is why the run of a message was not created.
+func notBegun(err error, a *assistant.Assistant) error {
+	denied := refusedBy(err)
+	switch {
+	case denied == nil:
+		return err
+	case denied.Status == fiber.StatusForbidden:
+		return &a2a.Error{Code: a2a.InvalidParams, Message: "Access denied to assistant or thread"}
+	case denied.Status == fiber.StatusNotFound:
+		return a2a.NoAssistant(string(a.ID))
+	case denied.Detail == nil: // the handler failed
+		return errInternal
+	}
+	return &a2a.Error{Code: a2a.InvalidParams, Message: "Failed to create run: " + denied.Text()}
+}
+
+var errInternal = &a2a.Error{Code: a2a.InternalError, Message: "Internal server error"}
 
 // baseURL is how the client reaches this server, without a path.
 func (h *a2aHandlers) baseURL(c *fiber.Ctx) string {
@@ -119,8 +151,11 @@ func (h *a2aHandlers) a2a(c *fiber.Ctx) error {
 		if err == nil {
 			return nil
 		}
+		if refusedBy(err) != nil {
+			err = errInternal
+		}
 		code, text := refusal(err)
-		if code == a2a.InternalError {
+		if known := (*a2a.Error)(nil); code == a2a.InternalError && !errors.As(err, &known) {
 			return err
 		}
 		web.Of(c).Reason = web.Bounded(text, web.MaxReason)
@@ -137,6 +172,8 @@ func refusal(err error) (code int, text string) {
 	var unknown *run.UnknownInterrupt
 	var f *fault.Error
 	switch {
+	case refusedBy(err) != nil:
+		return errInternal.Code, errInternal.Message
 	case errors.As(err, &refused):
 		return refused.Code, refused.Message
 	case errors.As(err, &unknown), errors.Is(err, run.ErrNotInterrupted):
@@ -221,7 +258,7 @@ func (h *a2aHandlers) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assi
 		if streamed || m.Wait {
 			h.Slots.Give(1)
 		}
-		return err
+		return notBegun(err, a)
 	}
 	show := tasks.View{Agent: a, History: m.History, Scope: scopeOf(c)}
 	if t == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
+	"understudy/access"
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/id"
@@ -120,7 +121,7 @@ func commandError(err error) *compat.CommandError {
 		return &compat.CommandError{Code: compat.NoSuchCheckpoint, Message: at.Error()}
 	}
 	status, text, _ := web.Explain(err)
-	if status >= http.StatusInternalServerError {
+	if denied := (*access.Refusal)(nil); status >= http.StatusInternalServerError && !errors.As(err, &denied) { // of a handler it is an answer, whatever it says
 		return nil
 	}
 	return &compat.CommandError{Code: compat.UnknownError, Message: strconv.Itoa(status) + ": " + text}
@@ -142,7 +143,11 @@ func (h *protocolHandlers) seen(ctx context.Context, name string, cmd *compat.Co
 	switch cmd.Method {
 	case "run.start", "input.respond", "state.fork", "input.inject":
 		if t, err := compat.PlainThreadID(name); err == nil { // else execute says so
-			return h.runs.Seen(ctx, t)
+			seen, err := h.runs.Seen(ctx, t)
+			if denied := (*access.Refusal)(nil); errors.As(err, &denied) {
+				return 0, nil // who may not read a thread may run it all the same, and has no history
+			}
+			return seen, err
 		}
 	}
 	return 0, nil

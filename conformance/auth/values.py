@@ -40,6 +40,8 @@ async def on(ctx, value):
     orders, about = ctx.user["orders"], f"{ctx.resource}.{ctx.action}"
     if orders.get("show") == about:
         raise Auth.exceptions.HTTPException(status_code=403, detail=json.dumps(form(value)))
+    if orders.get("refuse") == about:
+        raise Auth.exceptions.HTTPException(status_code=orders["status"], detail="told to")
     if orders.get("change") == about:
         *path, last = orders["at"]
         for key in path:

@@ -15,8 +15,6 @@ import (
 	"understudy/server"
 )
 
-var nullRaw = json.RawMessage(nil)
-
 // assistants guards server.Assistants.
 type assistants struct {
 	*Guard

@@ -120,8 +120,9 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 		return access.Narrow(ctx, access.Threads, f), nil
 	}
 	kwargs := kwargsOf(t, req, config, actor)
+	req.ID = id.NewRun() // which handlers see
 	value := object(
-		"thread_id", named(string(t)), "assistant_id", jsonobj.Quote(assistantOf(req.AssistantID)), "run_id", nullRaw, "status", jsonobj.Quote("pending"), "metadata", orEmpty(req.Metadata),
+		"thread_id", named(string(t)), "assistant_id", jsonobj.Quote(assistantOf(req.AssistantID)), "run_id", jsonobj.Quote(string(req.ID)), "status", jsonobj.Quote("pending"), "metadata", orEmpty(req.Metadata),
 		"multitask_strategy", jsonobj.Quote(string(req.Strategy)), "prevent_insert_if_inflight", encoded(req.Strategy == run.Reject), "if_not_exists", jsonobj.Quote(ifNotExists(t, req)),
 		"after_seconds", encoded(req.After.Seconds()), "kwargs", kwargs.JSON())
 	ctx, v, err := g.ask(ctx, access.Threads, "create_run", value)

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/tidwall/gjson"
 
+	"understudy/access"
 	"understudy/assistant"
 	"understudy/eventstore"
 	"understudy/id"
@@ -98,7 +100,8 @@ type Reader struct {
 // Find returns a task of an assistant. The error is a2a.NoTask if there is none.
 func (r *Reader) Find(ctx context.Context, a *assistant.Assistant, key a2a.TaskID) (*Task, error) {
 	first, err := r.Runs.Get(ctx, key.Thread, key.Run)
-	if fault.Is(err, fault.NotFound) {
+	denied := (*access.Refusal)(nil)
+	if fault.Is(err, fault.NotFound) || errors.As(err, &denied) && denied.Status == http.StatusNotFound {
 		return nil, a2a.NoTask(key.String())
 	}
 	if err != nil {
