@@ -73,7 +73,7 @@ test: ## install what the tests need, then run everything that has to pass befor
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check cross check-ui race plain measured growth isolation fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams killloop chaos
+	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check cross check-ui race plain measured growth isolation fuzz fuzz-twin conformance conformance-deerflow conformance-postgres conformance-streams conformance-oldest killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -220,6 +220,10 @@ conformance-cluster: build bin/roundrobin
 .PHONY: bin/roundrobin
 bin/roundrobin:
 	@CGO_ENABLED=0 $(GO) build -o $@ ./conformance/roundrobin
+
+.PHONY: conformance-oldest
+conformance-oldest: build
+	@conformance/run --oldest
 
 .PHONY: conformance-go
 conformance-go: bin/twins

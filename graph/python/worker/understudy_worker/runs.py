@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,12 +13,14 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateUpdate
 from langgraph.version import __version__ as langgraph_version
+from pydantic import BaseModel
 
 from . import clock, drawing, errors, fatal, inputs, inside, jsonenc, logs, transformers, unsaved, users
 from .calls import Calls
 from .context import Current, current
 from .describe import Describer, tasks_json
 from .graphs import Registry, attach, context_keys
+from .release import MAKES_CONTEXT
 from .saver import Saver
 from .spans import Spans
 from .steps import Steps
@@ -465,13 +468,17 @@ def _known_context(graph: Any, context: Any, conf: dict, from_context: list | No
         return context or None
     # A graph that has a schema gets a context, with the schema's defaults.
     context = {} if context is None else context
-    known = context_keys(graph)
-    if known is None or not isinstance(context, dict):
+    if not isinstance(context, dict):
         return context
-    for key in from_context or ():
-        if key not in known:
-            conf.pop(key, None)
-    return {k: v for k, v in context.items() if k in known}
+    if (known := context_keys(graph)) is not None:
+        for key in from_context or ():
+            if key not in known:
+                conf.pop(key, None)
+        context = {k: v for k, v in context.items() if k in known}
+    schema = graph.context_schema
+    if not MAKES_CONTEXT and (dataclasses.is_dataclass(schema) or isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return schema(**context)
+    return context
 
 
 def _uuid(text: str) -> uuid.UUID | None:

@@ -1,7 +1,6 @@
 """What a running graph emits, as events of the API."""
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -10,10 +9,10 @@ from uuid import uuid4
 import orjson
 from langchain_core.messages import BaseMessage, BaseMessageChunk
 from langchain_core.messages.utils import message_chunk_to_message
-from langgraph.version import __version__
 
 from . import transformers
 from .jsonenc import OPTIONS, _default, dumps, message_dict
+from .release import VALUES_ASK
 
 INTERRUPT = "__interrupt__"
 
@@ -35,9 +34,6 @@ def _spare_tokens() -> None:
 
 if TOOLS:
     _spare_tokens()
-
-# Whether LangGraph shows interrupts in mode values; releases before 0.6.8 do in updates alone.
-VALUES_ASK = tuple(int(n) for n in re.findall(r"\d+", __version__)[:3]) >= (0, 6, 8)
 
 # A mode of its own, for event streaming: of each checkpoint its id, before the values that it has.
 IDS = "checkpoint-ids"
