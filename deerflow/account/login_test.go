@@ -147,19 +147,11 @@ func fill(t *testing.T, clients, n int, do func(ctx context.Context, from string
 			}
 		})
 	}
-	waiting := func() (sum int) {
-		hashes.mu.Lock()
-		defer hashes.mu.Unlock()
-		for _, l := range hashes.lines {
-			sum += l.n
-		}
-		return sum
-	}
-	require.Eventually(t, func() bool { return waiting() == clients*n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return hashes.turns.Len() == clients*n }, 10*time.Second, time.Millisecond)
 	return func() {
 		cancel()
 		all.Wait()
-		require.Empty(t, hashes.lines)
+		require.Zero(t, hashes.turns.Len())
 		require.Empty(t, hashes.guesses)
 		for range cap(hashes.slots) {
 			<-hashes.slots
@@ -235,7 +227,7 @@ func TestTurnsOfClients(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, served, maxLine+1)
 		require.Equal(t, []string{"greedy", "other"}, served[:2])
-		require.Empty(t, q.lines)
+		require.Zero(t, q.turns.Len())
 	})
 }
 

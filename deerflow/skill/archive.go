@@ -41,6 +41,7 @@ type content struct {
 	front   *Front
 	text    []byte // of SKILL.md
 	members []member
+	size    int64 // of all, unpacked, as the archive says: more is not unpacked
 }
 
 // open checks the table of an archive and its SKILL.md. Nothing is unpacked yet but that. Links are left out.
@@ -65,7 +66,7 @@ func open(r io.ReaderAt, size int64) (*content, error) {
 	if err := checkNames(files); err != nil {
 		return nil, err
 	}
-	a := &content{}
+	a := &content{size: int64(claimed)}
 	top := topFolder(files)
 	for _, f := range files {
 		m := member{strings.TrimPrefix(f.Name, top), f}
@@ -162,7 +163,7 @@ func readMember(f *zip.File, limit int64) ([]byte, error) {
 
 // unpack writes all files by create, counting what comes out. Text must be UTF-8.
 func (a *content) unpack(ctx context.Context, create func(path string, executable bool) (io.WriteCloser, error)) error {
-	left := int64(maxUnpacked)
+	left := a.size
 	for _, m := range a.members {
 		n, err := m.unpack(ctx, left, create)
 		if err != nil {

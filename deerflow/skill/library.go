@@ -20,6 +20,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/logonce"
 	"understudy/internal/regular"
+	"understudy/internal/turn"
 )
 
 // Category says whose a skill is.
@@ -54,8 +55,8 @@ type Library struct {
 	Log   *slog.Logger
 	Now   func() time.Time
 
-	mine  sync.Mutex
-	turns map[string]*turn // of users who install
+	once  sync.Once
+	turns *turn.Lines // of users who install
 
 	writing sync.Mutex    // one change of custom skills at a time
 	noted   logonce.Texts // problems that were logged, by path: a folder is read for each request
@@ -263,57 +264,39 @@ func (l *Library) Switch(user, name string, on bool) (*Skill, error) {
 	return s, nil
 }
 
-// Archives that are unpacked and judged at once are bounded, as each may take half a GiB of disk meanwhile: those of all users, and those of one, so that no user waits for
-// the model that judges another's.
+// Archives that are unpacked and judged at once are bounded: those of one user, and as each of the larger ones may take half a GiB of disk meanwhile, these of all users.
+// What fits into small waits for no model that judges another user's.
 const (
 	maxInstalling       = 8
 	maxInstallingOfUser = 2
+	maxWaitingOfUser    = 10 // with those that are installed
+	maxUsersInstalling  = 100
+	small               = 16 << 20 // bytes
 )
 
-var installing = make(chan struct{}, maxInstalling)
+var (
+	installing    = make(chan struct{}, maxInstalling)
+	errInstalling = fault.New(fault.Unavailable, "Too many skills are being installed; try again in a moment")
+)
 
-// begin waits until an archive of a user may be unpacked. The caller calls done.
-func (l *Library) begin(ctx context.Context, user string) (done func(), err error) {
-	l.mine.Lock()
-	if l.turns == nil {
-		l.turns = map[string]*turn{}
-	}
-	t := l.turns[user]
-	if t == nil {
-		t = &turn{room: make(chan struct{}, maxInstallingOfUser)}
-		l.turns[user] = t
-	}
-	t.waiting++
-	l.mine.Unlock()
-	leave := func() {
-		l.mine.Lock()
-		defer l.mine.Unlock()
-		if t.waiting--; t.waiting == 0 {
-			delete(l.turns, user)
-		}
-	}
-	for i, room := range []chan struct{}{t.room, installing} {
-		select {
-		case room <- struct{}{}:
-		case <-ctx.Done():
-			if i > 0 {
-				<-t.room
-			}
-			leave()
-			return nil, context.Cause(ctx)
-		}
-	}
-	return func() {
-		<-installing
-		<-t.room
-		leave()
-	}, nil
+func newTurns() *turn.Lines {
+	return &turn.Lines{Clients: maxUsersInstalling, Line: maxWaitingOfUser, Each: maxInstallingOfUser, Full: errInstalling}
 }
 
-// turn is the room for archives of one user.
-type turn struct {
-	room    chan struct{}
-	waiting int // that have some of it, or wait for it
+// begin waits until an archive of a user, of so many bytes unpacked, may be unpacked. The caller calls done.
+func (l *Library) begin(ctx context.Context, user string, size int64) (done func(), err error) {
+	l.once.Do(func() { l.turns = newTurns() })
+	leave, err := l.turns.Enter(ctx, user)
+	if err != nil || size <= small {
+		return leave, err
+	}
+	select {
+	case installing <- struct{}{}:
+		return func() { <-installing; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
 }
 
 // Install adds the skill of an archive to those of a user. Errors: *Refused, fault.Conflict when there is one with its name.
@@ -327,7 +310,7 @@ func (l *Library) Install(ctx context.Context, user string, r io.ReaderAt, size 
 	if err := l.absent(user, name); err != nil {
 		return "", err
 	}
-	done, err := l.begin(ctx, user)
+	done, err := l.begin(ctx, user, a.size)
 	if err != nil {
 		return "", err
 	}

@@ -3,11 +3,14 @@ package skill
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -129,4 +132,53 @@ func TestInstallWhileAnotherIsJudged(t *testing.T) {
 	have, err := os.ReadDir(s.User("u"))
 	require.NoError(t, err)
 	require.Len(t, have, 2, "demo and the history are all that is there")
+}
+
+// However many users install skills that a model judges for minutes, others install theirs; one user may let a few wait, and not more. What takes half a GiB each is bounded.
+func TestInstallWhileManyAreJudged(t *testing.T) {
+	t.Parallel()
+	s := library(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	judging := make(chan struct{})
+	s.Judge = func(ctx context.Context, _, content string, _ bool) (Verdict, error) {
+		if strings.Contains(content, "SLOW") {
+			judging <- struct{}{}
+			<-ctx.Done()
+			return Verdict{}, ctx.Err()
+		}
+		return Verdict{Decision: "allow"}, nil
+	}
+	install := func(ctx context.Context, user, name, text string) error {
+		archive := zipped(t, file{name: "SKILL.md", text: strings.ReplaceAll(front, "demo", name) + text})
+		_, err := s.Install(ctx, user, bytes.NewReader(archive), int64(len(archive)))
+		return err
+	}
+	var all sync.WaitGroup
+	for i := range 10 * maxInstallingOfUser {
+		all.Go(func() { _ = install(ctx, fmt.Sprintf("u%d", i%10), fmt.Sprintf("s%d", i), "SLOW") })
+	}
+	for range 10 * maxInstallingOfUser {
+		<-judging
+	}
+	require.NoError(t, install(t.Context(), "another", "quick", ""))
+	for i := range maxWaitingOfUser - maxInstallingOfUser {
+		all.Go(func() { _ = install(ctx, "u0", fmt.Sprintf("w%d", i), "") })
+	}
+	full := func() bool { return s.turns.Len() == 10*maxInstallingOfUser+maxWaitingOfUser-maxInstallingOfUser }
+	require.Eventually(t, full, 10*time.Second, time.Millisecond)
+	require.Equal(t, fault.Unavailable, fault.KindOf(install(t.Context(), "u0", "more", "")))
+
+	for range maxInstalling { // those of other tests are small
+		installing <- struct{}{}
+	}
+	waiting, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := s.begin(waiting, "another", small+1)
+	require.ErrorIs(t, err, context.Canceled)
+	for range maxInstalling {
+		<-installing
+	}
+	cancel()
+	all.Wait()
+	require.Zero(t, s.turns.Len())
 }
