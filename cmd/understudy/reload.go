@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -45,6 +46,8 @@ type reloader struct {
 	problems func() map[string]error
 	rested   time.Duration
 	patience time.Duration // see apart
+	// known are the files that there have been in watched folders. Run owns it.
+	known map[string]bool
 
 	mu     sync.Mutex // guards what follows
 	files  []string   // that langgraph.json names, as it is now
@@ -70,6 +73,7 @@ type changes struct {
 	held   bool // that the next reload waits is in the log
 	// other was created during a reload. It may be what is missing if that fails; it may also be of the graphs themselves, which write it when they are imported.
 	other      string
+	created    paths // of graphs, those that there had not been before
 	others     paths // of graphs, those that count only because they were created, after a mistake. Editors create some for a moment
 	components bool  // files that components may consist of changed
 }
@@ -132,6 +136,7 @@ func (r *reloader) Run(ctx context.Context) error {
 	defer w.Close()
 	for _, dir := range append([]string{r.cfg.Dir}, r.cfg.Workers.PythonPath...) {
 		r.watch(w, dir)
+		r.knowAll(dir)
 	}
 	r.watchFiles(w, r.cfg)
 	r.bundles.Store(len(r.cfg.Components) > 0)
@@ -196,9 +201,9 @@ func (r *reloader) Run(ctx context.Context) error {
 				changed.during, changed.held = false, false
 				continue
 			}
-			// Graphs write the same files each time: others may be what a person saved, so they wait for less.
+			// Graphs write the same files each time, or new ones: others may be what a person saved, so they wait for less.
 			long := row
-			if !changed.graphs.shares(inRow) {
+			if !changed.graphs.shares(inRow) && slices.ContainsFunc(changed.graphs, func(path string) bool { return !slices.Contains(changed.created, path) }) {
 				long = min(row, 2)
 			}
 			if wait := time.Until(now.began.Add(r.apart(long))); changed.during && wait > 0 {
@@ -270,6 +275,7 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 		if info, err := os.Stat(e.Name); err == nil && info.IsDir() && !r.ignored(e.Name) {
 			if holds(e.Name, func(name string) bool { return strings.HasSuffix(name, ".py") }) {
 				graph()
+				c.created.add(e.Name)
 			}
 			c.components = c.components || r.bundles.Load() && holds(e.Name, isComponent)
 		}
@@ -281,6 +287,10 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 	switch {
 	case leads || r.matters(e.Name):
 		graph()
+		if !r.known[e.Name] {
+			c.created.add(e.Name)
+			r.know(e.Name)
+		}
 	case other && running:
 		c.other = e.Name
 	case other && r.hasFailed():
@@ -289,6 +299,28 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 	}
 	c.components = c.components || e.Name == r.cfg.File || r.bundles.Load() && r.inside(e.Name) && isComponent(e.Name)
 	return counts
+}
+
+// knowAll notes the files below a folder that graphs may consist of.
+func (r *reloader) knowAll(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+		case d.IsDir() && path != r.cfg.Dir && r.ignored(path):
+			return fs.SkipDir
+		case !d.IsDir() && r.matters(path):
+			r.know(path)
+		}
+		return nil
+	})
+}
+
+// know notes that there is a file.
+func (r *reloader) know(path string) {
+	if r.known == nil {
+		r.known = map[string]bool{}
+	}
+	r.known[path] = true
 }
 
 func (r *reloader) hasFailed() bool {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -281,6 +282,25 @@ func TestImportThatWritesOtherCode(t *testing.T) {
 		assert.NoError(t, os.WriteFile(filepath.Join(dir, "corrected.py"), fmt.Append(nil, time.Now()), 0o600))
 		return strings.Contains(log.String(), `reloading… changed="generated.py, corrected.py"`)
 	}, 20*time.Second, 100*time.Millisecond, log)
+}
+
+// An import that writes a new file each time is loaded less and less often.
+func TestImportThatWritesNewFiles(t *testing.T) {
+	t.Parallel()
+	var bundled, imported atomic.Int32
+	dir, log := importing(t, config.Config{}, 20*time.Millisecond, func(_ context.Context, dir string, _ *logtest.Buffer) {
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("generated%d.py", imported.Add(1))), nil, 0o600))
+	}, &bundled)
+	save(t, dir, "a.py", log)
+	waits := regexp.MustCompile(`wait=(\S+)`)
+	require.Eventually(t, func() bool {
+		for _, found := range waits.FindAllStringSubmatch(log.String(), -1) {
+			if wait, err := time.ParseDuration(found[1]); err == nil && wait > 200*time.Millisecond {
+				return true
+			}
+		}
+		return false
+	}, 30*time.Second, 10*time.Millisecond, log)
 }
 
 // However often files change during reloads, the time that each has grows, and is bounded.
