@@ -19,7 +19,7 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'uns
 // buildDocs returns a function that makes the documentation's site on its first call.
 func (s *Server) buildDocs() func() (docsite.Site, error) {
 	return sync.OnceValues(func() (docsite.Site, error) {
-		return docsite.Build(docsite.Options{Docs: docs.Files, OpenAPI: s.openapi, Version: s.opts.Version, Live: true})
+		return docsite.Build(docsite.Options{Docs: docs.Files, OpenAPI: s.openapi(), Version: s.opts.Version, Live: true})
 	})
 }
 
@@ -70,7 +70,7 @@ func (s *Server) docs(c *fiber.Ctx) error {
 }
 
 // OpenAPI returns the description of the API, as at /openapi.json.
-func (s *Server) OpenAPI() []byte { return s.openapi }
+func (s *Server) OpenAPI() []byte { return s.openapi() }
 
 // pageHeaders sets the headers of a part of pages that this server has itself.
 func pageHeaders(c *fiber.Ctx, contentType, policy string) {

@@ -33,11 +33,15 @@ const recordedGraph = "chat"
 // exampleBody returns the example of an operation's body, with the name of a graph that this server has; empty: there is none.
 func (s *Server) exampleBody(operation string) []byte {
 	body := []byte(examples()[operation].Request)
-	if s.opts.ExampleGraph == "" {
+	graph := ""
+	if s.opts.ExampleGraph != nil {
+		graph = s.opts.ExampleGraph()
+	}
+	if graph == "" {
 		return body
 	}
 	for _, key := range []string{`"assistant_id":`, `"graph_id":`, `"assistant_id": `, `"graph_id": `} { // as in the recordings, and as -update writes them
-		body = bytes.ReplaceAll(body, []byte(key+`"`+recordedGraph+`"`), jsonobj.AppendText([]byte(key), s.opts.ExampleGraph))
+		body = bytes.ReplaceAll(body, []byte(key+`"`+recordedGraph+`"`), jsonobj.AppendText([]byte(key), graph))
 	}
 	return body
 }

@@ -198,7 +198,7 @@ func matches(pattern, path string) bool {
 func TestRequestExamplesNameAGraphThatIsServed(t *testing.T) {
 	t.Parallel()
 	const name = `a "graph"`
-	s := New(Options{ExampleGraph: name})
+	s := New(Options{ExampleGraph: func() string { return name }})
 	named := 0
 	var check func(at string, v any)
 	check = func(at string, v any) {

@@ -34,9 +34,9 @@ func (s *Server) about() *frontKnown {
 	}
 	k := s.fronts.Load()
 	if k == nil || k.about != about {
-		k = &frontKnown{about: about, cors: corsOfApp(about.CORS), openapi: s.openapi}
+		k = &frontKnown{about: about, cors: corsOfApp(about.CORS), openapi: s.openapi()}
 		if about.OpenAPI != nil {
-			k.openapi = mergeOpenAPI(about.OpenAPI, s.openapi)
+			k.openapi = mergeOpenAPI(about.OpenAPI, s.openapi())
 		}
 		s.fronts.Store(k)
 	}
@@ -95,7 +95,7 @@ func (s *Server) showOpenAPI(c *fiber.Ctx) error {
 	if k := s.about(); k != nil {
 		return web.SendJSON(c, k.openapi)
 	}
-	return web.SendJSON(c, s.openapi)
+	return web.SendJSON(c, s.openapi())
 }
 
 // mergeOpenAPI puts the paths and components of the API into the description of an application. Where both have a name, the application's counts, as its

@@ -85,8 +85,8 @@ type Options struct {
 	APIVersion       string               // of LangGraph Server whose API this is: the version in /info, for clients that compare it
 	LangGraphVersion func() string        // of LangGraph, whose graphs run; "": not known yet. nil: not known
 
-	// ExampleGraph is the graph that example requests in the description of the API name; "": "chat".
-	ExampleGraph string
+	// ExampleGraph returns the graph that example requests in the description of the API name; nil, or "": "chat".
+	ExampleGraph func() string
 
 	Studio  bool // the pages at /studio/ are served
 	CORS    CORS

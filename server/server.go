@@ -31,7 +31,7 @@ type Server struct {
 	*web.Completer
 	opts    Options
 	app     *fiber.App
-	openapi []byte
+	openapi func() []byte                // made by the first request for it: graphs may be registered until then
 	pages   func() (docsite.Site, error) // of the documentation
 
 	patterns []pattern  // of all routes
@@ -86,7 +86,7 @@ func New(o Options) *Server {
 	f.Logger = quiet{s.Log}
 	s.app.Use(s.enter)
 	s.routes()
-	s.openapi = withAuth(s.describe(), o.AuthOpenAPI)
+	s.openapi = sync.OnceValue(func() []byte { return withAuth(s.describe(), o.AuthOpenAPI) })
 	s.pages = s.buildDocs()
 	return s
 }

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -19,7 +22,10 @@ const StudioPath = "/studio"
 // studioRoutes serve the pages. They hold no data: what they show they request from the API, with the credentials of their reader.
 func (s *Server) studioRoutes() {
 	base := s.opts.MountPrefix + StudioPath + "/"
-	document := sync.OnceValues(func() ([]byte, error) { return studio.Document(base) })
+	document := sync.OnceValues(func() (tagged, error) {
+		body, err := studio.Document(base)
+		return tagged{body, fmt.Sprintf(`"%.16x"`, sha256.Sum256(body))}, err
+	})
 	page := func(c *fiber.Ctx) error {
 		web.Of(c).Route = StudioPath
 		if !studio.Built { // an answer, because a missing path with a slash behind it would be looked for without
@@ -45,19 +51,36 @@ func (s *Server) home(c *fiber.Ctx) error {
 	return web.SendJSON(c, []byte(allFine))
 }
 
+// tagged is a document and the tag by which browsers know that they have it.
+type tagged struct {
+	body []byte
+	tag  string
+}
+
+// pageAddress matches the addresses of pages below /studio/; ui/src/app.tsx has the pages.
+var pageAddress = regexp.MustCompile(`^((t|r|graphs)/[^/]+|graphs|threads|approvals|runs|compare|usage|servers|logs|health|connect|store|crons)?/?$`)
+
 // sendStudio answers with a part of the pages, or with the document that they share.
-func sendStudio(c *fiber.Ctx, document func() ([]byte, error)) error {
+func sendStudio(c *fiber.Ctx, document func() (tagged, error)) error {
 	f, ok := studio.Find(c.Params("*"))
 	if !ok {
 		return fault.New(fault.NotFound, "there is no such page; the first one is /studio/")
 	}
+	if f.Document && !pageAddress.MatchString(c.Params("*")) && !strings.Contains(c.Get(fiber.HeaderAccept), "text/html") {
+		// A client that has the address of the pages for that of the API could not read a page.
+		return fault.New(fault.NotFound, "there are pages for browsers at /studio/; the API is at the same URL without /studio and what follows it")
+	}
 	pageHeaders(c, f.Type, studio.Policy)
 	if f.Document {
-		body, err := document()
+		d, err := document()
 		if err != nil {
 			return err
 		}
-		return c.Send(body)
+		c.Set(fiber.HeaderETag, d.tag)
+		if web.HasTag(c.Get(fiber.HeaderIfNoneMatch), d.tag) {
+			return c.SendStatus(http.StatusNotModified)
+		}
+		return c.Send(d.body)
 	}
 	if f.Immutable {
 		c.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -41,8 +42,20 @@ func TestStudio(t *testing.T) {
 		require.Equal(t, studio.Policy, res.Header.Get("Content-Security-Policy"))
 		require.Equal(t, "no-cache", res.Header.Get("Cache-Control"))
 		require.Contains(t, page, `<base href="`+prefix+`/studio/" />`)
-		_, same := w.ask(t, "GET", prefix+"/studio/", "")
+		first, same := w.ask(t, "GET", prefix+"/studio/", "")
 		require.Equal(t, page, same)
+		res, _ = w.ask(t, "GET", prefix+"/studio/t/another", "", "If-None-Match", first.Header.Get("ETag"))
+		require.Equal(t, http.StatusNotModified, res.StatusCode)
+		require.Equal(t, "no-cache", res.Header.Get("Cache-Control"))
+
+		// A client that takes the address of the pages for that of the API is told so; a browser gets the page that says that there is none.
+		for _, path := range []string{"threads/" + string(id.NewThread()), "threads/x/state", "assistants/x", "info", "ok", "runs/crons/x", "store/items"} {
+			res, body := w.ask(t, "GET", prefix+"/studio/"+path, "", "Accept", "*/*")
+			require.Equal(t, 404, res.StatusCode, path)
+			require.Contains(t, body, "without /studio")
+			res, _ = w.ask(t, "GET", prefix+"/studio/"+path, "", "Accept", "text/html,*/*")
+			require.Equal(t, 200, res.StatusCode, path)
+		}
 
 		parts := regexp.MustCompile(`(?:src|href)="\./([^"]+)"`).FindAllStringSubmatch(page, -1)
 		require.GreaterOrEqual(t, len(parts), 3) // icon, script, styles, and what pages share
@@ -73,6 +86,19 @@ func TestStudio(t *testing.T) {
 		res, _ = w.ask(t, "GET", prefix+"/studio", "")
 		require.Equal(t, http.StatusTemporaryRedirect, res.StatusCode)
 		require.Equal(t, prefix+"/studio/", res.Header.Get("Location"))
+	}
+}
+
+// Pages that are added to the sources are served to programs too.
+func TestPagesOfTheSources(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("../ui/src/app.tsx")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`\["(/[^"]*)", "|path="(/[^"]*)"`).FindAllStringSubmatch(string(source), -1)
+	require.Greater(t, len(found), 15)
+	for _, f := range found {
+		address := strings.NewReplacer(":id?", "x", ":id", "x").Replace(f[1] + f[2])
+		require.Regexp(t, pageAddress, strings.TrimPrefix(address, "/"))
 	}
 }
 

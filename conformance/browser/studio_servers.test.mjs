@@ -263,7 +263,7 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
     }
   });
 
-  test("in front of another server, by keyboard: whole conversations, and two runs compared", { timeout: 120_000 }, async () => {
+  test("in front of another server, by keyboard and by mouse: whole conversations, and two runs compared", { timeout: 120_000 }, async () => {
     // The upstream shows what LangGraph Server would: what the graph has.
     const off = { state: false, history: false, threads: false, wait: false, stream: false, updates: false };
     const upstream = await serve("upstream", "--config", project("upstream", { history: { overlay: off, markers: "off" } }));
@@ -303,9 +303,34 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
       await page.waitForURL(/\/compare\?/);
       await page.getByRole("row", { name: /^time/ }).waitFor();
       await page.locator(".side.b", { hasText: "you said: turn 4" }).waitFor();
+      // The same by mouse.
+      await page.goto(`${proxy.url}/studio/`);
+      await say(page, "forgetful", "move 1");
+      const idle = () => eventually(async () => assert.notEqual(await page.locator("header .status span").first().textContent(), "running"));
+      for (const n of [1, 2, 3, 4]) {
+        if (n > 1) {
+          await page.getByRole("textbox", { name: "Message" }).fill(`move ${n}`);
+          await page.getByRole("button", { name: "Send" }).click();
+        }
+        await page.getByText(`you said: move ${n}`).waitFor();
+        await idle();
+      }
+      await page.reload();
+      await page.getByText("you said: move 4").waitFor();
+      await page.locator(".messages").hover();
+      await eventually(async () => {
+        await page.mouse.wheel(0, -2_000);
+        assert.ok(await page.locator(".transcript").getByText("move 1", { exact: true }).isVisible());
+      });
+      await marker.click();
+      await page.getByText("The model sees this summary").waitFor();
+      await page.locator(".sidebar").getByRole("link", { name: /move 1/ }).waitFor();
       // All runs, and what such a server does not record.
+      await page.goto(`${proxy.url}/studio/`);
+      await keys.arrives(page.getByRole("textbox", { name: "Message" }));
+      await keys.press("Escape");
       await keys.press("g", "r");
-      await eventually(async () => assert.equal(await page.locator("[data-run]", { hasText: "success" }).count(), 4));
+      await eventually(async () => assert.equal(await page.locator("[data-run]", { hasText: "success" }).count(), 8));
       assert.equal(await page.getByRole("link", { name: "timeline" }).count(), 0);
       for (const [key, title] of [["u", "Usage"], ["v", "Servers"], ["l", "Logs"]]) {
         await keys.press("g", key);

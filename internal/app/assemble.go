@@ -210,7 +210,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
 		MaxBody: int64(cfg.Server.MaxBody), MaxBodies: int64(cfg.Server.MaxBodies),
 		DeerFlow: s.deerflow, Ratings: &server.Ratings{Store: s.rows, Tokens: s.ratings, Now: s.now},
-		Studio: cfg.Server.Studio, ExampleGraph: s.exampleGraph(),
+		Studio: cfg.Server.Studio, ExampleGraph: s.exampleGraph,
 
 		CheckHost: cfg.ChecksHost() && s.guard == nil, AllowedHosts: cfg.Server.AllowedHosts, TrustedProxies: cfg.Server.TrustedProxies,
 	}

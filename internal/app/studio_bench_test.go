@@ -79,6 +79,11 @@ func BenchmarkStudioLists(b *testing.B) {
 				{"threads", "POST", "/threads/search", "{" + listed + `,"offset":0}`},
 				{"threads, page 20", "POST", "/threads/search", "{" + listed + `,"offset":950}`},
 				{"threads that ask", "POST", "/threads/search", "{" + listed + `,"offset":0,"status":"interrupted"}`},
+				{"threads of a graph", "POST", "/threads/search", "{" + listed + `,"offset":0,"metadata":{"graph_id":"talk"}}`},
+				{"threads of an owner", "POST", "/threads/search", "{" + listed + `,"offset":0,"metadata":{"owner":"u7"}}`},
+				{"threads to change", "POST", "/threads/count", `{"metadata":{"owner":"u7"}}`},
+				{"all threads to change", "POST", "/threads/count", `{}`},
+				{"messages by their words", "GET", "/understudy/threads/search?text=pasta&limit=20", ""},
 				{"runs", "GET", "/understudy/runs?limit=50", ""},
 				{"failed runs", "GET", "/understudy/runs?limit=50&status=error", ""},
 				{"pending runs of a graph", "GET", "/understudy/runs?limit=50&status=pending&graph_id=talk", ""},
@@ -119,7 +124,7 @@ func listedThread(n int) (*thread.Thread, *run.Run) {
 	at := time.UnixMicro(1_700_000_000_000_000 + int64(n)*1_000_000).UTC()
 	name := fmt.Sprintf("%08x-%04x-7000-8000-%012d", (at.UnixMilli()>>16)&0xffffffff, at.UnixMilli()&0xffff, n)
 	t := &thread.Thread{
-		ID: id.Thread(name), CreatedAt: at, UpdatedAt: at, StateUpdatedAt: at, Metadata: json.RawMessage(fmt.Sprintf(`{"graph_id":"talk","assistant_id":%q,"title":"Question %d"}`, id.DefaultAssistant("talk"), n)),
+		ID: id.Thread(name), CreatedAt: at, UpdatedAt: at, StateUpdatedAt: at, Metadata: json.RawMessage(fmt.Sprintf(`{"graph_id":"talk","assistant_id":%q,"title":"Question %d","owner":"u%d"}`, id.DefaultAssistant("talk"), n, n%500)),
 		Config: json.RawMessage(`{}`), Status: thread.Idle,
 	}
 	r := &run.Run{ID: id.Run(name), Thread: t.ID, Assistant: id.DefaultAssistant("talk"), Graph: "talk", Metadata: json.RawMessage(`{}`), Status: run.Success, Strategy: run.Enqueue, CreatedAt: at, UpdatedAt: at}
