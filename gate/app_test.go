@@ -214,6 +214,30 @@ func TestApplicationDies(t *testing.T) {
 	works(t, g)
 }
 
+// A route that waits for what nothing else knows is not collected as garbage.
+func TestRouteThatWaits(t *testing.T) {
+	t.Parallel()
+	g := routes(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := make(chan error, 1)
+	go func() {
+		response, err := g.Serve(ctx, request("GET", "/hang"))
+		if err == nil {
+			response.Body.Close()
+		}
+		waiting <- err
+	}()
+	p := serving(g)
+	require.Eventually(t, busy(p), 10*time.Second, time.Millisecond)
+	for range 3 {
+		_, text, err := get(t, g, "/collect")
+		require.NoError(t, err)
+		require.Equal(t, "collected", text)
+	}
+	cancel()
+	require.ErrorIs(t, <-waiting, context.Canceled)
+}
+
 // A route that blocks the loop ends the process after the silence, and no longer than that holds up others.
 func TestRouteThatBlocks(t *testing.T) {
 	t.Parallel()

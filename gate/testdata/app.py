@@ -1,5 +1,6 @@
 """An application whose routes do what they should not."""
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -24,6 +25,11 @@ async def hang(request: Request):
         await asyncio.Event().wait()
     finally:
         left.append("hang")
+
+
+async def collect(request: Request):
+    gc.collect()
+    return PlainTextResponse("collected")
 
 
 async def drip(request: Request):
@@ -160,7 +166,7 @@ async def lifespan(app):
 
 app = Starlette(lifespan=lifespan, routes=[
     Route("/" + route.__name__.replace("_", "-"), route, methods=["GET", "POST"])
-    for route in (hello, hang, drip, half, garbage, crash, wrong, leave, exit_now, block, forks, count, refuse, flood, late, who_left, api, smuggle)
+    for route in (hello, hang, collect, drip, half, garbage, crash, wrong, leave, exit_now, block, forks, count, refuse, flood, late, who_left, api, smuggle)
 ] + [Route("/split", Split()), Route("/twice", Twice()), WebSocketRoute("/socket", socket)])
 
 

@@ -55,6 +55,7 @@ class Gate:
         self._api: Any = None
         self._calls: dict[int, asyncio.Task] = {}
         self._streams: dict[int, Any] = {}
+        self._exchanges: set[asyncio.Task] = set()  # the loop alone does not keep a task that waits for what nothing else knows
 
     async def load(self, options: dict[str, Any], hello: dict[str, Any]) -> None:
         from . import api, output
@@ -167,7 +168,8 @@ class Gate:
                 self._streams.pop(number, None)
 
         task = self._loop.create_task(run())
-        task.add_done_callback(lambda t: t.cancelled() or t.exception())
+        self._exchanges.add(task)
+        task.add_done_callback(lambda t: self._exchanges.discard(t) or t.cancelled() or t.exception())
 
     async def _stop(self, number: int) -> None:
         answer: dict[str, Any] = {}
