@@ -25,7 +25,19 @@ type Application struct {
 	CORS json.RawMessage
 	// OpenAPI is its description; nil: it has none.
 	OpenAPI json.RawMessage
+	// Handles reports whether it has exception handlers for errors that the API answers.
+	Handles bool
 }
+
+// Raised is an error of the API as an HTTPException of the application.
+type Raised struct {
+	Status int
+	Detail json.RawMessage
+	Header http.Header
+}
+
+// RaisedHeader marks an answer of the API to a request that passed the middleware of the application: its exception handlers answer instead.
+const RaisedHeader = "Understudy-Raised"
 
 // application is what a process says of it.
 type application struct {
@@ -34,6 +46,7 @@ type application struct {
 	Slashes bool            `json:"slashes"`
 	CORS    json.RawMessage `json:"cors"`
 	OpenAPI string          `json:"openapi"`
+	Handles bool            `json:"handles"`
 
 	prefix string
 	public *Application
@@ -49,7 +62,7 @@ type route struct {
 }
 
 func (a *application) compile(prefix string) (err error) {
-	a.prefix, a.public = prefix, &Application{Wraps: a.Wraps, CORS: a.CORS}
+	a.prefix, a.public = prefix, &Application{Wraps: a.Wraps, CORS: a.CORS, Handles: a.Handles}
 	if a.OpenAPI != "" {
 		a.public.OpenAPI = json.RawMessage(a.OpenAPI)
 	}
@@ -164,6 +177,8 @@ type Request struct {
 	Actor *access.Actor
 	// Trusted lets a request without credentials reach guarded routes: the server makes it itself.
 	Trusted bool
+	// Raised is an error of the API: the application answers it by its exception handlers. nil: it answers the request.
+	Raised *Raised
 	// API reports whether the API has a route for the request too.
 	API bool
 	// Body is the body; nil: there is none. Serve reads it until the body of the response is closed, not longer.
@@ -191,6 +206,9 @@ func (r *Request) append(p *process) func([]byte) []byte {
 		b = strconv.AppendBool(b, r.API)
 		if r.Trusted {
 			b = append(b, `,"trusted":true`...)
+		}
+		if r.Raised != nil {
+			b = appendRefusal(append(b, `,"raised":`...), &access.Refusal{Status: r.Raised.Status, Detail: r.Raised.Detail, Header: r.Raised.Header})
 		}
 		if host := r.Header.Get("Host"); host != "" {
 			b = appendServer(b, host, r.Scheme)

@@ -117,7 +117,11 @@ func (p *process) callAPI(ctx context.Context, s *stream, head *openForm, outer 
 		})
 	}()
 	defer func() { unwatch(); <-watched }()
-	if err := s.head(response); err != nil {
+	var actor *access.Actor
+	if of, ok := outer.(interface{ Authenticated() *access.Actor }); ok {
+		actor = of.Authenticated()
+	}
+	if err := s.head(response, actor); err != nil {
 		return false
 	}
 	return s.copyFrom(ctx, response.Body) == nil
@@ -141,15 +145,15 @@ func (s *stream) waitAbort(ctx context.Context, gone func()) {
 	}
 }
 
-// head sends status and headers.
-func (s *stream) head(r *http.Response) error {
+// head sends status and headers, and who the API found to have sent the request; nil: it did not say.
+func (s *stream) head(r *http.Response, actor *access.Actor) error {
 	b := append([]byte(nil), `{"status":`...)
 	b = strconv.AppendInt(b, int64(r.StatusCode), 10)
 	b = append(b, `,"headers":[`...)
 	first := true
 	for _, name := range headerNames(r.Header) {
 		switch name {
-		case "Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade", "Trailer":
+		case "Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade", "Trailer", RaisedHeader:
 			continue
 		}
 		for _, value := range r.Header[name] {
@@ -161,13 +165,20 @@ func (s *stream) head(r *http.Response) error {
 			b = append(appendLatin(b, value), ']')
 		}
 	}
-	return s.p.out.send(bothHeaders, s.number, append(b, `]}`...))
+	b = append(b, ']')
+	if r.Header.Get(RaisedHeader) != "" {
+		b = append(b, `,"raised":true`...)
+	}
+	if actor != nil {
+		b = s.p.appendActor(append(b, `,"user":`...), actor)
+	}
+	return s.p.out.send(bothHeaders, s.number, append(b, '}'))
 }
 
 func (s *stream) answerError(status int, text string) bool {
 	b, _ := json.Marshal(map[string]string{"detail": text})
 	r := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}}
-	return s.head(r) == nil && s.p.out.send(bothBody, s.number, b) == nil && s.p.out.send(bothEnd, s.number, nil) == nil
+	return s.head(r, nil) == nil && s.p.out.send(bothBody, s.number, b) == nil && s.p.out.send(bothEnd, s.number, nil) == nil
 }
 
 // accepting is what Request.Outer may be: it learns which credentials a route of the application was asked with, once they are accepted.

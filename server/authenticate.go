@@ -109,6 +109,9 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 		return nil, err
 	}
 	req.Actor = actor
+	if i != nil {
+		i.outer.found.Store(actor)
+	}
 	return access.Enter(ctx, actor, req.Source), nil
 }
 

@@ -22,6 +22,9 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		}
 		web.Of(c).Miss(c)
 	}
+	if s.raised(c, status, text, err) {
+		return nil
+	}
 	if a := web.Answerer(nil); errors.As(err, &a) {
 		status, header, body := a.Answer()
 		reason := web.PlainReason(body)

@@ -28,7 +28,11 @@ type outer struct {
 	actor          *access.Actor // nil: not authenticated yet
 	client, scheme string
 	accepted       atomic.Pointer[access.Request] // by a guarded route of the application; nil: none was
+	found          atomic.Pointer[access.Actor]   // by the API; nil: it has not authenticated the request
 }
+
+// Authenticated returns who the API found to have sent the request; nil: it has not looked, or let the request pass without a user.
+func (o *outer) Authenticated() *access.Actor { return o.found.Load() }
 
 // Accepted notes whose credentials a guarded route of the application has accepted.
 func (o *outer) Accepted(r *access.Request) { o.accepted.Store(r) }

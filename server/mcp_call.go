@@ -104,7 +104,7 @@ func (h *mcpHandlers) toolRefused(c *fiber.Ctx, m mcp.Message, err error) error 
 	var denied *access.Refusal
 	switch {
 	case errors.As(err, &denied) && denied.Status < fiber.StatusInternalServerError:
-		err = fault.New(fault.Forbidden, denied.Error())
+		err = fault.New(fault.Forbidden, denied.Text())
 		fallthrough
 	case errors.As(err, &refused) && refused.Kind != fault.Internal && refused.Kind != fault.Unavailable:
 		_, text, _ := web.Explain(err)

@@ -25,6 +25,9 @@ class Api:
         self.prefix = prefix  # of the paths of the API
         self.streams: dict[int, Stream] = {}
         self._next = w.OURS
+        # Of an application around the API: tells its middleware who sent a request, and whether its exception handlers answer errors of the API.
+        self.identify: Any = None
+        self.raises = False
 
     def open(self, head: dict[str, Any]) -> Stream:
         self._next += 1
@@ -69,6 +72,10 @@ class Api:
                 kind, payload = await stream.next()
                 if kind == w.HEADERS:
                     answer = codec.loads(payload)
+                    if (user := answer.get("user")) is not None and self.identify is not None:
+                        self.identify(scope, user)
+                    if answer.get("raised") and self.raises:
+                        raise await _error(stream, answer)
                     headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in answer["headers"]]
                     await send({"type": "http.response.start", "status": answer["status"], "headers": headers})
                 elif kind == w.BODY:
@@ -81,6 +88,43 @@ class Api:
         finally:
             sending.cancel()
             self.close(stream)
+
+
+async def _error(stream: Stream, answer: dict[str, Any]) -> Exception:
+    """An error of the API as the exception that it is in LangGraph Server."""
+    body = b""
+    while True:
+        kind, payload = await stream.next()
+        if kind == w.BODY:
+            body += payload
+        elif kind == w.END:
+            break
+        elif kind == w.ABORT:
+            raise Gone("the server broke off its answer")
+    headers = [(k, v) for k, v in answer["headers"] if k.lower() not in ("content-type", "content-length", "date", "vary", "x-content-type-options")]
+    return http_error({"status": answer["status"], "detail": codec.loads(body).get("detail"), "headers": headers})
+
+
+def http_error(error: dict[str, Any]) -> Exception:
+    from starlette.exceptions import HTTPException
+
+    return HTTPException(error["status"], error["detail"], _Headers(error.get("headers") or ()) or None)
+
+
+class _Headers(dict):
+    """Headers of an exception. Who raised it may have spelled them in any case."""
+
+    def __init__(self, pairs: Any) -> None:
+        super().__init__((k.lower(), v) for k, v in pairs)
+
+    def __getitem__(self, key: str) -> str:
+        return super().__getitem__(key.lower())
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and super().__contains__(key.lower())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(key.lower(), default)
 
 
 async def _upload(stream: Stream, receive) -> None:

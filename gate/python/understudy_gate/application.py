@@ -45,6 +45,8 @@ class Application:
                 self.wraps.append(getattr(middleware.cls, "__name__", name))
                 if kw := middleware.kwargs.get("dispatch"):
                     self.wraps[-1] = getattr(kw, "__name__", self.wraps[-1])
+        self.handles = api.raises = _handles(app)
+        api.identify = lambda scope, form: self._identify(scope, self.user_of(form))
         _handlers(app)
         self._router = app.router
         everything = app.user_middleware
@@ -57,7 +59,7 @@ class Application:
 
     def describe(self) -> dict[str, Any]:
         """What the server has to know: which requests are the application's, and its description."""
-        out: dict[str, Any] = {"wraps": self.wraps, "routes": _routes(self._router.routes), "slashes": bool(getattr(self._router, "redirect_slashes", False))}
+        out: dict[str, Any] = {"wraps": self.wraps, "handles": self.handles, "routes": _routes(self._router.routes), "slashes": bool(getattr(self._router, "redirect_slashes", False))}
         if self._cors is not None:
             out["cors"] = self._cors
         if callable(openapi := getattr(self._app, "openapi", None)):
@@ -84,6 +86,8 @@ class Application:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
+        if (raised := scope["understudy"].get("raised")) is not None:
+            raise apis.http_error(raised)
         path = self._path(scope)
         if scope["type"] == "http" and path in RESERVED:
             await self._api(scope, receive, send)
@@ -160,6 +164,20 @@ def _cors(middleware: Any) -> dict[str, Any]:
     if regex := given.get("allow_origin_regex"):
         out["allow_origin_regex"] = getattr(regex, "pattern", regex)
     return out
+
+
+def _handles(app: Any) -> bool:
+    """Whether the application has handlers of its own for errors that the API answers."""
+    from starlette.exceptions import HTTPException
+
+    default: Any = None
+    try:
+        from fastapi.exception_handlers import http_exception_handler as default
+    except ImportError:
+        pass
+    return any(
+        isinstance(key, int) and 400 <= key < 500 or key is HTTPException and handler is not default for key, handler in app.exception_handlers.items()
+    )
 
 
 def _handlers(app: Any) -> None:
