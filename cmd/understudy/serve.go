@@ -253,7 +253,7 @@ func problemOf(err error) string {
 	if errors.As(err, &start) {
 		return "no worker starts: " + start.Reason
 	}
-	return err.Error()
+	return python.Plain(err)
 }
 
 // fixOf returns the advice that the failure of a graph has; "" if there is none.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 )
@@ -66,7 +67,11 @@ func (w *worker) diagnose(ctx context.Context, err error) *diagnosis {
 		d.err = fmt.Errorf("a worker died while it loaded the graphs (%w): %s", d.exit, d.wrote)
 	}
 	d.cause = &StartError{Reason: lastLine(d.err.Error()), Interpreter: opts.Python, Graph: name, Hopeless: hopeless != nil || strings.Contains(d.wrote, tooOld)}
+	shim := noVersion.FindString(d.wrote)
 	switch {
+	case shim != "" && !d.ended:
+		d.cause.Reason, d.cause.Hopeless = shim, true
+		d.cause.Fix = "select a version of Python that is installed, such as with pyenv local, or name the interpreter of the project with --python, such as .venv/bin/python"
 	case d.short:
 		d.cause.Fix = remedy
 	case old != nil:
@@ -80,6 +85,9 @@ func (w *worker) diagnose(ctx context.Context, err error) *diagnosis {
 	}
 	return d
 }
+
+// noVersion is what pyenv and asdf say in place of Python when the version that is selected has no such program. More lines follow.
+var noVersion = regexp.MustCompile(`(?m)^(?:pyenv: \S+: command not found|pyenv: version .* is not installed.*|No version is set for command .*)$`)
 
 // killedFromOutside reports signals that an import does not send to itself by accident.
 func killedFromOutside(err error) bool {

@@ -534,3 +534,13 @@ func TestAReloadThatIsGivenUp(t *testing.T) {
 	require.NoError(t, p.Reload(t.Context(), o, time.Minute))
 	same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
 }
+
+// As in LangGraph Server, no loop runs while graphs are imported: modules run coroutines to ask what tools there are.
+func TestCoroutinesOfImports(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Graphs = map[string]python.Spec{"asks": {Path: "./asks.py:graph"}, "echo": {Path: "./graphs.py:echo"}}
+	p := start(t, o)
+	same(t, must(t, p, "asks", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"use":{"items":["at once","by hand","in the node"]}}`})
+	must(t, p, "echo", invocation(newMemory(), `{}`, "values"))
+}

@@ -1,10 +1,28 @@
 package python
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"understudy/graph"
 )
+
+// Plain returns the error of a graph for its operator, in one line: with the text that clients do not get, if it is in the traceback.
+func Plain(err error) string {
+	var f *graph.Failure
+	if !errors.As(err, &f) || f.Message != graph.Masked || f.Detail == "" {
+		return err.Error()
+	}
+	last := f.Detail[max(0, strings.LastIndex(f.Detail, "\n  File ")+1):]
+	for line := range strings.SplitSeq(last, "\n") {
+		if line != "" && !strings.HasPrefix(line, " ") { // what follows the frame
+			return strings.Replace(err.Error(), f.Error(), line, 1)
+		}
+	}
+	return err.Error()
+}
 
 // Innermost returns file and line of the innermost frame of a traceback that is in one of dirs, which are absolute, and not in an installed package; "" when there is none.
 func Innermost(traceback string, dirs []string) (file, line string) {

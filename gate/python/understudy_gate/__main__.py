@@ -15,7 +15,7 @@ from .loading import Loader
 
 
 def main(sock: socket.socket) -> None:
-    def prepare(options: dict[str, Any]) -> tuple[Executor, Coroutine]:
+    def prepare(options: dict[str, Any], _loop: asyncio.AbstractEventLoop) -> tuple[Executor, Coroutine]:
         sys.stdout.reconfigure(line_buffering=True)
         return threads.executor(), serve(sock, options)
 

@@ -413,7 +413,7 @@ func (d *doctor) unimportable(cfg *config.Config, name string, err error, reason
 
 // explained returns an error in one line, with the place in the user's code, the end of its traceback, and what to do if that is known.
 func explained(cfg *config.Config, err error) (text string, details []string, fix string) {
-	text = err.Error()
+	text = python.Plain(err)
 	var f *graph.Failure
 	if errors.As(err, &f) {
 		if at := placeOf(cfg, f.Detail); at != "" {

@@ -15,8 +15,11 @@ from . import fatal
 CONFIG = "UNDERSTUDY_WORKER"
 
 
-def run(sock: socket.socket, prepare: Callable[[dict[str, Any]], tuple[Executor, Coroutine]]) -> None:
-    """Does not return. prepare gets the options, and returns what runs functions that block, and what the process does first."""
+Prepare = Callable[[dict[str, Any], asyncio.AbstractEventLoop], tuple[Executor, Coroutine]]
+
+
+def run(sock: socket.socket, prepare: Prepare) -> None:
+    """Does not return. prepare gets the options and the loop before it runs, and returns what runs functions that block, and what the loop does first."""
     try:
         _run(sock, prepare)
     except BaseException as exc:
@@ -24,7 +27,7 @@ def run(sock: socket.socket, prepare: Callable[[dict[str, Any]], tuple[Executor,
     os._exit(0)
 
 
-def _run(sock: socket.socket, prepare: Callable[[dict[str, Any]], tuple[Executor, Coroutine]]) -> None:
+def _run(sock: socket.socket, prepare: Prepare) -> None:
     # The code of users starts processes of its own: those need neither the options nor the socket.
     options = json.loads(os.environ.pop(CONFIG))
     sock.set_inheritable(False)
@@ -36,14 +39,14 @@ def _run(sock: socket.socket, prepare: Callable[[dict[str, Any]], tuple[Executor
         if path in sys.path:
             sys.path.remove(path)
         sys.path.insert(0, path)
-    executor, serve = prepare(options)
     try:
         import uvloop
 
         loop = uvloop.new_event_loop()
     except ImportError:
         loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
+    executor, serve = prepare(options, loop)
+    asyncio.set_event_loop(loop)  # afterwards: asyncio.run in the code of users leaves none
     loop.set_default_executor(executor)
     first = loop.create_task(serve)
     fatal.watch(first)

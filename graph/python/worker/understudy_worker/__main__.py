@@ -19,11 +19,11 @@ MINIMUM = (0, 6)
 
 
 def main(sock: socket.socket) -> None:
-    def prepare(options: dict) -> tuple[Executor, Coroutine]:
+    def prepare(options: dict, loop: asyncio.AbstractEventLoop) -> tuple[Executor, Coroutine]:
         # An empty frame: this code runs. Importing langgraph may take seconds on a busy machine, and is no interpreter that hangs.
         sock.sendall(bytes(4))
         # Nodes that are plain functions run here. Threads are made when needed.
-        return ThreadPoolExecutor(max_workers=max(64, 2 * options.get("jobs", 0)), thread_name_prefix="node"), serve(sock, options)
+        return ThreadPoolExecutor(max_workers=max(64, 2 * options.get("jobs", 0)), thread_name_prefix="node"), load(sock, options, loop)
 
     entry.run(sock, prepare)
 
@@ -37,7 +37,11 @@ def require() -> None:
         raise ImportError(f"graphs need langgraph {'.'.join(map(str, MINIMUM))} or later, and this is {have}")
 
 
-async def serve(sock: socket.socket, options: dict) -> None:
+def load(sock: socket.socket, options: dict, loop: asyncio.AbstractEventLoop) -> Coroutine:
+    """Imports the graphs, and returns what serves them.
+
+    The loop does not run yet: as in LangGraph Server, modules may call asyncio.run when they are imported, to ask what tools there are.
+    """
     require()
     from . import inside
 
@@ -47,7 +51,6 @@ async def serve(sock: socket.socket, options: dict) -> None:
     from .runs import Runner
     from .wire import ANSWER, CALL, CANCEL, HELLO, LOADED, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
 
-    loop = asyncio.get_running_loop()
     runner: Runner | None = None
 
     def on_message(message: list) -> None:
@@ -85,8 +88,7 @@ async def serve(sock: socket.socket, options: dict) -> None:
     deltas.install()
     logs.install(loop, lambda *line: say([LOG, *line]))
     registry = Registry(options["graphs"], options["dir"])
-    # Here, on the loop: modules may start tasks when they are imported. The server does not ping before the greeting.
-    # Set before, so that a module may set it otherwise.
+    # The server does not ping before the greeting. Set before, so that a module may set it otherwise.
     gc.set_threshold(*COLLECT)
     watch = blocked.Watch(loop, [options["dir"], *options["paths"]])
     watch.importing = True
@@ -101,9 +103,14 @@ async def serve(sock: socket.socket, options: dict) -> None:
     # What was imported stays: it need not be looked through again.
     gc.collect()
     gc.freeze()
-    _, wire = await loop.create_connection(lambda: Wire(on_message), sock=sock)
-    runner = Runner(wire, registry, serde.make(options.get("serde")))
-    import langgraph.version
 
-    problems = [[g, *described(e)] for g, e in registry.problems.items()]
-    wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems])
+    async def serve() -> None:
+        nonlocal wire, runner
+        _, wire = await loop.create_connection(lambda: Wire(on_message), sock=sock)
+        runner = Runner(wire, registry, serde.make(options.get("serde")))
+        import langgraph.version
+
+        problems = [[g, *described(e)] for g, e in registry.problems.items()]
+        wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems])
+
+    return serve()

@@ -2,7 +2,7 @@
 
 All runs of a worker share its loop: one call that blocks delays every other run. The loop cannot report that itself, and neither can the
 socket, which belongs to the loop: reports are lines on standard error that start with MARK, which the server reads. While graphs are
-imported, on the loop, each report says how far that is.
+imported, before the loop runs, each report says how far that is.
 """
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Watch(threading.Thread):
         while frame is not None and not frame.f_code.co_filename.startswith("<understudy"):
             frames.append(frame)
             frame = frame.f_back
-        if not frames or task is None and not any(map(self._own, frames)):
+        if not frames or task is None and not self.importing and not any(map(self._own, frames)):
             return None
         # Innermost first. The user's own code says most, then a library's, and the standard library's least.
         at = next(filter(self._own, frames), None) or next((f for f in frames if not _standard(f)), frames[0])
