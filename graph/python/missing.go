@@ -47,8 +47,10 @@ var mistakes = []struct {
 	{regexp.MustCompile(`\ncannot be saved: the run has a '`), "keep in the state what can be saved; create other objects inside of nodes, or pass them by the context of the run"},
 	{regexp.MustCompile(`FrameTooLarge: `), "keep data of this size out of the state and of what is streamed: write it to a file or an object store, and pass on its name"},
 	{regexp.MustCompile(`TypeError: Graph factory .* made a .*, not a graph`), noGraph},
-	{regexp.MustCompile(`\nRuntimeError: (?:asyncio\.run\(\) cannot be called from a running event loop|Cannot run the event loop while another loop is running|This event loop is already running)`),
-		"await the coroutine in place of running it: make the function `async def`, a node as well as a factory"},
+	{
+		regexp.MustCompile(`\nRuntimeError: (?:asyncio\.run\(\) cannot be called from a running event loop|Cannot run the event loop while another loop is running|This event loop is already running)`),
+		"await the coroutine in place of running it: make the function `async def`, a node as well as a factory",
+	},
 	{regexp.MustCompile(`\nSystemExit(?:: |\n|$)`), "raise an exception that says what is wrong in place of calling sys.exit: the server serves other graphs, too"},
 	{regexp.MustCompile(`\n(?:bdb\.)?BdbQuit\b`), "remove breakpoint(): a worker has no terminal; attach a debugger that listens, such as debugpy"},
 	{regexp.MustCompile(`\nEOFError: EOF when reading a line`), "ask with interrupt() of langgraph.types in place of input(): a worker has no terminal"},
