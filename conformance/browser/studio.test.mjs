@@ -82,6 +82,17 @@ describe("the studio", { concurrency: 2, skip }, () => {
     assert.match((await studio.shown()).at(-1)[1], / w20\b/); // a long answer leaves no place for the question
   });
 
+  journey("who does not want to wait for a run interrupts it with the next message", async (studio, page) => {
+    await studio.begin("tokens", "say 8000");
+    await eventually(async () => assert.match((await studio.shown())[1]?.[1] ?? "", / w20\b/));
+    await page.getByRole("textbox", { name: "Message" }).fill("say 2");
+    await page.getByRole("button", { name: "Send now" }).click();
+    await eventually(async () => assert.deepEqual((await studio.shown()).slice(-2), [["human", "say 2"], ["ai", words(2)]]));
+    await studio.idle();
+    assert.deepEqual((await studio.rest(`/threads/${studio.thread}/runs`)).map((r) => r.status), ["success", "interrupted"]);
+    assert.equal(await page.getByRole("button", { name: "Send now" }).count(), 0);
+  });
+
   journey("a long talk is condensed: every turn stays, and a line says where", async (studio, page) => {
     await studio.begin("summarizing", "say 1");
     const turns = [["human", "say 1"], ["ai", "w0"]];
@@ -168,6 +179,13 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await studio.expect(before);
     await page.getByRole("button", { name: "Back to the newest" }).click();
     await studio.expect(edited);
+    // The checkpoints as a tree: those of the other branch stand aside.
+    const panel = page.locator("header.bar").getByRole("button", { name: "State", exact: true });
+    await panel.click();
+    await page.locator('.steps li[data-lane="1"]').first().waitFor();
+    assert.equal(await page.locator('.steps [aria-label="branches begin here"]').count(), 1);
+    await studio.accessible("a tree of checkpoints");
+    await panel.click();
     if (recorded) {
       // A message of an older branch is edited in its place, and not continued from the end of that branch.
       await page.getByRole("button", { name: "Previous branch" }).click();

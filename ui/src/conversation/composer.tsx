@@ -1,4 +1,4 @@
-import { ArrowUp, Braces, MessageSquare, Square } from "lucide-react";
+import { ArrowUp, Braces, FastForward, MessageSquare, Square } from "lucide-react";
 import { useEffect, useLayoutEffect, useRef, useState } from "react";
 import type { Json, Schema } from "../api/types";
 import { draftOf, keepDraft } from "./draft";
@@ -13,8 +13,8 @@ interface Props {
   busy: boolean;
   disabled?: boolean;
   placeholder: string;
-  onSay: (text: string) => Promise<void>;
-  onInput: (input: Json) => Promise<void>;
+  onSay: (text: string, now: boolean) => Promise<void>; // now: what runs is interrupted
+  onInput: (input: Json, now: boolean) => Promise<void>;
   onStop: () => Promise<void>;
 }
 
@@ -35,14 +35,14 @@ export function Composer({ draft, input, chats, busy, disabled, placeholder, onS
     if (!document.activeElement || document.activeElement === document.body) area.current?.focus();
   }, [mode]);
 
-  const submit = async () => {
+  const submit = async (now = false) => {
     if (sending || disabled) return;
     setSending(true);
     try {
-      if (mode === "fields") await onInput(fields);
+      if (mode === "fields") await onInput(fields, now);
       else if (text.trim()) {
         setText("");
-        await onSay(text).catch((error: unknown) => {
+        await onSay(text, now).catch((error: unknown) => {
           setText(text);
           throw error;
         });
@@ -92,6 +92,11 @@ export function Composer({ draft, input, chats, busy, disabled, placeholder, onS
         {busy && (
           <button type="button" className="stop" aria-label="Stop" title="Stop (Esc)" aria-disabled={stopping} onClick={() => (setStopping(true), void onStop().finally(() => setStopping(false)))}>
             <Square size={14} /> {stopping ? "Stopping…" : "Stop"}
+          </button>
+        )}
+        {busy && (
+          <button type="button" className="plain" aria-label="Send now" title="Send now: interrupts the run" disabled={disabled || sending || (mode === "words" && !text.trim())} onClick={() => void submit(true)}>
+            <FastForward size={16} />
           </button>
         )}
         <button type="submit" aria-label="Send" title={busy ? "Send: waits for the run" : "Send (Enter)"} disabled={disabled || sending || (mode === "words" && !text.trim())}>

@@ -194,8 +194,8 @@ export function ThreadPage({ id }: { id: string }) {
             busy={busy}
             disabled={!assistant}
             placeholder={interrupts.length > 0 ? "Or say something else" : "Say something"}
-            onSay={(text) => say(text, busy ? { strategy: "enqueue" } : {})}
-            onInput={(input: Json) => submit(busy ? { input, strategy: "enqueue" } : { input })}
+            onSay={(text, now) => say(text, busy ? { strategy: now ? "interrupt" : "enqueue" } : {})}
+            onInput={(input: Json, now) => submit(busy ? { input, strategy: now ? "interrupt" : "enqueue" } : { input })}
             onStop={() => stop().catch(setFailure)}
           />
         </div>

@@ -1,6 +1,6 @@
 import { useMutation } from "@tanstack/react-query";
-import { Save } from "lucide-react";
-import { useEffect, useRef, useState } from "react";
+import { GitFork, Save } from "lucide-react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { post } from "../api/client";
 import type { Json, State } from "../api/types";
 import { CompareButton } from "../compare/chosen";
@@ -14,6 +14,7 @@ import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
 import { JsonField } from "../parts/schema-form";
 import { Changes, useStateAt } from "./changes";
+import { placesOf } from "./lanes";
 import { RunFrom, type Beginning } from "./run-from";
 
 interface Props {
@@ -36,6 +37,7 @@ export function Inspector({ thread, assistant, checkpoints, selected, busy, onSe
   const parent = checkpoints[index]?.parent_checkpoint_id ?? null;
   const [view, setView] = useState<"values" | "changes" | "edit">("values");
   const list = useRef<HTMLOListElement>(null);
+  const places = useMemo(() => placesOf(checkpoints), [checkpoints]);
   useEffect(() => {
     // j and k may lead out of sight.
     list.current?.querySelector(".current")?.scrollIntoView({ block: "nearest" });
@@ -44,9 +46,12 @@ export function Inspector({ thread, assistant, checkpoints, selected, busy, onSe
     <div className="inspector">
       <ol className="steps" ref={list} aria-label="Checkpoints" tabIndex={0} onKeyDown={(e) => step(e, checkpoints, index, onSelect)}>
         {checkpoints.map((c) => (
-          <li key={c.checkpoint_id} className={c.checkpoint_id === at ? "current" : ""}>
+          <li key={c.checkpoint_id} className={c.checkpoint_id === at ? "current" : ""} data-lane={places.get(c.checkpoint_id)!.lane}>
             <button type="button" className="link" tabIndex={-1} aria-current={c.checkpoint_id === at} onClick={() => onSelect(c.checkpoint_id)}>
+              {places.get(c.checkpoint_id)!.lane > 0 && <span className="lane" style={{ width: 12 * Math.min(places.get(c.checkpoint_id)!.lane, 8) }} />}
               <span className="numbers">{c.step}</span> {c.source}
+              {places.get(c.checkpoint_id)!.lane > 0 && <span className="hidden">, branch {places.get(c.checkpoint_id)!.lane}</span>}
+              {places.get(c.checkpoint_id)!.fork && <GitFork size={12} aria-label="branches begin here" />}
               <time dateTime={c.created_at} title={new Date(c.created_at).toLocaleString()}>
                 {age(c.created_at)}
               </time>
