@@ -16,6 +16,7 @@ import (
 	"weak"
 
 	"understudy/access"
+	"understudy/graph/python"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
@@ -141,6 +142,7 @@ type refusalForm struct {
 	Headers [][2]string     `json:"headers"`
 	Close   bool            `json:"close"`
 	Log     string          `json:"log"`
+	Fix     string          `json:"fix"`
 }
 
 func (f *refusalForm) refusal() *access.Refusal {
@@ -233,9 +235,21 @@ func (g *Gate) logRefusal(f *refusalForm) {
 	if last := lastLine(strings.TrimSpace(trace)); last != "" {
 		attrs = append(attrs, "cause", last)
 	}
-	if place := g.opts.placeIn(trace); place != "" {
+	place := g.opts.placeIn(trace)
+	if place != "" {
 		attrs = append(attrs, "at", place)
 	}
+	fix := f.Fix
+	if fix == "" {
+		fix = python.FixFailure(g.opts.Python, trace, append([]string{g.opts.Dir}, g.opts.Paths...)...)
+	}
+	switch {
+	case fix == "" && place != "":
+		fix = "look at " + place
+	case fix == "":
+		fix = "look at the traceback"
+	}
+	attrs = append(attrs, "fix", fix)
 	if trace != "" {
 		attrs = append(attrs, "traceback", trace)
 	}

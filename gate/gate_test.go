@@ -531,6 +531,74 @@ func TestReload(t *testing.T) {
 	require.Equal(t, "three", who())
 }
 
+// Each failure of a handler is logged with a next step.
+func TestFailuresAreLoggedWithAFix(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Dir = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "auth.py"), []byte(`from langgraph_sdk import Auth
+auth = Auth()
+
+@auth.authenticate
+async def authenticate(authorization):
+    what = authorization.removeprefix("Bearer ")
+    if what == "nobody":
+        return None
+    if what == "raises":
+        raise KeyError("x")
+    if what == "imports":
+        import a_module_that_nobody_has
+    if what == "status":
+        raise Auth.exceptions.HTTPException(status_code=418)
+    return what
+
+@auth.on
+async def on(ctx, value):
+    what = ctx.user.identity
+    if what == "number":
+        return 3
+    if what == "nan":
+        return {"a": float("nan")}
+    if what == "form":
+        return {"a": object()}
+    if what == "writes":
+        value["metadata"] = object()
+    if what == "fails":
+        raise RuntimeError("boom")
+`), 0o600))
+	o.Auth = "./auth.py:auth"
+	var mu sync.Mutex
+	var said []map[string]any
+	o.Logger = slog.New(slog.NewJSONHandler(writerFunc(func(b []byte) (int, error) {
+		var line map[string]any
+		err := json.Unmarshal(b, &line)
+		mu.Lock()
+		defer mu.Unlock()
+		said = append(said, line)
+		return len(b), err
+	}), nil))
+	g := start(t, o)
+	for what, fix := range map[string]string{
+		"nobody": "return a str", "raises": "look at " + filepath.Join(o.Dir, "auth.py") + ":10", "imports": "a_module_that_nobody_has", "status": "status_code 401 or 403", "number": "return None or True",
+		"nan": "without NaN", "form": "use texts", "writes": "use texts", "fails": "look at " + filepath.Join(o.Dir, "auth.py") + ":29",
+	} {
+		mu.Lock()
+		said = nil
+		mu.Unlock()
+		_, _, err := g.Admit(t.Context(), bearer(what), access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"metadata":{}}`)})
+		require.GreaterOrEqual(t, refused(t, err).Status, 400, what)
+		mu.Lock()
+		require.Len(t, said, 1, what)
+		require.Equal(t, "ERROR", said[0]["level"], what)
+		require.Contains(t, said[0]["fix"], fix, what)
+		mu.Unlock()
+	}
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
 func TestManyIdentities(t *testing.T) {
 	t.Parallel()
 	g := odd(t)

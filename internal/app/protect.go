@@ -39,7 +39,7 @@ func (s *Server) protect(ctx context.Context) (err error) {
 	}
 	s.inside = access.NewInside()
 	s.audit = audit.NewLog(audit.Options{Store: s.rows, Retention: s.cfg.Storage.AuditRetention, Now: s.now, Log: s.log, Exists: s.exists})
-	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads(), Audit: s.audit, Pace: guard.Pace{PerMinute: s.cfg.Limits.RunsPerMinute}}
+	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads(), Audit: s.audit, Log: s.log, Pace: guard.Pace{PerMinute: s.cfg.Limits.RunsPerMinute}}
 	return nil
 }
 

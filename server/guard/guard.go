@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -31,6 +32,7 @@ type Guard struct {
 	}
 	Pace  Pace       // of runs that clients create
 	Audit *audit.Log // of what the policy refuses; nil: none
+	Log   *slog.Logger
 }
 
 // Wrap puts the guard before the services of a server.
@@ -168,6 +170,10 @@ func (g *Guard) decide(ctx context.Context, resource, action string, value json.
 	}
 	f, err := access.ParseFilter(d[0].Filter)
 	if err != nil {
+		if g.Log != nil {
+			g.Log.ErrorContext(ctx, "a handler returned an invalid filter: the request is refused with 500", "question", resource+"."+action, "error", err,
+				"fix", "return a filter of equality, $eq, $contains, $or and $and (docs/auth.md)")
+		}
 		return nil, nil, err
 	}
 	return access.Narrow(ctx, resource, f), d[0].Value, nil

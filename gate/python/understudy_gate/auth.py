@@ -32,8 +32,8 @@ MOST_OBJECTS = 10_000
 class Refused(Exception):
     """The answer to a request that may not pass."""
 
-    def __init__(self, status: int, detail: Any = None, plain: str = "", headers: Any = None, close: bool = False, log: str = "") -> None:
-        self.status, self.detail, self.plain, self.headers, self.close, self.log = status, detail, plain, headers, close, log
+    def __init__(self, status: int, detail: Any = None, plain: str = "", headers: Any = None, close: bool = False, log: str = "", fix: str = "") -> None:
+        self.status, self.detail, self.plain, self.headers, self.close, self.log, self.fix = status, detail, plain, headers, close, log, fix
 
     def form(self) -> dict[str, Any]:
         out: dict[str, Any] = {"status": self.status}
@@ -48,12 +48,14 @@ class Refused(Exception):
             out["close"] = True
         if self.log:
             out["log"] = self.log
+        if self.fix:
+            out["fix"] = self.fix
         return out
 
 
-def broken(what: str, exc: BaseException | None = None) -> Refused:
+def broken(what: str, exc: BaseException | None = None, fix: str = "") -> Refused:
     log = what + ("\n" + "".join(traceback.format_exception(exc))[-16384:] if exc is not None else "")
-    return Refused(500, plain="Internal Server Error", close=True, log=log)
+    return Refused(500, plain="Internal Server Error", close=True, log=log, fix=fix)
 
 
 class Handlers:
@@ -92,7 +94,7 @@ class Handlers:
         try:
             user = users.returned(await self._authenticate(request))
         except users.NoUser as exc:
-            raise Refused(400, str(exc), log=f"authenticate returned no user: {exc}") from None
+            raise Refused(400, str(exc), log=f"authenticate returned no user: {exc}", fix="return a str, or a dict or an object with identity; refuse credentials by Auth.exceptions.HTTPException(status_code=401)") from None
         except Refused:
             raise
         except Exception as exc:
@@ -100,7 +102,8 @@ class Handlers:
                 raise Refused(exc.status_code, _text(exc.detail), headers=exc.headers) from None
             if _named(exc, "AuthenticationError", "starlette."):
                 raise Refused(403, str(exc)) from None
-            raise broken(f"authenticate failed: {type(exc).__name__}", exc) from None
+            status = "raise it with status_code 401 or 403: authenticate refuses by no other" if isinstance(exc, self._refusal) else ""
+            raise broken(f"authenticate failed: {type(exc).__name__}", exc, status) from None
         fields, left = self._encoded(user.dict())
         form = {
             "identity": str(user.identity), "display_name": str(user.display_name), "authenticated": bool(user.is_authenticated),
@@ -180,11 +183,11 @@ class Handlers:
             raise Refused(403, "Forbidden")
         if isinstance(result, dict):
             if not _finite(result):  # JSON would have null, which selects what has no value there
-                raise broken(f"the filter of {resource}.{action} has a number that is not finite", ValueError(repr(result)))
+                raise broken(f"the filter of {resource}.{action} has a number that is not finite", ValueError(repr(result)), "return a filter without NaN and infinity")
             answer["filter"] = _encoded(result, f"the filter of {resource}.{action}")
         elif result is not None and result is not True:
             text = f"Auth handler returned invalid result. Expected filter dict, None, or boolean. Got {type(result)} instead."
-            raise Refused(500, text, close=True, log=f"the handler of {resource}.{action} returned a {type(result).__name__}")
+            raise Refused(500, text, close=True, log=f"the handler of {resource}.{action} returned a {type(result).__name__}", fix="return None or True to allow, False to refuse, or a filter, which is a dict")
         changed = {}
         for key, member in value.items():
             text = _encoded(member, f"what the handler of {resource}.{action} wrote into {key!r}")
@@ -219,7 +222,7 @@ def _encoded(value: Any, what: str) -> str:
     try:
         return codec.dumps(value).decode()
     except Exception as exc:
-        raise broken(f"{what} has no form in JSON", exc) from None
+        raise broken(f"{what} has no form in JSON", exc, "use texts, numbers, booleans, None, lists and dicts there") from None
 
 
 def _enrich(value: dict[str, Any], resource: str, action: str) -> Callable[[], None]:
@@ -286,7 +289,7 @@ class _Call:
     async def __call__(self, request: dict[str, Any]) -> Any:
         scope = scope_of(request)
         if self._needs_starlette and request["websocket"]:
-            raise Refused(403, "Forbidden", log="authenticate asks for the request, which a WebSocket does not have; ask for headers and query_params instead")
+            raise Refused(403, "Forbidden", log="authenticate asks for the request, which a WebSocket does not have; ask for headers and query_params instead", fix="replace the parameter request of authenticate by headers and query_params")
         kwargs: dict[str, Any] = {}
         for name in self._names:
             kwargs[name] = _argument(name, scope, request)
