@@ -389,7 +389,9 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.getByText('"pasta"').waitFor();
     await page.getByRole("button", { name: "Edit" }).click();
     await page.getByRole("textbox", { name: "Value" }).fill('{"likes": "soup"}');
-    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("spinbutton", { name: /^Minutes until it expires/ }).fill("60");
+    const [put] = await Promise.all([page.waitForRequest((r) => r.method() === "PUT"), page.getByRole("button", { name: "Save" }).click()]);
+    assert.equal(put.postDataJSON().ttl, 60);
     const shown = page.locator(".json", { hasText: '"soup"' }); // not the field, where it is before it is saved
     await shown.waitFor();
     await page.reload();

@@ -121,8 +121,9 @@ function Editor({ namespace, name, value, onDone }: { namespace: string[]; name?
   const queries = useQueryClient();
   const [key, setKey] = useState(name ?? "");
   const [json, setJSON] = useState<Json>(value ?? {});
+  const [minutes, setMinutes] = useState("");
   const put = useMutation({
-    mutationFn: () => request("PUT", "/store/items", { body: { namespace, key, value: json } }),
+    mutationFn: () => request("PUT", "/store/items", { body: { namespace, key, value: json, ...(minutes && { ttl: Number(minutes) }) } }),
     onSuccess: async () => {
       await readAgain(queries, ["items"], ["namespaces"]);
       onDone();
@@ -143,6 +144,10 @@ function Editor({ namespace, name, value, onDone }: { namespace: string[]; name?
         </label>
       )}
       <JsonField label="Value" value={json} onChange={setJSON} />
+      <label>
+        <span>Minutes until it expires (optional; else as the server has it)</span>
+        <input type="number" min="0" step="any" value={minutes} onChange={(e) => setMinutes(e.target.value)} />
+      </label>
       <Problem error={put.error} />
       <button type="submit" disabled={!key || put.isPending}>
         <Save size={14} aria-hidden /> Save
