@@ -76,6 +76,9 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 		require.ErrorContains(t, err, "the disk is full", name)
 		require.ErrorContains(t, err, "writing the end of a run failed; retrying", name)
 	}
+	for name, f := range map[string]run.Follower{"the stream of the run": streams, "the stream of the thread": all} {
+		require.Contains(t, errorIn(t, f), "its end cannot be saved: the disk is full", name)
+	}
 	for name, f := range followers {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := f.Result(ctx)
@@ -92,10 +95,15 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 	_, err = late.Result(t.Context())
 	explains(err, "a late join elsewhere")
 	late.Close(false)
+	lateStream, err := another.runs.JoinStream(t.Context(), th, r.ID, nil, []string{"values"}, false)
+	require.NoError(t, err)
+	require.Contains(t, errorIn(t, lateStream), "the disk is full", "a late reader elsewhere, who asked for values alone")
 
 	isFull.Store(false)
+	in.records(lateStream)
 	for _, event := range in.events(streams) {
 		require.NotContains(t, event, "end_not_saved")
+		require.NotContains(t, event, "error", "it is said once")
 	}
 	in.reaches(th, r.ID, run.Success)
 	row, err := in.runs.Get(t.Context(), th, r.ID)
@@ -107,10 +115,28 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 		require.NoError(t, err)
 		for _, rec := range records {
 			require.NotEqual(t, "end_not_saved", rec.Event)
+			require.NotEqual(t, "error", rec.Event)
 			seen = rec.Event + " " + string(rec.Data)
 		}
 	}
 	all.Close(false)
+}
+
+// errorIn reads a stream up to an error, and returns its data.
+func errorIn(t *testing.T, f run.Follower) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		records, err := f.Next(ctx)
+		require.NoError(t, err)
+		for _, rec := range records {
+			if rec.Event == "error" {
+				require.Zero(t, rec.Offset, "nobody resumes behind it")
+				return string(rec.Data)
+			}
+		}
+	}
 }
 
 // lastOf gives the last values that the database has of what a run streamed.

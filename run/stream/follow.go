@@ -160,6 +160,9 @@ func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out 
 			continue
 		}
 		if rec.Event == unsavedEnd {
+			if rf.unsaved == nil && !rf.waits { // it comes with each attempt to write the end
+				out = append(out, unsavedError(rec))
+			}
 			rf.unsaved = fault.New(fault.Unavailable, string(rec.Data))
 			continue
 		}

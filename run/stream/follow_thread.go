@@ -60,6 +60,7 @@ type threadFollower struct {
 	seen     bridge.Offset      // of the last record
 	ordinals map[id.Run]ordinal // of the last record of each run that has not ended
 	far      []id.Run           // ended on other servers
+	unsaved  map[id.Run]bool    // of which the client was told that their end cannot be written
 	gone     bool               // the thread was deleted
 }
 
@@ -101,7 +102,12 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 			case elsewhere:
 				tf.far = append(tf.far, rec.Run)
 				continue
-			case unsavedEnd, deletedRuns:
+			case unsavedEnd:
+				if shown := tf.unsavedOf(rec); shown != nil {
+					out = append(out, shown)
+				}
+				continue
+			case deletedRuns:
 				continue
 			}
 			if rec.Kept && !tf.isNew(rec) {
@@ -139,6 +145,7 @@ func (tf *threadFollower) isNew(rec *bridge.Record) bool {
 	switch {
 	case rec.Kind == bridge.Terminal:
 		delete(tf.ordinals, rec.Run)
+		delete(tf.unsaved, rec.Run)
 	case rec.Index > 0:
 		tf.ordinals[rec.Run] = ordinalOf(rec)
 	}
@@ -174,6 +181,18 @@ func (tf *threadFollower) endedElsewhere(ctx context.Context) ([]*bridge.Record,
 	records = append(records, tf.f.Publisher.Terminal(&run.Run{ID: tf.far[0]}))
 	tf.far = tf.far[1:]
 	return records, nil
+}
+
+// unsavedOf returns what the client sees of a run whose end cannot be written; nil when it was shown, or is not wanted.
+func (tf *threadFollower) unsavedOf(rec *bridge.Record) *bridge.Record {
+	if tf.unsaved[rec.Run] || tf.durableEnds || !tf.all && !tf.lifecycle {
+		return nil
+	}
+	if tf.unsaved == nil {
+		tf.unsaved = map[id.Run]bool{}
+	}
+	tf.unsaved[rec.Run] = true
+	return unsavedError(rec)
 }
 
 func (tf *threadFollower) wants(event string) bool {
