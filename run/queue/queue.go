@@ -236,7 +236,7 @@ func (q *Queue) unexecuted(ctx context.Context) (time.Time, error) {
 	}
 	waits := !next.IsZero() && now.Sub(next) >= crowdedAfter
 	if waits && !q.abandoned {
-		q.Log.WarnContext(ctx, "runs wait, and no server executes them: this one has --concurrency 0, and no other reports their graphs",
+		q.Log.WarnContext(ctx, "runs wait, and no server executes them: this one has --concurrency 0, and no other executes their graphs",
 			"first_waits", now.Sub(next).Round(time.Second).String(), "fix", "start understudy worker with the same langgraph.json and database, or this server without --concurrency 0")
 	}
 	q.abandoned = waits

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,17 +111,25 @@ func (d *doctor) apart(cfg *config.Config, reports []fleet.Report) {
 	}
 }
 
-// executed reports that none of the servers of the database executes runs; while none runs, that the one of this configuration would not.
+// executed reports that none of the servers of the database executes runs, or those of graphs of this configuration; while none runs, that the one of this
+// configuration would not.
 func (d *doctor) executed(cfg *config.Config, reports []fleet.Report) {
-	servers := 0
+	servers, serving := 0, 0
+	var graphs []string
 	for _, r := range reports {
 		var s fleet.Server
 		switch {
 		case time.Since(r.At) > fleet.Lately:
-		case r.Body == nil, json.Unmarshal(r.Body, &s) != nil, s.Jobs > 0 && !s.Draining:
-			return // it executes, or that is not known
+		case r.Body == nil, json.Unmarshal(r.Body, &s) != nil:
+			return // it is not known
+		case s.Jobs > 0 && !s.Draining && len(s.Graphs) == 0:
+			return // it loads, or does not report them
 		default:
-			servers++
+			if servers++; s.Jobs == 0 || s.Draining {
+				serving++
+			} else {
+				graphs = append(graphs, s.Graphs...)
+			}
 		}
 	}
 	text := fmt.Sprintf("no server executes runs: of the %d that run on the database none does; runs wait until one starts that does", servers)
@@ -129,8 +138,28 @@ func (d *doctor) executed(cfg *config.Config, reports []fleet.Report) {
 		return
 	case servers == 0:
 		text = "no server executes runs: --concurrency is 0, and no other runs on the database; runs wait until one starts that does"
+	case serving < servers:
+		if serving == 0 && cfg.Workers.Concurrency != 0 {
+			return // the one that starts executes them
+		}
+		missing := without(cfg.Graphs, graphs)
+		if len(missing) == 0 {
+			return
+		}
+		text = fmt.Sprintf("no server executes runs of %s: of the %d that run on the database %d execute runs, of other graphs; they wait until one starts that does",
+			strings.Join(missing, ", "), servers, servers-serving)
 	}
 	d.say("workers", Warning, text, "start understudy worker with the same langgraph.json and database, or leave out --concurrency 0")
+}
+
+// without returns the names of graphs that are not among some.
+func without(graphs []config.Graph, some []string) (names []string) {
+	for i := range graphs {
+		if !slices.Contains(some, graphs[i].ID) {
+			names = append(names, graphs[i].ID)
+		}
+	}
+	return names
 }
 
 // clock reports whether this machine has the time of the database. Leases and due times use that of the database.

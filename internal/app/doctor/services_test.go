@@ -211,22 +211,28 @@ func TestExecuted(t *testing.T) {
 		require.NoError(t, err)
 		return fleet.Report{Server: s.ID, At: time.Now().Add(-age), Body: body}
 	}
-	serves, executes := report(fleet.Server{ID: "a"}, 0), report(fleet.Server{ID: "b", Jobs: 4}, 0)
+	serves, executes := report(fleet.Server{ID: "a"}, 0), report(fleet.Server{ID: "b", Jobs: 4, Graphs: []string{"quick", "slow"}}, 0)
+	others := report(fleet.Server{ID: "c", Jobs: 4, Graphs: []string{"slow", "other"}}, 0)
 	for name, c := range map[string]struct {
 		concurrency int
 		reports     []fleet.Report
 		want        string
 	}{
-		"alone":                {-1, nil, ""},
-		"alone, executes none": {0, nil, "--concurrency is 0"},
-		"one that serves":      {-1, []fleet.Report{serves}, "of the 1 that run on the database none does"},
-		"with a worker":        {0, []fleet.Report{serves, executes}, ""},
-		"a worker that died":   {0, []fleet.Report{report(fleet.Server{ID: "b", Jobs: 4}, time.Hour)}, "--concurrency is 0"},
-		"a worker that ends":   {-1, []fleet.Report{report(fleet.Server{ID: "b", Jobs: 4, Draining: true}, 0)}, "of the 1 that"},
-		"not readable":         {0, []fleet.Report{{Server: "c", At: time.Now()}}, ""},
+		"alone":                       {-1, nil, ""},
+		"alone, executes none":        {0, nil, "--concurrency is 0"},
+		"one that serves":             {-1, []fleet.Report{serves}, "of the 1 that run on the database none does"},
+		"with a worker":               {0, []fleet.Report{serves, executes}, ""},
+		"a worker that died":          {0, []fleet.Report{report(fleet.Server{ID: "b", Jobs: 4}, time.Hour)}, "--concurrency is 0"},
+		"a worker that ends":          {-1, []fleet.Report{report(fleet.Server{ID: "b", Jobs: 4, Draining: true}, 0)}, "of the 1 that"},
+		"old or loading":              {0, []fleet.Report{others, report(fleet.Server{ID: "d", Jobs: 4}, 0)}, ""},
+		"of another graph":            {0, []fleet.Report{others}, "no server executes runs of quick: of the 1 that run on the database 1 execute runs, of other graphs"},
+		"beside one that only serves": {-1, []fleet.Report{serves, others}, "no server executes runs of quick: of the 2 that run on the database 1 execute"},
+		"each of some graphs":         {0, []fleet.Report{others, executes}, ""},
+		"this one would":              {-1, []fleet.Report{others}, ""},
+		"not readable":                {0, []fleet.Report{{Server: "c", At: time.Now()}}, ""},
 	} {
 		d := &doctor{}
-		d.executed(&config.Config{Workers: config.Workers{Concurrency: c.concurrency}}, c.reports)
+		d.executed(&config.Config{Workers: config.Workers{Concurrency: c.concurrency}, Graphs: []config.Graph{{ID: "quick"}, {ID: "slow"}}}, c.reports)
 		if c.want == "" {
 			require.Empty(t, d.findings, name)
 			continue
