@@ -180,6 +180,8 @@ type Refusal struct {
 	Close bool
 	// Audit says why, for the audit log: a text of this server, without what clients or handlers wrote. "" is nothing.
 	Audit string
+	// Cause is why the server cannot answer, for its log; nil: there is nothing to add.
+	Cause error
 }
 
 // Answer returns the parts of the response.

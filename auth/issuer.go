@@ -188,8 +188,9 @@ func (i *issuer) look(ctx context.Context, version int, key [sha256.Size]byte) (
 	f := i.flight
 	if f == nil {
 		if i.err != nil && now.Sub(i.tried) < retryKeys {
+			err := i.unanswered()
 			i.mu.Unlock()
-			return false, errAsking
+			return false, err
 		}
 		f = &flight{at: now, done: make(chan struct{})}
 		if next := i.asked.Add(refetch); next.After(now) {
@@ -231,9 +232,16 @@ func (i *issuer) look(ctx context.Context, version int, key [sha256.Size]byte) (
 // unanswered is the error for a token whose key is not known after the last fetch. The caller holds mu.
 func (i *issuer) unanswered() error {
 	if i.err != nil {
-		return errAsking
+		return withCause(errAsking, i.err)
 	}
 	return nil
+}
+
+// absent is the error for tokens while there are no keys.
+func (i *issuer) absent() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return withCause(errKeys, i.err)
 }
 
 // current returns the version of the keys; 0: there are none yet.
@@ -247,7 +255,7 @@ func (i *issuer) current() int {
 func (i *issuer) parse(ctx context.Context, parser *jwt.Parser, text string, claims jwt.MapClaims) error {
 	version := i.current()
 	if version == 0 {
-		return errKeys
+		return i.absent()
 	}
 	for {
 		key, err := i.check(ctx, parser, text, claims)
@@ -413,9 +421,19 @@ func (i *issuer) read(ctx context.Context, address string, into any) error {
 }
 
 var (
-	errKeys   = unavailable("The keys of the issuer of tokens are not there yet")
-	errAsking = unavailable("The issuer of tokens does not answer whether it has the key of this token")
+	errKeys   = unavailable("The keys of the issuer of tokens are not there yet; try again, or read in the log of the server why they cannot be fetched")
+	errAsking = unavailable("The issuer of tokens does not answer whether it has the key of this token; try again, or read in the log of the server why")
 )
+
+// withCause is a refusal with what the log says of it; nil: nothing.
+func withCause(r *access.Refusal, cause error) *access.Refusal {
+	if cause == nil {
+		return r
+	}
+	copied := *r
+	copied.Cause = cause
+	return &copied
+}
 
 // unavailable is a 503 with a text.
 func unavailable(text string) *access.Refusal {

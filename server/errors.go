@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -29,8 +30,13 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		status, header, body := a.Answer()
 		reason := web.PlainReason(body)
 		web.Of(c).Reason = web.Bounded(reason, web.MaxReason)
-		if r := (*access.Refusal)(nil); errors.As(err, &r) && r.Close {
-			c.Context().SetConnectionClose()
+		if r := (*access.Refusal)(nil); errors.As(err, &r) {
+			if r.Close {
+				c.Context().SetConnectionClose()
+			}
+			if r.Cause != nil {
+				s.Failures.Add("request failed", web.Of(c), fmt.Errorf("%w: %w", err, r.Cause))
+			}
 		}
 		for name, values := range header {
 			for _, v := range values {

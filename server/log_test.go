@@ -2,12 +2,16 @@ package server
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/access"
 	"understudy/internal/header"
 	"understudy/internal/logtest"
 	"understudy/server/internal/web"
@@ -95,4 +99,27 @@ func TestReasonsArePlain(t *testing.T) {
 	} {
 		require.Equal(t, want, web.PlainReason([]byte(body)), body)
 	}
+}
+
+// unable is an authenticator that cannot answer.
+type unable struct{}
+
+func (unable) Authenticate(context.Context, *access.Request) (*access.Actor, error) {
+	return nil, &access.Refusal{Status: http.StatusServiceUnavailable, Detail: []byte(`"later"`), Cause: errors.New("connection refused")}
+}
+
+// Why a request cannot be authenticated is in the log, and not in the answer.
+func TestLogOfRefusalsWithACause(t *testing.T) {
+	t.Parallel()
+	var log logtest.Buffer
+	w := setup(t, func(o *Options) {
+		o.Authenticator = unable{}
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	answer, body := w.ask(t, "POST", "/threads", `{}`)
+	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+	require.JSONEq(t, `{"detail":"later"}`, body)
+	require.NoError(t, w.stop())
+	require.Contains(t, log.String(), "later")
+	require.Contains(t, log.String(), "connection refused")
 }

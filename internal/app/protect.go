@@ -10,6 +10,7 @@ import (
 	"understudy/auth"
 	"understudy/auth/signin"
 	"understudy/id"
+	"understudy/internal/app/backend"
 	"understudy/internal/cursor"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -92,9 +93,7 @@ func (s *Server) nativeAuth() (Auth, error) {
 	}
 	if j := cfg.JWT; j != nil {
 		var err error
-		n.Tokens, err = auth.NewTokens(auth.TokenOptions{
-			Issuer: j.Issuer, Audience: j.Audience, KeysURL: j.JWKSURL, Secret: j.Secret, Algorithms: j.Algorithms, Identity: j.Identity, Name: j.Name, Permissions: j.Permissions, Log: s.log,
-		})
+		n.Tokens, err = backend.Tokens(j, s.log)
 		if err != nil {
 			return nil, fmt.Errorf("auth.jwt: %w", err)
 		}

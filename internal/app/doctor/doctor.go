@@ -105,6 +105,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	}
 	d.certificate(cfg)
 	d.encryption(cfg)
+	d.tokens(ctx, cfg)
 	d.signIn(ctx, cfg)
 	if ok := d.python(ctx, cfg); ok || cfg.Workers.Python == "" {
 		d.graphs(ctx, cfg)

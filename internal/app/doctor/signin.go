@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"understudy/auth/signin"
+	"understudy/internal/app/backend"
 	"understudy/internal/config"
+	"understudy/internal/serverurl"
 )
 
 // signIn asks the provider at which people sign in with a browser.
@@ -37,4 +40,35 @@ func (d *doctor) signIn(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	d.say("sign-in", Fine, text, "")
+}
+
+// tokens fetches the keys that tokens of auth.jwt are checked with.
+func (d *doctor) tokens(ctx context.Context, cfg *config.Config) {
+	j := cfg.Auth.JWT
+	if j == nil || cfg.Server.IgnoreAuth {
+		return
+	}
+	t, err := backend.Tokens(j, slog.New(slog.DiscardHandler))
+	if err != nil {
+		d.say("tokens", Problem, err.Error(), "correct auth.jwt")
+		return
+	}
+	if j.Secret != nil {
+		d.say("tokens", Fine, "tokens are checked with the secret of auth.jwt.secret_env", "")
+		return
+	}
+	key, who := "jwks_url", serverurl.Shown(j.JWKSURL)
+	if j.JWKSURL == "" {
+		key, who = "issuer", serverurl.Shown(j.Issuer)
+	}
+	const most = 10 * time.Second // of a fetch
+	done := d.slow("waiting for the keys of "+who, most)
+	err = t.Check(ctx)
+	done()
+	if err != nil {
+		d.say("tokens", Problem, fmt.Sprintf("the keys that tokens are checked with cannot be fetched: %v", err),
+			"correct auth.jwt."+key+", or see that the network lets this machine ask it; until then requests with tokens get 503")
+		return
+	}
+	d.say("tokens", Fine, "the keys of "+who+" can be fetched", "")
 }
