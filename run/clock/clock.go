@@ -117,7 +117,7 @@ func (c *Clock) set(before, after, answer time.Time) (ahead time.Duration, news,
 	}
 	c.measured = after
 	ahead = middle.Round(0).Sub(answer)
-	news = (ahead - c.reported).Abs() > SkewWorthSaying
+	news = (ahead - c.reported).Abs() > SkewWorthSaying+slack // what an answer was under way may have made is no difference
 	if news {
 		c.reported = ahead
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/logtest"
 	"understudy/run/clock"
 )
 
@@ -69,6 +71,37 @@ func TestJumps(t *testing.T) {
 				require.True(t, sure)
 				require.WithinDuration(t, time.Now().Add(database), now, time.Millisecond)
 			}
+		})
+	}
+}
+
+// An answer that took long, as of a database that hung, says nothing of a difference that it explains: neither that there is one, nor that there is none any more.
+func TestDifferencesThatAnswersExplain(t *testing.T) {
+	for name, c := range map[string]struct {
+		ahead          time.Duration
+		before, behind time.Duration // how long the question and the answer were under way
+		warns          int
+	}{
+		"the question hung":             {0, 4200 * time.Millisecond, 0, 0},
+		"the answer hung":               {0, 0, 4200 * time.Millisecond, 0},
+		"the clock is wrong":            {3 * time.Second, 0, 0, 1},
+		"the clock is wrong, and slow":  {20 * time.Second, 4200 * time.Millisecond, 0, 1},
+		"behind, and the question hung": {-20 * time.Second, 4200 * time.Millisecond, 0, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log logtest.Buffer
+			ask := func(context.Context) (time.Time, error) {
+				time.Sleep(c.before)
+				at := time.Now().Add(-c.ahead)
+				time.Sleep(c.behind)
+				return at, nil
+			}
+			k := clock.New(time.Now, ask, time.Minute, slog.New(slog.NewTextHandler(&log, nil)))
+			for range 3 {
+				require.NoError(t, k.Compare(t.Context()))
+			}
+			require.Equal(t, c.warns, strings.Count(log.String(), "differs from the database's"), name)
+			require.NotContains(t, log.String(), "agrees", name)
 		})
 	}
 }

@@ -134,6 +134,27 @@ func TestOutageIsLogged(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
+// Postgres that hangs, and a network that loses what is sent, end no connection: that nothing answers is reported all the same, with what to look at.
+func TestHangIsLogged(t *testing.T) {
+	t.Parallel()
+	log := &logtest.Buffer{}
+	out := outage{log: slog.New(slog.NewTextHandler(log, nil))}
+	listener, err := pgconn.ParseConfig("postgres://h/d")
+	require.NoError(t, err)
+	listener.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, context.DeadlineExceeded }
+	listener.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+	_, connecting := pgconn.ConnectConfig(t.Context(), listener)
+	for range 2 { // the connection that is there, and then new ones
+		out.failed(t.Context(), fmt.Errorf("timeout: %w", context.DeadlineExceeded))
+		out.failed(t.Context(), connecting)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
+	require.Contains(t, log.String(), `msg="the database does not answer: requests get 503, and runs wait to save"`)
+	require.Contains(t, log.String(), `fix="see whether Postgres hangs`)
+	out.over(t.Context())
+	require.Contains(t, log.String(), "the database accepts connections again")
+}
+
 // An outage that stays is logged once a minute, and at once when something else ends it: Postgres that shuts down is away a moment later.
 func TestOutageThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ const outageAgain = time.Minute
 type outage struct {
 	log           *slog.Logger
 	since, logged time.Time // since: zero if it works
-	connecting    bool      // a new connection has failed too, and the log has that
+	connecting    bool      // a new connection has failed too, or nothing answers, and the log has that
 	text, fix     string    // the error in the log, and what ends it
 }
 
@@ -37,13 +37,17 @@ func (o *outage) failed(ctx context.Context, err error) {
 		return
 	}
 	o.text, o.fix, o.logged = text, fix, now
-	if !connecting {
+	hangs := errors.Is(err, context.DeadlineExceeded)
+	if !connecting && !hangs {
 		o.log.WarnContext(ctx, "notifications of other servers not received; retrying", "error", err)
 		return
 	}
 	o.connecting = true
 	what := "the database does not accept connections: requests get 503, and runs wait to save"
-	if !lost(err) {
+	switch {
+	case hangs:
+		what = "the database does not answer: requests get 503, and runs wait to save"
+	case !lost(err):
 		what = "the database refuses a connection; retrying"
 	}
 	o.log.ErrorContext(ctx, what, "error", err, "fix", fix)
@@ -65,6 +69,9 @@ func (o *outage) over(ctx context.Context) {
 // remedy returns what ends an outage. Nothing has to be done here when the database is back.
 func remedy(err error) string {
 	var pg *pgconn.PgError
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "see whether Postgres hangs or the network loses packets: load, disk and processes of its machine, and its log; this server continues by itself"
+	}
 	if !errors.As(err, &pg) {
 		return "start Postgres, or look at the network; this server continues by itself"
 	}

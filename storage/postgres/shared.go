@@ -99,8 +99,8 @@ func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err e
 	return ended, err
 }
 
-// quiet is how long a listening connection may be silent before it is tested.
-const quiet = 30 * time.Second
+// quiet is how long a listening connection may be silent before it is tested: a Postgres that hangs ends no connection.
+const quiet = 5 * time.Second
 
 // Listen implements run.Shared, on its own connection. It reconnects until ctx ends, and logs when the database is lost and when it is back.
 func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
