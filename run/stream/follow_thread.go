@@ -60,7 +60,7 @@ type threadFollower struct {
 	seen     bridge.Offset      // of the last record
 	ordinals map[id.Run]ordinal // of the last record of each run that has not ended
 	far      []id.Run           // ended on other servers
-	unsaved  map[id.Run]bool    // of which the client was told that their end cannot be written
+	unsaved  map[id.Run]bool    // of which the client knows that their end cannot be written
 	gone     bool               // the thread was deleted
 }
 
