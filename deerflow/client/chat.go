@@ -137,17 +137,26 @@ func (c *Client) stream(ctx context.Context, t Turn, yield func(Event) bool) err
 // used is what answers took, by their IDs.
 type used map[string]Usage
 
+// note counts a message, or a part of one: of an answer whose parts each say what they took, that is their sum.
 func (u used) note(m message) {
-	if m.Usage != nil && m.ID != "" {
+	switch {
+	case m.Usage == nil || m.ID == "":
+	case m.Type == "AIMessageChunk":
+		u[m.ID] = u[m.ID].and(*m.Usage)
+	default:
 		u[m.ID] = *m.Usage
 	}
 }
 
 func (u used) sum() (all Usage) {
 	for _, one := range u {
-		all.Input, all.Output, all.Total = all.Input+one.Input, all.Output+one.Output, all.Total+one.Total
+		all = all.and(one)
 	}
 	return all
+}
+
+func (u Usage) and(more Usage) Usage {
+	return Usage{u.Input + more.Input, u.Output + more.Output, u.Total + more.Total}
 }
 
 // events reads a stream of the Gateway until its end.

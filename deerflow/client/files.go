@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // Upload copies files into a thread, which is made if there is none. A path that is no file is refused before anything is copied.
@@ -27,7 +28,9 @@ func (c *Client) Upload(ctx context.Context, thread string, paths ...string) ([]
 	}
 	r, w := io.Pipe()
 	form := multipart.NewWriter(w)
-	go func() { w.CloseWithError(errors.Join(fill(form, paths), form.Close())) }()
+	var filling sync.WaitGroup
+	filling.Go(func() { w.CloseWithError(errors.Join(fill(form, paths), form.Close())) })
+	defer filling.Wait()
 	defer r.Close() // ends it
 	answer, err := c.send(ctx, http.MethodPost, "/api/threads/"+url.PathEscape(thread)+"/uploads", form.FormDataContentType(), r)
 	if err != nil {
