@@ -5,7 +5,7 @@ import re
 import time
 import uuid
 
-from test_gateway import (OUT, PW, SERVER, admin, alice, bare, bob, body, call, frames, fresh_user, install, internal, last_run, new_thread, no_servers, own, put_file, say, skill_md,  # noqa: F401  fixtures
+from test_gateway import (OUT, PW, SERVER, admin, alice, bare, bob, body, call, frames, fresh_user, install, internal, last_run, new_thread, no_servers, own, put_file, said, say, skill_md,  # noqa: F401  fixtures
                           thread, upload, wait_for, zipped)
 
 AUTH = "/api/v1/auth"
@@ -87,7 +87,7 @@ def test_owner_of_any_text(internal):
         r = internal.post("/api/threads", json={}, headers=h)
         assert r.status_code == 200, r.text
         t = r.json()["thread_id"]
-        assert upload(internal, t, ("a.txt", b"x")).status_code in (200, 404)
+        assert upload(internal, t, ("a.txt", b"x")).status_code == 404  # without the owner it is another user
         r = internal.post(f"/api/threads/{t}/uploads", files=[("files", ("a.txt", b"x"))], headers=h)
         assert r.status_code == 200, r.text
         assert internal.get(f"/api/threads/{t}/uploads/list", headers=h).json()["count"] == 1
@@ -96,8 +96,7 @@ def test_owner_of_any_text(internal):
 
 
 def test_who_the_internal_caller_is(internal):
-    me = internal.get(f"{AUTH}/me")
-    assert me.status_code in (200, 401) and (me.status_code == 401 or me.json()["id"] == "default")
+    assert internal.get(f"{AUTH}/me").json() == {"id": "default", "email": "", "system_role": "user", "needs_setup": False, "oauth_provider": None}  # the real one: 500
 
 
 def test_search_by_status(alice):
@@ -183,11 +182,9 @@ def test_what_is_the_servers_is_dropped(alice, bob, thread):
 
 
 def test_recursion_limit_is_clamped(alice, thread):
-    r = alice.post(f"/api/threads/{thread}/runs/wait", json=body("SAY x", config={"recursion_limit": 100000}))
-    assert r.status_code == 200
-    for bad in ("x", None, 0, -5, 1.5, True):
-        r = alice.post(f"/api/threads/{thread}/runs/wait", json=body("SAY x", config={"recursion_limit": bad}))
-        assert r.status_code in (200, 400, 422), (bad, r.text)
+    for limit in (100000, "x", None, 0, -5, 1.5, True):
+        r = alice.post(f"/api/threads/{thread}/runs/wait", json=body("SAY x", config={"recursion_limit": limit}))
+        assert r.status_code == 200 and said(r.json()["messages"][-1]) == "x", (limit, r.text)
 
 
 def test_join_of_unknown(alice, thread):
@@ -310,7 +307,7 @@ def test_skills_reload_and_install_answers(admin, alice):
     d = admin.put("/api/skills/" + name, json={"enabled": False}).json()
     assert d["enabled"] is False
     assert admin.delete(url).json() == {"success": True}
-    assert admin.get(url + "/history").status_code in (200, 404)
+    assert admin.get(url + "/history").json()["history"][-1]["action"] == "human_delete"
 
 
 def test_memory_rest(own):
@@ -325,7 +322,7 @@ def test_memory_rest(own):
             "backend_config"} <= set(c)
     f = own.get("/api/memory").json()["facts"][0]
     assert re.fullmatch(r"fact_[0-9a-f]{8}", f["id"]) and f["category"] == "context" and f["confidence"] == 0.5 and None not in f.values()
-    assert own.patch(f"/api/memory/facts/{f['id']}", json={"content": ""}).status_code in (400, 422)
+    assert own.patch(f"/api/memory/facts/{f['id']}", json={"content": ""}).status_code == 422
     assert own.patch(f"/api/memory/facts/{f['id']}", json={"confidence": 2}).status_code == 422
     for bad in ({"facts": "x"}, {"user": 5}, {"facts": [{"content": "a", "confidence": "x", "id": "i"}]}):
         assert own.post("/api/memory/import", json=bad).status_code == 422, bad
@@ -349,9 +346,11 @@ def test_mcp_secrets(admin, no_servers):
     got = admin.get("/api/mcp/config").json()["mcp_servers"]["b"]
     assert got["oauth"]["refresh_token"] is None and got["api_key"] == "***" and got["timeout"] == 5
     r = admin.put("/api/mcp/config", json={"mcp_servers": {"n": {**SERVER, "env": {"K": "***"}}}})
-    assert r.status_code == 400 or r.json()["mcp_servers"]["n"]["env"] == {"K": "***"}
-    for bad in ({"args": ["-e", "x"]}, {"args": ["--eval=x"]}, {"env": {"PYTHONPATH": "/x"}}, {"env": {"LD_PRELOAD": "/x"}}, {"command": "python3"}, {"type": "nonsense"}, {"args": "x"}, {"env": {"A": 5}}):
-        assert admin.put("/api/mcp/config", json={"mcp_servers": {"x": {**SERVER, **bad}}}).status_code in (400, 422), bad
+    assert r.status_code == 400, r.text  # the real one keeps the mask as the value
+    for status, list_ in ((400, ({"args": ["-e", "x"]}, {"args": ["--eval=x"]}, {"env": {"PYTHONPATH": "/x"}}, {"env": {"LD_PRELOAD": "/x"}}, {"command": "python3"})),
+                          (422, ({"type": "nonsense"}, {"args": "x"}, {"env": {"A": 5}}))):  # the real one takes any type
+        for bad in list_:
+            assert admin.put("/api/mcp/config", json={"mcp_servers": {"x": {**SERVER, **bad}}}).status_code == status, bad
 
 
 def test_agents_disabled_names(own):

@@ -229,9 +229,9 @@ func (f *Form) context(o *jsonobj.Object, out *RunBody, set *settings.Settings, 
 		out.Agent = strings.ToLower(name)
 	}
 	ctx.SetText("user_id", user)
-	limit := defaultRecursion
-	if l := gjson.ParseBytes(config.Get("recursion_limit")); l.Type == gjson.Number {
-		limit = max(1, int(l.Num))
+	limit := defaultRecursion // also for what is no positive integer
+	if l := gjson.ParseBytes(config.Get("recursion_limit")); l.Type == gjson.Number && !strings.ContainsAny(l.Raw, "-.eE") && l.Num > 0 {
+		limit = int(min(l.Num, float64(set.MaxRecursionLimit)))
 	}
 	config.Set("recursion_limit", json.RawMessage(fmt.Sprint(min(limit, set.MaxRecursionLimit))))
 	if configurable.Len() > 0 {
