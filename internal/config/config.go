@@ -76,6 +76,8 @@ type Config struct {
 
 	// places maps a setting's flag to where it was set: "--port", "UNDERSTUDY_PORT", "UNDERSTUDY_PORT in env of langgraph.json".
 	places map[string]string
+	// envFiles maps variables of Env that langgraph.json does not set to the file that does.
+	envFiles map[string]string
 	// dataOnly: what only requests need is not asked for.
 	dataOnly bool
 	// src is the content of File, and offsets where each of its keys stands in it.

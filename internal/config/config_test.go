@@ -888,6 +888,10 @@ func TestDeerFlowsVariables(t *testing.T) {
 	require.Contains(t, warnings[0].Text, filepath.Join(dir, ".env")+":2: write NAME=value")
 	got, _ := cfg.Lookup("A")
 	require.Equal(t, "1", got, "other lines count, as in DeerFlow")
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ".env"), []byte("LANGGRAPH_AES_KEY=short\n"), 0o600))
+	_, _, err = Load(Source{Mode: Serve, Flags: map[string]string{"deerflow": file, "data": dir}, Lookup: func(string) (string, bool) { return "", false }})
+	require.ErrorContains(t, err, "LANGGRAPH_AES_KEY in "+filepath.Join(dir, ".env")+": key 1 has 5 bytes", "a mistake names the file that has it")
 }
 
 // Started in a folder below that of the project, or in the one above it, the error names the file that there is.

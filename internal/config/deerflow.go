@@ -80,7 +80,10 @@ func (src Source) deerFlowEnv(c *Config) ([]Warning, Mistakes) {
 			if c.Env == nil {
 				c.Env = map[string]string{}
 			}
-			c.Env[name] = value
+			if c.envFiles == nil {
+				c.envFiles = map[string]string{}
+			}
+			c.Env[name], c.envFiles[name] = value, path
 		}
 		return warnings, nil
 	}

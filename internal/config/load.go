@@ -94,6 +94,9 @@ func (src Source) lookup(c *Config, name string) (text, place string) {
 		return s, name
 	}
 	if s := c.Env[name]; s != "" {
+		if at := c.envFiles[name]; at != "" {
+			return s, name + " in " + at
+		}
 		return s, name + " in env of " + filepath.Base(c.File)
 	}
 	return "", ""
