@@ -255,3 +255,19 @@ async def test_a_handler_refuses_a_command(who, world, status):
     assert (r.status_code, r.json()) == (200, {"type": "error", "id": 1, "error": "unknown_error", "message": f"{status}: told to"})
     r = await who.ask("POST", path, command, refuse="threads.read", status=status)
     assert (r.status_code, r.json()["type"]) == (200, "success")
+
+
+async def test_a_handler_names_the_assistant_of_a_cron(who, world):
+    def change(about, value):
+        return {"change": about, "at": ["payload", "assistant_id"], "value": value}
+    made = await who.must("POST", "/runs/crons", CRON, **change("crons.create", "whoami"))
+    own = await who.must("POST", "/runs/crons", CRON, **change("crons.create", world["ASSISTANT"]))
+    plain = await who.must("POST", "/runs/crons", CRON)
+    assert own["assistant_id"] == own["payload"]["assistant_id"] == world["ASSISTANT"]
+    assert made["assistant_id"] == made["payload"]["assistant_id"] not in (plain["assistant_id"], world["ASSISTANT"])
+    r = await who.ask("POST", "/runs/crons", CRON, **change("crons.create", "nothing"))
+    assert (r.status_code, r.json()) == (404, {"detail": "Assistant 'nothing' not found"})
+    patched = await who.must("PATCH", f"/runs/crons/{plain['cron_id']}", {"enabled": False}, **change("crons.update", "whoami"))
+    assert patched["assistant_id"] == patched["payload"]["assistant_id"] == plain["assistant_id"]
+    for cron in (made, own, plain):
+        await who.must("DELETE", f"/runs/crons/{cron['cron_id']}")

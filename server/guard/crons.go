@@ -49,14 +49,17 @@ func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.needs(ctx, &n); err != nil {
-		return nil, err
-	}
 	n.Metadata = metadataOf(v.now)
 	if v.made("payload") {
 		if n.Payload, err = payloadOf(v); err != nil {
 			return nil, err
 		}
+		if named := n.Payload["assistant_id"]; named != nil && json.Unmarshal(named, &n.AssistantID) != nil {
+			return nil, errChanged
+		}
+	}
+	if err := g.needs(ctx, &n); err != nil {
+		return nil, err
 	}
 	if n.Payload, err = g.payload(ctx, n.Payload); err != nil {
 		return nil, err
@@ -149,6 +152,7 @@ func (g *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cr
 		if p.Payload, err = payloadOf(v); err != nil {
 			return nil, err
 		}
+		delete(p.Payload, "assistant_id") // that of a cron stays
 	}
 	was, err := g.show(ctx, c)
 	if err != nil {
