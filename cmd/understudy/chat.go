@@ -153,7 +153,7 @@ func (c *chat) ended(err error, script bool) error {
 		return err
 	}
 	if c.failed && script {
-		return fmt.Errorf("the run failed: %s shows its steps", c.api.command("logs "+c.thread))
+		return fmt.Errorf("the run failed: %s shows the error, %s the steps before it", c.api.command("state "+c.thread), c.api.command("logs "+c.thread))
 	}
 	return nil
 }

@@ -160,7 +160,8 @@ func TestChat(t *testing.T) {
 	// A run that fails is an error of a script, whatever is said afterwards on a terminal.
 	for _, args := range [][]string{{"-m", "break"}, nil} {
 		out, err = typeInto(t, "break\n", append([]string{"chat", "careful", "--url", url}, args...)...)
-		require.ErrorContains(t, err, "the run failed: understudy logs ")
+		require.ErrorContains(t, err, "the run failed: understudy state ")
+		require.ErrorContains(t, err, " shows the error, understudy logs ")
 		require.Contains(t, out, "I was going to\n✗ ")
 	}
 	out, err = typeInto(t, "break\nhello\n", "chat", "careful", "--url", url)

@@ -45,7 +45,7 @@ errors, and crashes after which they were tried again. --follow continues with n
 		}
 		out := cmd.OutOrStdout()
 		c := &chat{palette: colorsOf(out), out: out}
-		empty := true
+		empty, failed := true, ""
 		note := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 		asking := waitSignWhy(cmd.Context(), cmd.ErrOrStderr(), "asking "+api.base, func(ctx context.Context) string { return api.whyWait(ctx, waited{}) })
 		defer asking.end()
@@ -56,7 +56,19 @@ errors, and crashes after which they were tried again. --follow continues with n
 				return
 			}
 			c.println(c.paint(dim, clockOf(e.Get("created_at").String())) + " " + describeEvent(c, e))
+			if e.Get("event_type").String() != eventstore.TypeRunError {
+				return
+			}
+			if failed = e.Get("run_id").String(); follow {
+				err := showFailures(cmd.Context(), c, api, args[0], failed)
+				if err != nil {
+					note(err.Error())
+				}
+			}
 		})
+		if err == nil && failed != "" && !asJSON && !follow {
+			err = showFailures(cmd.Context(), c, api, args[0], failed)
+		}
 		switch {
 		case err != nil || asJSON:
 			return err
@@ -68,6 +80,25 @@ errors, and crashes after which they were tried again. --follow continues with n
 		return nil
 	}
 	return cmd
+}
+
+// showFailures writes the errors of the tasks that a thread stopped at, if a run stopped there. They have what clients of the run may not see.
+func showFailures(ctx context.Context, c *chat, api *client, thread, run string) error {
+	var answer json.RawMessage
+	if err := api.get(ctx, "/threads/"+pathSegment(thread)+"/state", &answer); err != nil {
+		return api.threadError(err, thread)
+	}
+	state := gjson.ParseBytes(answer)
+	if by := state.Get("metadata.run_id").String(); by != "" && by != run {
+		return nil
+	}
+	for _, task := range state.Get("tasks").Array() {
+		if failed := task.Get("error"); failed.Type == gjson.String {
+			c.println(c.paint(red, "✗ "+c.clean(task.Get("name").String())+" failed: ") + eventText(c, failed.String()))
+			c.println(c.paint(dim, "what it had: "+api.command("state "+thread)))
+		}
+	}
+	return nil
 }
 
 // showQuestions writes what the last run of a thread asks, for which its log has an end with success.

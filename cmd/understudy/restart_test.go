@@ -200,6 +200,31 @@ func TestCommandsSayWhatTheyDo(t *testing.T) {
 	require.NotContains(t, shown.String(), "fine failed")
 }
 
+// What made a run fail is shown where the client of the run read that an internal error occurred: at the end of the log, unless a later run is there.
+func TestLogsShowWhatFailed(t *testing.T) {
+	t.Parallel()
+	const of = `{"values":{},"metadata":{"run_id":"R"},"tasks":[{"name":"boom","error":"ValueError('no\\nroom')"},{"name":"fine","error":null}]}`
+	for name, c := range map[string]struct{ events, state, want string }{
+		"the last run":  {`{"event_type":"run.error","run_id":"R","content":"ValueError: An internal error occurred"}`, of, "✗ boom failed: ValueError('no\\nroom')\nwhat it had: understudy state T\n"},
+		"an older one":  {`{"event_type":"run.error","run_id":"Q","content":"TimeoutError"}`, of, ""},
+		"one that ends": {`{"event_type":"run.end","run_id":"R","content":{}}`, of, ""},
+		"no checkpoint": {`{"event_type":"run.error","run_id":"R","content":"GraphNotFound"}`, `{"values":{},"tasks":[]}`, ""},
+	} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /threads/T/events", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"data":[`+c.events+`],"has_more":false}`)
+		})
+		mux.HandleFunc("GET /threads/T/state", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.state) })
+		mux.HandleFunc("GET /threads/T", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"error"}`) })
+		s := httptest.NewServer(mux)
+		out, err := execute(t, "logs", "T", "-u", s.URL)
+		s.Close()
+		require.NoError(t, err, name)
+		_, after, _ := strings.Cut(strings.ReplaceAll(out, " --url "+s.URL, ""), "\n")
+		require.Equal(t, c.want, after, name)
+	}
+}
+
 // A graph that keeps its result next to messages shows it when its run ends without a message; else messages are enough.
 func TestResultNextToMessages(t *testing.T) {
 	t.Parallel()
