@@ -58,6 +58,7 @@ it, changes nothing, and may be run while a server runs. Exit code 0: all is wel
 		out := cmd.OutOrStdout()
 		e := doctor.Examination{Source: config.Source{Mode: config.Serve, File: orBuiltIn(file, cmd, given), Flags: given}, Models: models, DeerFlow: app.CheckDeerFlow}
 		e.Doing = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what+" …") }
+		e.Still = e.Doing
 		idle := func() {} // takes the sign away that a terminal shows
 		if !asJSON {
 			found := findingPrinter(out)
@@ -72,6 +73,7 @@ it, changes nothing, and may be run while a server runs. Exit code 0: all is wel
 				}
 				fmt.Fprintf(out, "        %-12s %s …\n", "", what)
 			}
+			e.Still = e.Doing
 		}
 		findings := doctor.Examine(cmd.Context(), e)
 		idle()

@@ -12,10 +12,12 @@ import (
 	"understudy/internal/loop"
 )
 
-// How long a command may be silent: on a terminal, where a sign is taken away again, and elsewhere, such as in a log.
+// How long a command may be silent: on a terminal, where a sign is taken away again, and elsewhere, such as in a log, at first and later. stillEvery is how often
+// a command asks why it waits.
 const (
 	patientFor = time.Second
 	quietFor   = 2 * time.Second
+	quietAgain = 3 * time.Second
 	stillEvery = 10 * time.Second
 )
 
@@ -23,7 +25,7 @@ const (
 const reasonAfter = 3 * time.Second
 
 // sign shows that something is still running: on a terminal a sign after patientFor, which end takes away; elsewhere a line after quietFor, and then
-// every ten seconds.
+// every quietAgain.
 type sign struct {
 	out  io.Writer // standard error, where what is printed may be read by a program
 	stop func()
@@ -39,7 +41,7 @@ func newSign(out io.Writer, what string) *sign {
 	s := &sign{out: out}
 	if !isTerminal(out) {
 		began, again := time.Now(), false
-		s.stop = repeat(quietFor, stillEvery, func() {
+		s.stop = repeat(quietFor, quietAgain, func() {
 			if again {
 				s.note(fmt.Sprintf("still %s, for %s", what, time.Since(began).Round(time.Second)))
 				return

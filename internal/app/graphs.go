@@ -213,10 +213,13 @@ func (s *Server) watchGraphs(ctx context.Context) error {
 	}
 }
 
-// Times of watchStart: without a word, and at most between words, of which each comes after twice the time of the one before.
+// Times of watchStart: without a word, between words, and between those of a start that takes longer than a minute, unless a developer looks at it. That does not
+// end by itself: an import may take as long as it wants to.
 const (
 	quietStart  = 2 * time.Second
-	repeatStart = 30 * time.Second
+	repeatStart = 11 * time.Second / 4 // and a look
+	longStart   = time.Minute
+	rareStart   = 30 * time.Second
 )
 
 // watchStart reports what keeps Python graphs from being loaded: that no worker starts, or that the imports take their time. It ends when one or the
@@ -244,8 +247,16 @@ func (s *Server) watchStart(ctx context.Context) error {
 			return nil
 		}
 		if took := time.Since(began); took >= next {
-			s.log.Info("the first worker is still loading the Python graphs; understudy doctor shows how long each takes", "interpreter", s.cfg.Workers.Python, logctx.Took(took))
-			next = took + min(took, repeatStart)
+			attrs := []any{"interpreter", s.cfg.Workers.Python, logctx.Took(took)}
+			pause := repeatStart
+			if took >= longStart {
+				attrs = append(attrs, "fix", "an import that waits for another program, a lock or an input does not end, and the server waits for it as long: understudy doctor ends it after a minute, and shows where it waits")
+				if s.cfg.Mode != config.Dev {
+					pause = rareStart
+				}
+			}
+			s.log.Info("the first worker is still loading the Python graphs; understudy doctor shows how long each takes", attrs...)
+			next = took + pause
 		}
 		select {
 		case <-tick.C:

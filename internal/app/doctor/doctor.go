@@ -61,6 +61,7 @@ type Examination struct {
 	ModelTime time.Duration // how long a model may take to answer; 0: two minutes
 	Found     func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
 	Doing     func(string)  // called before each call of a model, and by other checks once they take long: with what is waited for, and how long at most; may be nil
+	Still     func(string)  // called every three seconds after that, with what goes on and for how long; may be nil
 }
 
 // doctor collects findings.
@@ -124,21 +125,47 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	return d.findings
 }
 
-// quietFor is how long a check may take without a word.
-const quietFor = time.Second
+// How long a check may take without a word, and go on without another.
+const (
+	quietFor   = time.Second
+	stillEvery = 3 * time.Second
+)
 
-// slow reports what a check does, and for how long at most, once it has taken long. The function that it returns ends that.
+// slow reports what a check does, and for how long at most, once it has taken long, and later that it still does. The function that it returns ends that.
 func (d *doctor) slow(what string, most time.Duration) (done func()) {
-	over := make(chan struct{})
-	timer := time.AfterFunc(quietFor, func() {
+	return d.slowly(what, most, func() string { return "" })
+}
+
+// slowly is slow of a check of several things; left returns those that are not done.
+func (d *doctor) slowly(what string, most time.Duration, left func() string) (done func()) {
+	end, over := make(chan struct{}), make(chan struct{})
+	began := time.Now()
+	go func() {
 		defer close(over)
-		d.doing(what, most)
-	})
-	return func() {
-		if !timer.Stop() {
-			<-over
+		for wait, again := quietFor, false; ; wait, again = stillEvery, true {
+			select {
+			case <-end:
+				return
+			case <-time.After(wait):
+			}
+			if !again {
+				d.doing(what, most)
+				continue
+			}
+			d.still("still " + strings.TrimSuffix(what, ", each") + left() + ", for " + time.Since(began).Round(time.Second).String())
 		}
+	}()
+	return func() { close(end); <-over }
+}
+
+// still reports what goes on.
+func (d *doctor) still(text string) {
+	if d.Still == nil {
+		return
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Still(text)
 }
 
 // doing reports what takes long.
@@ -343,10 +370,17 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 		d.loaded(cfg)
 		return
 	}
-	done := d.slow("importing the graphs, each", d.Import)
+	waiting := &unfinished{}
+	for _, g := range cfg.Graphs {
+		if g.IsPython() {
+			waiting.names = append(waiting.names, g.ID)
+		}
+	}
+	done := d.slowly("importing the graphs, each", d.Import, waiting.text)
 	reasons := map[string]string{}
 	err = python.Check(ctx, opts, d.Import, python.Checked{
 		Imported: func(name string, err error, took time.Duration) {
+			waiting.remove(name)
 			if err == nil {
 				d.say("graph", Fine, fmt.Sprintf("%s imports, in %.1f s", name, took.Seconds()), "")
 				return
@@ -366,6 +400,31 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	if err != nil && ctx.Err() == nil {
 		d.say("graph", Problem, fmt.Sprintf("end the worker: %v", err), "")
 	}
+}
+
+// unfinished are graphs that are not imported yet.
+type unfinished struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (u *unfinished) remove(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.names = slices.DeleteFunc(u.names, func(n string) bool { return n == name })
+}
+
+// text names the next, and how many come after it.
+func (u *unfinished) text() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch len(u.names) {
+	case 0:
+		return ""
+	case 1:
+		return ": " + u.names[0]
+	}
+	return fmt.Sprintf(": %s, and %d after it", u.names[0], len(u.names)-1)
 }
 
 // loaded reports whether the server that asks has imported the graphs that the configuration names now.
