@@ -52,7 +52,7 @@ func (f *file) declared(g *Graph, v value, key string) bool {
 func (f *file) agent(a *Agent, v value, key string) {
 	hasModel := false
 	f.scripts = nil
-	f.section(v, key, map[string]func(value, string){
+	f.section(f.besideModel(v, key), key, map[string]func(value, string){
 		"model":           func(v value, key string) { hasModel = true; f.model(&a.Model, v, key) },
 		"prompt":          func(v value, key string) { a.Prompt = f.textOrFile(v, key) },
 		"tools":           f.setTexts(&a.Tools, "calculator"),
@@ -74,6 +74,29 @@ func (f *file) agent(a *Agent, v value, key string) {
 // maxTokens of anything.
 const maxTokens = 100_000_000
 
+// besideModel warns of keys of a model that stand next to it, and returns the agent without them.
+func (f *file) besideModel(v value, key string) value {
+	members, _ := v.data.([]member)
+	if members == nil {
+		return v
+	}
+	name := "provider:model"
+	for _, m := range members {
+		if text, isText := m.data.(string); m.key == "model" && isText {
+			name = text
+		}
+	}
+	fields := f.modelFields(&provider.Spec{}, new(bool))
+	v.data = slices.DeleteFunc(slices.Clone(members), func(m member) bool {
+		if fields[m.key] == nil || m.key == "name" {
+			return false
+		}
+		f.warn(join(key, m.key), "ignored: it belongs to the model; write \"model\": {\"name\": %q, %q: …}", name, m.key)
+		return true
+	})
+	return v
+}
+
 // model reads "provider:model", or an object that has it as name.
 func (f *file) model(m *provider.Spec, v value, key string) {
 	m.Place = key
@@ -82,8 +105,16 @@ func (f *file) model(m *provider.Spec, v value, key string) {
 		return
 	}
 	named := false
-	f.section(v, key, map[string]func(value, string){
-		"name":     func(v value, key string) { named = true; m.Name = f.modelName(v, key) },
+	f.section(v, key, f.modelFields(m, &named))
+	if !named {
+		f.missing(v, join(key, "name"), "write provider:model, such as %q", modelExample)
+	}
+}
+
+// modelFields read the keys of a model.
+func (f *file) modelFields(m *provider.Spec, named *bool) map[string]func(value, string) {
+	return map[string]func(value, string){
+		"name":     func(v value, key string) { *named = true; m.Name = f.modelName(v, key) },
 		"base_url": func(v value, key string) { m.BaseURL = f.baseURL(v, key) },
 		"api_key": func(v value, key string) {
 			m.Key = f.headerText(f.filled(v, key, "${OPENAI_API_KEY}"), v, key)
@@ -144,9 +175,6 @@ func (f *file) model(m *provider.Spec, v value, key string) {
 			m.Retries = &n
 		},
 		"script": func(v value, _ string) { m.Script = v.append(nil) },
-	})
-	if !named {
-		f.missing(v, join(key, "name"), "write provider:model, such as %q", modelExample)
 	}
 }
 

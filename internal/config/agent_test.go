@@ -265,6 +265,25 @@ func TestWarningsOfParts(t *testing.T) {
 	}
 }
 
+// Keys of a model that stand next to it are no unknown keys: the warning shows where they belong.
+func TestKeysBesideTheModel(t *testing.T) {
+	t.Parallel()
+	f := &file{}
+	for key := range f.modelFields(&provider.Spec{}, new(bool)) {
+		if key == "name" {
+			continue
+		}
+		src := setup(t, `{"graphs": {"a": {"agent": {"model": "scripted:", "`+key+`": "x"}}}}`, nil)
+		_, warnings, err := Load(src)
+		require.NoError(t, err, key)
+		require.Len(t, warnings, 1, key)
+		require.Equal(t, `graphs.a.agent.`+key+`: ignored: it belongs to the model; write "model": {"name": "scripted:", "`+key+`": …}`, warnings[0].String())
+	}
+	_, warnings, err := Load(setup(t, `{"graphs": {"a": {"agent": {"model": "scripted:", "promt": "x"}}}}`, nil))
+	require.NoError(t, err)
+	require.Contains(t, warnings[0].String(), `promt: unknown key, ignored; did you mean "prompt"?`)
+}
+
 // What serves without Python is served where there is none; a file with nothing else is a mistake.
 func TestWithoutPython(t *testing.T) {
 	t.Parallel()

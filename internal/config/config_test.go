@@ -789,7 +789,7 @@ func TestDeerFlowsFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("models: []\n"), 0o600))
-	for path, want := range map[string]string{dir: "--deerflow: " + dir + " is a folder; name the file: --deerflow=" + file, filepath.Join(dir, "none.yaml"): "no such file", file: ""} {
+	for path, want := range map[string]string{dir: "--deerflow: " + dir + " is a folder; name the file: --deerflow=" + file, filepath.Join(dir, "none.yaml"): "there is no ", file: ""} {
 		cfg, _, err := Load(Source{Mode: Serve, Flags: map[string]string{"deerflow": path, "data": dir}, Lookup: func(string) (string, bool) { return "", false }})
 		if want == "" {
 			require.NoError(t, err)

@@ -35,8 +35,11 @@ func (src Source) deerFlow(c *Config) ([]Warning, Mistakes) {
 		return nil, Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
 	}
 	info, err := os.Stat(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, Mistakes{{Text: fmt.Sprintf("%s: there is no %s; name DeerFlow's config.yaml, which `understudy init --template deerflow` makes: --deerflow=/path/to/config.yaml", c.Where("deerflow"), abs)}}
+	}
 	if err != nil {
-		return nil, Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
+		return nil, Mistakes{{Text: fmt.Sprintf("%s: %v; name DeerFlow's config.yaml so that this user can read it: --deerflow=/path/to/config.yaml", c.Where("deerflow"), err)}}
 	}
 	if info.IsDir() {
 		return nil, Mistakes{{Text: fmt.Sprintf("%s: %s is a folder; name the file: --deerflow=%s", c.Where("deerflow"), abs, filepath.Join(abs, "config.yaml"))}}

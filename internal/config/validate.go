@@ -161,7 +161,7 @@ func (c *Config) refuseNoRuns(v *validation) {
 	}
 	switch {
 	case c.Mode == Worker && c.Storage.DatabaseURL == "":
-		v.missing("database-url", "a worker shares a Postgres database with servers, and a data folder is for one server")
+		v.missing("database-url", "a worker shares a Postgres database with servers, and a data folder is for one server; write --database-url postgres://USER:PASSWORD@HOST/DATABASE, the one of the servers")
 	case c.Mode == Worker && c.Runs() == 0:
 		v.wrong(none, 0, "a worker must execute at least one run")
 	case c.Mode != Proxy && c.Runs() == 0 && c.Storage.DatabaseURL == "":

@@ -173,3 +173,16 @@ func TestFiles(t *testing.T) {
 	require.Nil(t, tooFewFiles(100, 100))
 	require.EqualError(t, tooFewFiles(99, 100), "the limit on open files is too low: it is 99, and the server needs 100 and one more for each client; "+filelimit.Fix)
 }
+
+// Who wrote no sslmode learns where it comes from.
+func TestWhatAnAddressRequiresOfTLS(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"postgres://db.example/app":                                     "sslmode=require requires, the default for addresses of other machines",
+		"postgres://db.example/app?sslmode=verify-full&x=y":             "sslmode=verify-full requires",
+		"host=db.example sslmode=require user=me":                       "sslmode=require requires",
+		"postgres://db.example/app?connect_timeout=5&sslmode=verify-ca": "sslmode=verify-ca requires",
+	} {
+		require.Equal(t, want, sslmode(url), url)
+	}
+}

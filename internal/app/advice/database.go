@@ -92,7 +92,7 @@ func Database(setting, url string, err error) *Problem {
 	case errors.As(err, &hostname):
 		return problem("write the host for which the certificate is in "+setting+", or sslmode=verify-ca", "its certificate is for another host")
 	case strings.Contains(err.Error(), "server refused TLS connection"):
-		return problem("turn TLS on there, write sslmode=disable in "+setting+", or, if it is not Postgres that listens there, correct the address", "it does not offer TLS, which sslmode=%s requires", sslmode(url))
+		return problem("turn TLS on there, write sslmode=disable in "+setting+", or, if it is not Postgres that listens there, correct the address", "it does not offer TLS, which %s", sslmode(url))
 	case errors.As(err, &plain):
 		return problem(correct("port"), "what listens there does not speak TLS")
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -142,14 +142,14 @@ func cause(err error) error {
 	}
 }
 
-// sslmode is that of an address.
+// sslmode says what an address requires of TLS.
 func sslmode(url string) string {
 	_, rest, found := strings.Cut(url, "sslmode=")
 	if !found {
-		return "require"
+		return "sslmode=require requires, the default for addresses of other machines"
 	}
 	if i := strings.IndexAny(rest, "& '"); i >= 0 {
 		rest = rest[:i]
 	}
-	return rest
+	return "sslmode=" + rest + " requires"
 }
