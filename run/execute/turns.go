@@ -60,7 +60,7 @@ func (x *Executor) takeTurn(ctx context.Context, ex *Execution) error {
 			_ = g.Ready(ctx) // else the execution ends with the reason
 		}
 	}
-	x.Log.InfoContext(ctx, "run is executed alone: servers died while they executed it", "run_id", r.ID, "thread_id", r.Thread, "crashes", r.Crashes)
+	x.Log.InfoContext(ctx, "run is executed alone: it may have ended a server that executed it", "run_id", r.ID, "thread_id", r.Thread, "suspicion", r.Crashes)
 	if err := x.noteTurn(ctx, r, run.Alone); err != nil {
 		return err
 	}

@@ -249,5 +249,5 @@ func (q *Queue) takeBack(ctx context.Context) error {
 func (q *Queue) countDeath(ctx context.Context, r *run.Run, deaths crash.Deaths) {
 	deaths.Count(r)
 	plan := deaths.Plan(r)
-	q.Log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes, "next", plan)
+	q.Log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "suspicion", r.Crashes, "next", plan)
 }
