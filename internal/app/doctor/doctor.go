@@ -61,7 +61,7 @@ type Examination struct {
 	ModelTime time.Duration // how long a model may take to answer; 0: two minutes
 	Found     func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
 	Doing     func(string)  // called before each call of a model, and by other checks once they take long: with what is waited for, and how long at most; may be nil
-	Still     func(string)  // called every three seconds after that, with what goes on and for how long; may be nil
+	Still     func(string)  // called every three seconds after that, with what continues and for how long; may be nil
 }
 
 // doctor collects findings.
@@ -125,7 +125,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	return d.findings
 }
 
-// How long a check may take without a word, and go on without another.
+// How long a check may take without a word, and continue without another.
 const (
 	quietFor   = time.Second
 	stillEvery = 3 * time.Second
@@ -158,7 +158,7 @@ func (d *doctor) slowly(what string, most time.Duration, left func() string) (do
 	return func() { close(end); <-over }
 }
 
-// still reports what goes on.
+// still reports what continues.
 func (d *doctor) still(text string) {
 	if d.Still == nil {
 		return
