@@ -79,7 +79,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
         </span>
       </header>
       {draft === null ? (
-        <Content message={message} results={results} nested={nested} text={text} />
+        <Content message={message} results={results} nested={nested} text={text} run={row?.run_id ?? undefined} />
       ) : (
         <form
           className="edit"
@@ -101,7 +101,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
   );
 });
 
-function Content({ message, results, nested, text }: { message: Message; results: ReadonlyMap<string, Message>; nested: Conversation["nested"]; text: string }) {
+function Content({ message, results, nested, text, run }: { message: Message; results: ReadonlyMap<string, Message>; nested: Conversation["nested"]; text: string; run?: string }) {
   const reasoning = reasoningOf(message);
   return (
     <>
@@ -116,7 +116,7 @@ function Content({ message, results, nested, text }: { message: Message; results
         <Attachment key={i} block={block} />
       ))}
       {callsOf(message).map((call) => (
-        <ToolCallView key={call.id} call={call} result={results.get(call.id)} nested={nested.get(call.id)} />
+        <ToolCallView key={call.id} call={call} result={results.get(call.id)} nested={nested.get(call.id)} run={run} />
       ))}
     </>
   );

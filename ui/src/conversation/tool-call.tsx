@@ -1,5 +1,8 @@
+import { useQuery } from "@tanstack/react-query";
 import { LoaderCircle, Wrench, X } from "lucide-react";
 import { useState } from "react";
+import { useParams } from "wouter";
+import { get } from "../api/client";
 import type { Json, Message } from "../api/types";
 import { JsonView } from "../parts/json";
 import { Markdown } from "./markdown";
@@ -9,7 +12,7 @@ import { callsOf, kindOf, textOf, type Call } from "./message";
 const wrench = <Wrench size={14} aria-hidden />;
 
 /** A call of a tool with its result, and what a subagent said in it. */
-export function ToolCallView({ call, result, nested }: { call: Call; result?: Message; nested?: readonly Message[] }) {
+export function ToolCallView({ call, result, nested, run }: { call: Call; result?: Message; nested?: readonly Message[]; run?: string }) {
   const [open, setOpen] = useState(false);
   const failed = result?.status === "error";
   const brief = call.args.length > 80 ? `${call.args.slice(0, 80)}…` : call.args;
@@ -38,11 +41,41 @@ export function ToolCallView({ call, result, nested }: { call: Call; result?: Me
                 </div>
               ))}
             </section>
-          ) : null}
+          ) : (
+            call.name === "task" && <Steps call={call.id} run={run} running={!result} />
+          )}
           {result && <Result text={textOf(result)} />}
         </>
       )}
     </details>
+  );
+}
+
+interface Step {
+  seq: number;
+  content: { task_id?: string; text?: string; tool_name?: string; kind?: string; tool_calls?: { name: string; args: Json }[] };
+}
+
+/** What a subagent of DeerFlow's agent said and did, as the log of its thread has it. */
+function Steps({ call, run, running }: { call: string; run?: string; running: boolean }) {
+  const { id } = useParams<{ id?: string }>();
+  const path = `/threads/${id}${run ? `/runs/${run}` : ""}/events?event_types=subagent.step&limit=1000`;
+  const { data } = useQuery({ queryKey: ["steps", path, running], enabled: id !== undefined, refetchInterval: running ? 1000 : false, queryFn: ({ signal }) => get<{ data: Step[] }>(path, signal) });
+  const steps = data?.data.filter((s) => s.content.task_id === call) ?? [];
+  if (steps.length === 0) return null;
+  return (
+    <section className="nested" aria-label="In task">
+      {steps.map(({ seq, content }) => (
+        <div key={seq} className={`message ${content.kind === "tool" ? "tool" : "ai"}`}>
+          {content.kind === "tool" ? <Result text={content.text ?? ""} /> : <Markdown text={content.text ?? ""} />}
+          {content.tool_calls?.map((c, i) => (
+            <code key={i} className="brief">
+              {c.name} {JSON.stringify(c.args)}
+            </code>
+          ))}
+        </div>
+      ))}
+    </section>
   );
 }
 
