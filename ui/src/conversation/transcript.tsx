@@ -31,8 +31,11 @@ function isAt(e: Entry, at: string | null): boolean {
 /** How near to the end, in pixels, a reader still follows. */
 const near = 80;
 
-/** How near to the beginning, in heights of the view, older messages are read: they come before they are seen, so that a frame draws few of them. */
+/** How near to the beginning, in heights of the view, older messages are read for who scrolls up: they come before they are seen, so that a frame draws few of them. */
 const ahead = 4;
+
+/** The same in pixels for who follows the end: opening a thread reads one page of it. */
+const soon = 600;
 
 /** The conversation. It stays at the end until its reader scrolls up; what arrives meanwhile is counted. Only what is visible is in the document. */
 export function Transcript({ entries, nested, older, onOlder, onAll, busy, branches, actions, at: target }: Props) {
@@ -115,7 +118,7 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
     else if (at.scrollTop < top && at.scrollHeight >= height) follows.current = false;
     seen.current = { top: at.scrollTop, height: at.scrollHeight };
     if (follows.current) setUnread(0);
-    if (offset < ahead * at.clientHeight && older && !loading) {
+    if (offset < (follows.current ? soon : ahead * at.clientHeight) && older && !loading) {
       setLoading(true);
       await onOlder().finally(() => setLoading(false));
     }
