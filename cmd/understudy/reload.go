@@ -397,6 +397,7 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 	if keys := r.cfg.NeedRestart(cfg); len(keys) > 0 {
 		log.Warn("these settings take effect when understudy dev is started again", "keys", strings.Join(keys, ", "))
 	}
+	broken := r.problems()
 	done := repeat(slowReload, slowReload, func() { log.Info("still reloading; the version before stays in service", took()) })
 	err = r.reload(ctx, cfg)
 	done()
@@ -404,8 +405,9 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 	switch {
 	case err == nil:
 		r.setFailed(false)
-		log.Info("reloaded", took())
-		r.logFailures(log, r.problems())
+		problems := r.problems()
+		log.Info("reloaded", append(repaired(cfg.Graphs, broken, problems), took())...)
+		r.logFailures(log, problems)
 	case errors.Is(context.Cause(ctx), errNewer):
 		log.Info("reload ended: files changed again", took())
 	case ctx.Err() != nil:
@@ -430,6 +432,20 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 	default:
 		log.Error("not reloaded; the graphs stay as they were", "error", err, took())
 	}
+}
+
+// repaired names, as a start does, the graphs that did not import before a reload and do now.
+func repaired(graphs []config.Graph, before, now map[string]error) (attrs []any) {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if before[name] != nil && now[name] == nil && slices.ContainsFunc(graphs, func(g config.Graph) bool { return g.ID == name }) {
+			names = append(names, "✓ "+name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return []any{"imports_again", strings.Join(names, ", ")}
 }
 
 // slowReload is how often the log says that a reload still runs.

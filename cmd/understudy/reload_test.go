@@ -343,3 +343,11 @@ func TestSavesAfterReloads(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Count(log.String(), "msg=reloaded") >= 6 }, time.Minute, time.Millisecond, log)
 	require.NotContains(t, log.String(), "the next one waits")
 }
+
+// A graph that was corrected is named by the reload that has it, and no other is.
+func TestRepaired(t *testing.T) {
+	t.Parallel()
+	wrong, graphs := errors.New("no"), []config.Graph{{ID: "a"}, {ID: "b"}, {ID: "c"}}
+	require.Equal(t, []any{"imports_again", "✓ a, ✓ c"}, repaired(graphs, map[string]error{"a": wrong, "b": wrong, "c": wrong, "gone": wrong}, map[string]error{"b": wrong, "new": wrong}))
+	require.Empty(t, repaired(graphs, nil, map[string]error{"b": wrong}))
+}

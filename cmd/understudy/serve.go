@@ -74,6 +74,11 @@ func serve(ctx context.Context, cfg *config.Config, source config.Source, log *s
 		default:
 			fmt.Fprintln(stdout, "  without the studio: this program was built with the tag nostudio")
 		}
+		if srv, ok := srv.(*app.Server); ok && cfg.Mode == config.Serve {
+			list.whole = func(graphs []string) {
+				watching.Go(func() { list.tryFactories(watch, graphs, srv.BuildGraph) })
+			}
+		}
 		if cfg.Mode == config.Dev {
 			fmt.Fprint(stdout, loadingGraphs(cfg.Graphs))
 			if srv, ok := srv.(*app.Server); ok {
@@ -235,6 +240,14 @@ func (l *lister) tryFactories(ctx context.Context, graphs []string, build func(c
 		}
 		p := colorsOf(l.out)
 		fix, always := python.FixFactory(err)
+		if cfg.Mode != config.Dev {
+			what := "graph cannot be built with an empty configuration: requests without one fail"
+			if always {
+				what = "a factory makes no graph: requests for it fail"
+			}
+			l.log.Warn(what, "graph", name, "at", l.r.placeOf(err), "error", problemOf(err), "fix", fix)
+			continue
+		}
 		if always {
 			fmt.Fprintf(l.out, "  %s %s: it makes no graph: %s\n", p.paint(red, "✗"), name, problemOf(err))
 		} else {

@@ -150,3 +150,23 @@ func TestOneReasonIsSaidOnce(t *testing.T) {
 	require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
 	require.Contains(t, log.String(), `graph="a, b" at=graphs.py:3 error="ModuleNotFoundError: x"`)
 }
+
+// A factory that fails with an empty configuration is no graph that is simply ready: serve logs it, as dev shows it.
+func TestFactoriesThatFail(t *testing.T) {
+	t.Parallel()
+	fails := func(_ context.Context, name string) error {
+		if name == "fine" {
+			return nil
+		}
+		return &graph.Failure{Type: "KeyError", Message: "'tenant'", Detail: "  File \"/project/graphs.py\", line 3, in make"}
+	}
+	for mode, of := range map[config.Mode]int{config.Serve: 1, config.Dev: 0} {
+		cfg := &config.Config{Mode: mode, Dir: "/project", Graphs: []config.Graph{{ID: "a", Path: "/project/graphs.py", Attr: "make"}, {ID: "fine", Path: "/project/graphs.py", Attr: "graph"}}}
+		var out, log strings.Builder
+		l := newLister(cfg, slog.New(slog.NewTextHandler(&log, nil)), &out)
+		l.tryFactories(t.Context(), []string{"a", "fine"}, fails)
+		require.Equal(t, of, strings.Count(log.String(), `msg="graph cannot be built with an empty configuration: requests without one fail" graph=a at=graphs.py:3 error="KeyError: 'tenant'" fix=`), log.String())
+		require.Equal(t, 1-of, strings.Count(out.String(), "! a: it cannot be built with an empty configuration: KeyError: 'tenant'"), out.String())
+		require.NotContains(t, log.String()+out.String(), "fine")
+	}
+}
