@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,10 @@ type call struct {
 	err       error // replaces a result: the worker has ended
 	abandoned bool  // the owner has left: drop further events
 	asking    int
-	asks      []queued         // in order, except store asks, which are answered at once
+	asks      []queued // in order, except store asks, which are answered at once
+	// applying are the writes that apply an input, until the checkpoint that has them comes, to be committed with it. Alone they would show its messages in
+	// the state, with new ids at each read and with no event; that would stay so when the worker dies there and the thread is copied.
+	applying  []queued
 	busy      bool             // work is running
 	refused   error            // error of the first failed save; later ones are skipped
 	failures  map[uint64]error // of asks, by their numbers
@@ -210,18 +214,36 @@ func (c *call) asked(m *ask) bool {
 	if q.saves && m.op != "flush" {
 		q.save.Words, c.words = c.words, ""
 	}
-	c.asks = append(c.asks, q)
-	if !c.busy {
-		c.busy = true
-		c.worker.reading.Go(c.work)
+	if q.starts() {
+		c.applying = append(c.applying, q)
+		return true
 	}
+	c.applied(&q)
+	c.asks = append(c.asks, q)
+	c.start()
 	return true
 }
 
+// applied queues the writes for which an ask is the checkpoint that has them; all, if it is no save. The caller holds c.mu.
+func (c *call) applied(q *queued) {
+	c.applying = slices.DeleteFunc(c.applying, func(w queued) bool {
+		if q.saves && q.op != "flush" && (q.save.Put == nil || q.save.Put.Thread != w.save.At.Thread || q.save.Put.NS != w.save.At.NS) {
+			return false
+		}
+		c.asks = append(c.asks, w)
+		return true
+	})
+}
+
+// start starts work, if there is some and it is not running. The caller holds c.mu.
+func (c *call) start() {
+	if !c.busy && len(c.asks) > 0 {
+		c.busy = true
+		c.worker.reading.Go(c.work)
+	}
+}
+
 // work executes queued asks until none are left: saves one after the other, reads concurrently with later saves.
-//
-// The writes that apply an input wait for the checkpoint that has them, to be committed with it. Alone they would show its messages in
-// the state, with new ids at each read and with no event; that would stay so when the worker dies there and the thread is copied.
 func (c *call) work() {
 	for {
 		c.mu.Lock()
@@ -229,10 +251,7 @@ func (c *call) work() {
 		for n < len(c.asks) && c.asks[n].saves {
 			n++
 		}
-		if n > 0 && n == len(c.asks) && !c.over && !c.abandoned && c.asks[n-1].starts() {
-			n--
-		}
-		if len(c.asks) == 0 || n == 0 && c.asks[0].saves {
+		if len(c.asks) == 0 {
 			c.busy = false
 			c.mu.Unlock()
 			return
@@ -349,24 +368,19 @@ func (c *call) finish(m done, err error) {
 		return
 	}
 	c.over, c.result, c.err = true, m, err
-	c.release(err != nil || m.status == doneCancelled)
+	if err == nil && m.status != doneCancelled { // as LangGraph has them, when a reducer refuses an input; else the run applies it again, or never
+		c.applied(&queued{})
+		c.start()
+	}
+	c.forget()
 	c.settle()
 	c.wake()
 }
 
-// release ends the wait of writes that apply an input for their checkpoint: there will be none. They are saved as LangGraph would have
-// them, unless the worker died, and the run will apply its input anew, or the run was stopped before it did. The caller holds c.mu.
-func (c *call) release(drop bool) {
-	if c.busy || len(c.asks) == 0 {
-		return
-	}
-	if drop || c.abandoned {
-		c.asking -= len(c.asks)
-		c.asks = nil
-		return
-	}
-	c.busy = true
-	c.worker.reading.Go(c.work)
+// forget drops the writes that wait for their checkpoint: there will be none. The caller holds c.mu.
+func (c *call) forget() {
+	c.asking -= len(c.applying)
+	c.applying = nil
 }
 
 // settle closes the channels that wait for the end, once the call is over and nothing is being saved. The caller holds
@@ -404,7 +418,7 @@ func (c *call) leave() {
 	c.abandoned = true
 	c.events = nil
 	over := c.over
-	c.release(false)
+	c.forget()
 	c.settle()
 	c.mu.Unlock()
 	if !over {

@@ -134,6 +134,26 @@ func (p *Pool) Calls() (n int) {
 	return n
 }
 
+// Over reports whether a call has ended whose saves have not.
+func (p *Pool) Over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.workers {
+		w.mu.Lock()
+		calls := slices.Collect(maps.Values(w.calls))
+		w.mu.Unlock()
+		for _, c := range calls {
+			c.mu.Lock()
+			over := c.over && c.asking > 0
+			c.mu.Unlock()
+			if over {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Begun reports whether the interpreter of a worker runs the worker's code, and whether one has imported langgraph.
 func (p *Pool) Begun() (begun, spoke bool) {
 	p.mu.Lock()

@@ -21,6 +21,7 @@ var (
 	noPackage   = "ImportError: attempted relative import with no known parent package"
 	unsetName   = regexp.MustCompile(`File "[^"]*\bos(?:\.py|>)", line \d+, in __getitem__\n(?: .*\n)*KeyError: '(\w+)'`)
 	aKey        = regexp.MustCompile(`\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET)\b`)
+	choice      = regexp.MustCompile(aKey.String() + "[`'\"]?(?:(?:,| or|, or)(?: the environment variable)? [`'\"]?" + aKey.String() + "[`'\"]?)+")
 	wantsKey    = regexp.MustCompile(`(?s)\n\S.*[Ee]nvironment variable.*` + aKey.String() + `|\n\S.*` + aKey.String() + `.*[Ee]nvironment variable`)
 	lastError   = regexp.MustCompile(`(?m)^(?:[\w.]+\.)?(ModuleNotFoundError|ImportError): .*`)
 )
@@ -48,7 +49,7 @@ var mistakes = []struct {
 	{regexp.MustCompile(`FrameTooLarge: `), "keep data of this size out of the state and of what is streamed: write it to a file or an object store, and pass on its name"},
 	{regexp.MustCompile(`TypeError: Graph factory .* made a .*, not a graph`), noGraph},
 	{
-		regexp.MustCompile(`\nRuntimeError: (?:asyncio\.run\(\) cannot be called from a running event loop|Cannot run the event loop while another loop is running|This event loop is already running)`),
+		regexp.MustCompile(`\nRuntimeError: (?:asyncio\.run\(\) cannot be called from a running event loop|Cannot run the event loop while another loop is running|[Tt]his event loop is already running)`),
 		"await the coroutine in place of running it: make the function `async def`, a node as well as a factory",
 	},
 	{regexp.MustCompile(`\nSystemExit(?:: |\n|$)`), "raise an exception that says what is wrong in place of calling sys.exit: the server serves other graphs, too"},
@@ -58,7 +59,7 @@ var mistakes = []struct {
 	{regexp.MustCompile(`\n\S*(?:AuthenticationError|PermissionDeniedError): Error code: 40[13]`), "check the key of the model, such as OPENAI_API_KEY, in the file that env of langgraph.json names, or in the environment of the server, and that its account may use the model"},
 	{regexp.MustCompile(`\n\S*NotFoundError: Error code: 404`), "check the name of the model, and the address of the provider (base_url) if one is set"},
 	{regexp.MustCompile(`\n\S*RateLimitError: Error code: 429`), "wait and try again, or raise the limits or the credit of the account at the provider; limits.concurrent_runs and concurrency in langgraph.json make fewer calls at a time"},
-	{regexp.MustCompile(`\n\S*(?:APIConnectionError|OpenAIConnectionError): `), "see that this machine reaches the provider of the model: its address (base_url, OPENAI_BASE_URL), the name servers, and the proxy (HTTPS_PROXY)"},
+	{regexp.MustCompile(`\n\S*(?:APIConnectionError|OpenAIConnectionError): Connection error`), "see that this machine reaches the provider of the model: its address (base_url, OPENAI_BASE_URL), the name servers, and the proxy (HTTPS_PROXY)"},
 	{regexp.MustCompile(`\n\S*(?:APITimeoutError|APIStatusError|InternalServerError): (?:Request timed out|Error code: 5\d\d)`), "the provider of the model does not answer, or fails: try again later, or raise timeout and max_retries of the model"},
 	{regexp.MustCompile(`MultipleSubgraphsError`), "call one subgraph with a checkpointer for each node, or compile the others with checkpointer=False"},
 }
@@ -213,12 +214,15 @@ func variable(traceback string) string {
 	if !wantsKey.MatchString("\n" + last) {
 		return ""
 	}
-	// Of several the usual one: OPENAI_API_KEY, and not OPENAI_ADMIN_KEY.
 	names := aKey.FindAllString(last, -1)
-	if usual := slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, "_API_KEY") }); usual >= 0 {
-		return names[usual]
+	if either := choice.FindString(last); either != "" { // of several the usual one: OPENAI_API_KEY, and not OPENAI_ADMIN_KEY
+		names = aKey.FindAllString(either, -1)
+		slices.Reverse(names)
+		if usual := slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, "_API_KEY") }); usual >= 0 {
+			return names[usual]
+		}
 	}
-	return names[0]
+	return names[len(names)-1]
 }
 
 // failureOf returns the failure that a worker reports, with advice when an import failed.

@@ -99,13 +99,21 @@ func testInputWithItsCheckpoint(t *testing.T, p *python.Pool) {
 	}
 }
 
-// When the worker dies while it applies an input, nothing of it is left: the run applies it again.
+// When the worker dies while it applies an input, nothing of it is left: the run applies it again. That is so also when the checkpoint of the
+// input is still being saved at that time.
 func TestDeathWhileAnInputIsApplied(t *testing.T) {
 	t.Parallel()
 	p := start(t, options(t))
 	for _, durability := range []string{"async", "sync"} {
+		must(t, p, "strictly", invocation(newMemory(), `{"items":["shown"]}`, "values")) // the worker describes its checkpoints once
 		m := newMemory()
-		inv := invocation(m, `{"items":["die","`+strings.Repeat("x", 1<<20)+`"]}`, "values")
+		if durability == "async" { // else the worker waits for it
+			m.beforePut = func(*checkpointer.Put) error {
+				await(t, "the worker is dead", p.Over)
+				return nil
+			}
+		}
+		inv := invocation(m, `{"items":["die"]}`, "custom") // nothing shows the state before it is saved
 		inv.Durability = durability
 		if _, err := collect(t, p.Graph("strictly"), inv); !errors.Is(err, graph.ErrWorkerDied) {
 			t.Errorf("%s: %v", durability, err)

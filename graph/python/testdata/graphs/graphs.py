@@ -124,7 +124,13 @@ leaving = line(Items, ("leave", leave)).compile()
 
 class Deadly:
     def model_dump(self):
-        os._exit(7)  # while it is saved
+        """Ends the process while the value is saved, after what was sent before."""
+        import gc
+
+        from understudy_worker.wire import Wire
+
+        next(o for o in gc.get_objects() if isinstance(o, Wire)).flush()
+        os._exit(7)
 
 
 def strict(old: list, new: list) -> list:

@@ -207,7 +207,7 @@ class Saver(BaseCheckpointSaver[str]):
         if coming := self._coming.get(checkpoint_id):
             await asyncio.shield(coming)
         try:
-            if self._waits and rows[0][5] != _START:
+            if self._waits and not (rows and rows[0][5] == _START):
                 await self._ask("writes", thread, ns, checkpoint_id, rows)
             else:
                 self._ask.tell("writes", thread, ns, checkpoint_id, rows)
