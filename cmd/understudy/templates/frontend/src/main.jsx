@@ -1,4 +1,4 @@
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { useStream } from "@langchain/langgraph-sdk/react";
 
@@ -20,9 +20,22 @@ function Chat() {
     },
     reconnectOnMount: true,
   });
+  const leave = () => {
+    sessionStorage.removeItem("thread");
+    setThreadId(null);
+  };
+  // A thread that was deleted, or has expired, is forgotten.
+  const gone = Boolean(threadId) && /HTTP 404/.test(chat.error?.message);
+  const [forgot, setForgot] = useState(false);
+  useEffect(() => {
+    if (!gone) return;
+    setForgot(true);
+    leave();
+  }, [gone]);
   const send = (event) => {
     event.preventDefault();
     if (!draft.trim()) return;
+    setForgot(false);
     chat.submit(
       { messages: [{ type: "human", content: draft }] },
       { optimisticValues: (values) => ({ ...values, messages: [...(values.messages ?? []), { type: "human", content: draft, id: "draft" }] }) },
@@ -37,9 +50,10 @@ function Chat() {
         </p>
       ))}
       {chat.error ? <p role="alert">{String(chat.error.message ?? chat.error)}</p> : null}
+      {forgot ? <p role="status">That conversation is not there any more; your next message begins another.</p> : null}
       <form onSubmit={send}>
         <input value={draft} onChange={(event) => setDraft(event.target.value)} placeholder="What is 6 times 7?" aria-label="Message" />
-        <button type="button" onClick={() => { sessionStorage.removeItem("thread"); setThreadId(null); }}>New</button>
+        <button type="button" onClick={leave}>New</button>
         {chat.isLoading ? <button type="button" onClick={() => chat.stop()}>Stop</button> : <button>Send</button>}
       </form>
     </main>
