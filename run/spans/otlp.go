@@ -52,7 +52,7 @@ func OTLP(ctx context.Context, r *run.Run, list []Span, content bool, now time.T
 		}
 		o.spans[s.ID] = s
 	}
-	top, span := opts.Tracer.Start(named(ctx, root.ID), "invoke_agent "+r.Graph, trace.WithTimestamp(root.Start), trace.WithAttributes(opts.turn()...))
+	top, span := opts.Tracer.Start(named(ctx, root.ID), "invoke_agent "+r.Graph, trace.WithNewRoot(), trace.WithTimestamp(root.Start), trace.WithAttributes(opts.turn()...))
 	o.top = top
 	for i := range list {
 		o.begin(&list[i])
@@ -83,9 +83,10 @@ func OTLP(ctx context.Context, r *run.Run, list []Span, content bool, now time.T
 	return body, nil
 }
 
-// hexed returns bytes that protojson, which writes bytes in base64, writes as the hexadecimal digits of an ID, which OTLP wants.
+// hexed returns the bytes that protojson prints as the hex digits of an ID. protojson writes bytes as base64; OTLP wants hex. Decoding the hex digits as base64
+// makes protojson print them.
 func hexed(ident []byte) []byte {
-	out, _ := base64.StdEncoding.DecodeString(hex.EncodeToString(ident)) // digits are letters of base64, a multiple of four of them
+	out, _ := base64.StdEncoding.DecodeString(hex.EncodeToString(ident)) // never fails: hex digits are in its alphabet, and IDs have a multiple of four of them
 	return out
 }
 

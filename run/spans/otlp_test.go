@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"understudy/graph"
 	"understudy/run"
@@ -30,14 +31,16 @@ func TestOTLP(t *testing.T) {
 			{ID: "1.3", Parent: "1.9", Attempt: 1, Kind: graph.ToolSpan, Name: "search", Start: at(60), Status: graph.SpanRunning}, // whose node is not recorded
 		}
 	}
+	ctx, traceIDs := t.Context(), map[string]bool{}
 	read := func(list []Span, content bool) map[string]gjson.Result {
-		body, err := OTLP(t.Context(), row, list, content, at(200))
+		body, err := OTLP(ctx, row, list, content, at(200))
 		require.NoError(t, err)
 		require.True(t, json.Valid(body))
 		byName := map[string]gjson.Result{}
 		for _, s := range gjson.GetBytes(body, "resourceSpans.0.scopeSpans.0.spans").Array() {
 			require.Regexp(t, `^[0-9a-f]{32}$`, s.Get("traceId").Str)
 			require.Regexp(t, `^[0-9a-f]{16}$`, s.Get("spanId").Str)
+			traceIDs[s.Get("traceId").Str] = true
 			byName[s.Get("name").Str] = s
 		}
 		return byName
@@ -63,6 +66,13 @@ func TestOTLP(t *testing.T) {
 
 	require.Equal(t, model.Get("spanId").Str, read(spans(), true)["chat gpt"].Get("spanId").Str)
 	require.Empty(t, attribute(read(spans(), false)["chat gpt"], "gen_ai.input.messages"))
+
+	// The request that asks for the run is traced too, and is no part of it.
+	request, span := sdktrace.NewTracerProvider().Tracer("requests").Start(ctx, "GET /understudy/runs/{run_id}/otlp")
+	defer span.End()
+	ctx = request
+	require.Empty(t, read(spans(), true)["invoke_agent agent"].Get("parentSpanId").Str)
+	require.Len(t, traceIDs, 1)
 
 	// What says that it is below itself ends all the same.
 	require.Len(t, read([]Span{{ID: "a", Parent: "b", Name: "a", Kind: graph.NodeSpan, Start: at(1)}, {ID: "b", Parent: "a", Name: "b", Kind: graph.NodeSpan, Start: at(1)}}, false), 3)
