@@ -39,18 +39,19 @@ func NewAttempt(r *run.Run) *Attempt {
 }
 
 // The end of a run that cannot be written, because the disk is full or the database is away, is retried until it can. Who waits for the result is not
-// kept waiting: after a lease, or 2 s when the disk is full, it learns why there is none. A stream has an error then, and stays open for the end.
+// kept waiting: after a lease, or 2 s when the disk is full, it learns why there is none. A stream says so then, and stays open for the end.
 
 // UnsavedLog is the line of the log about attempts to write the end of a run that fail.
 const UnsavedLog = "writing the end of a run failed; retrying"
 
 // unsavedEnd is the event of a record that informs followers, on all servers, that the end of a run cannot be written. Data is the message. Clients of streams
-// see unsavedError instead.
+// see unsavedNotice instead, under the same name.
 const unsavedEnd = "end_not_saved"
 
-// unsavedError is what clients of streams see of an unsavedEnd. It has no offset: it is not replayed, and the end of the run comes after it once it is saved.
-func unsavedError(rec *bridge.Record) *bridge.Record {
-	return &bridge.Record{Run: rec.Run, Event: "error", Data: run.ErrorJSON("ServiceUnavailable", string(rec.Data)), Ephemeral: true}
+// unsavedNotice is what clients of streams see of an unsavedEnd. It has no offset: it is not replayed, and the end of the run comes after it once it is saved.
+// It is no event `error`: to clients that is the end of a run, which has failed, and this one may succeed. Those that do not know its name ignore it.
+func unsavedNotice(rec *bridge.Record) *bridge.Record {
+	return &bridge.Record{Run: rec.Run, Event: unsavedEnd, Data: run.ErrorJSON("ServiceUnavailable", string(rec.Data)), Ephemeral: true}
 }
 
 // AttemptElsewhere is an attempt that was executed on another server, or not at all.

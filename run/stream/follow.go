@@ -161,7 +161,7 @@ func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out 
 		}
 		if rec.Event == unsavedEnd {
 			if rf.unsaved == nil && !rf.waits { // it comes with each attempt to write the end
-				out = append(out, unsavedError(rec))
+				out = append(out, unsavedNotice(rec))
 			}
 			rf.unsaved = fault.New(fault.Unavailable, string(rec.Data))
 			continue

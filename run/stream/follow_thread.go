@@ -185,14 +185,14 @@ func (tf *threadFollower) endedElsewhere(ctx context.Context) ([]*bridge.Record,
 
 // unsavedOf returns what the client sees of a run whose end cannot be written; nil when it was shown, or is not wanted.
 func (tf *threadFollower) unsavedOf(rec *bridge.Record) *bridge.Record {
-	if tf.unsaved[rec.Run] || tf.durableEnds || !tf.all && !tf.lifecycle {
+	if tf.unsaved[rec.Run] || tf.durableEnds || !tf.all {
 		return nil
 	}
 	if tf.unsaved == nil {
 		tf.unsaved = map[id.Run]bool{}
 	}
 	tf.unsaved[rec.Run] = true
-	return unsavedError(rec)
+	return unsavedNotice(rec)
 }
 
 func (tf *threadFollower) wants(event string) bool {
