@@ -178,7 +178,22 @@ func (g *Graph) returns(t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if g.functional || t.Kind() != reflect.Struct || hasMarshaler(t) || t == messageType {
+	if g.functional || hasMarshaler(t) || t == messageType {
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 { // JSON, or what reads it
+			return nil
+		}
+		fallthrough
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
+		if len(g.result) == 0 {
+			return nil
+		}
+		return fmt.Errorf("result of graph %s: its state is an object with the keys %s, and %s is none; name the type of the state: Invoke[State]", g.name, someOf(slices.Clone(g.result)), t)
+	default:
 		return nil
 	}
 	fields := fieldsOf(t)

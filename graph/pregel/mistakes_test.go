@@ -192,6 +192,18 @@ func TestResultOfAnotherType(t *testing.T) {
 	g := single(t, func(context.Context, counted) (any, error) { return nil, nil })
 	_, err := pregel.Invoke[struct{ Number int }](t.Context(), g, counted{N: 1})
 	require.ErrorContains(t, err, "no field of struct { Number int } has the name of a key in its json tag: the keys are n")
+	for _, invoke := range map[string]func() error{
+		"[]int":   func() error { _, err := pregel.Invoke[[]int](t.Context(), g, counted{N: 1}); return err },
+		"string":  func() error { _, err := pregel.Invoke[string](t.Context(), g, counted{N: 1}); return err },
+		"int":     func() error { _, err := pregel.Invoke[*int](t.Context(), g, counted{N: 1}); return err },
+		"float64": func() error { _, err := pregel.Invoke[float64](t.Context(), g, counted{N: 1}); return err },
+	} {
+		require.ErrorContains(t, invoke(), "its state is an object with the keys n, and ")
+		require.ErrorContains(t, invoke(), "name the type of the state: Invoke[State]")
+	}
+	raw, err := pregel.Invoke[json.RawMessage](t.Context(), g, counted{N: 1})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"n":1}`, string(raw.State))
 	part, err := pregel.Invoke[struct {
 		N     int `json:"n"`
 		Other string

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,6 +24,7 @@ import (
 	"github.com/tmc/langchaingo/llms"
 
 	"understudy/graph/agent/llm"
+	"understudy/internal/typo"
 )
 
 // Script is what a model says.
@@ -95,12 +97,40 @@ func Parse(raw []byte) (*Model, error) {
 		into = &s.Answers
 	}
 	if err := dec.Decode(into); err != nil {
-		return nil, fmt.Errorf("script: %w", err)
+		return nil, fmt.Errorf("script: %w%s", err, known(err))
 	}
 	if dec.More() {
 		return nil, errors.New("script: there is more after the end")
 	}
 	return New(s)
+}
+
+// known names the fields that a script may have where it has an unknown one, or the one that was meant; "" after another error.
+func known(err error) string {
+	name, unknown := strings.CutPrefix(err.Error(), "json: unknown field ")
+	if !unknown {
+		return ""
+	}
+	name = strings.Trim(name, `"`)
+	var all []string
+	text := ""
+	for _, of := range []struct {
+		what string
+		t    reflect.Type
+	}{{"a script has", reflect.TypeFor[Script]()}, {"an answer", reflect.TypeFor[Answer]()}, {"a call", reflect.TypeFor[ToolCall]()}} {
+		var names []string
+		for f := range of.t.Fields() {
+			if tag := f.Tag.Get("json"); tag != "" {
+				names = append(names, tag)
+			}
+		}
+		all = append(all, names...)
+		text += "; " + of.what + " " + strings.Join(names, ", ")
+	}
+	if meant := typo.Meant(name, all); meant != "" {
+		return fmt.Sprintf("; did you mean %q?", meant)
+	}
+	return text
 }
 
 // New checks a script.
