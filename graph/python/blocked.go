@@ -95,7 +95,11 @@ func (p *Pool) blocked(w *worker, text []byte) {
 		level = slog.LevelWarn
 	}
 	attr("stack", strings.Join(r.Stack, "\n"))
-	attr("fix", unblock(r.Code, r.Inside))
+	fix := unblock(r.Code, r.Inside)
+	if sends(place) {
+		fix = "a large value is being sent to the server, which takes as long however the node is written: return less at once, and keep large data out of the state, for example in files that it names"
+	}
+	attr("fix", fix)
 	p.opts.Logger.LogAttrs(context.Background(), level, "event loop blocked: all runs of this worker wait for this code", attrs...)
 }
 
@@ -120,6 +124,17 @@ func (p *Pool) logsBlocked(place string, over bool, now time.Time) (times int, l
 	times, b.times = b.times, 0
 	b.at, b.silent = now, false
 	return times, true
+}
+
+// sends reports whether the code at a place writes to a connection: nothing of the user's blocks then, but the size of what a node has returned.
+func sends(place string) bool {
+	file, _, _ := strings.Cut(filepath.ToSlash(place), ".py:")
+	for _, writer := range []string{"asyncio/selector_events", "asyncio/sslproto", "asyncio/proactor_events", "asyncio/streams", "uvloop/loop"} {
+		if strings.HasSuffix(file, "/"+writer) {
+			return true
+		}
+	}
+	return false
 }
 
 // unblock returns advice for a line of code that blocks, by what it calls or is inside of.
