@@ -146,7 +146,9 @@ func (r *turn) follow(body io.Reader) error {
 			r.sign.end()
 			r.failed = true
 			r.println(r.paint(red, "✗ "+r.clean(data.Get("error").String()+": "+data.Get("message").String())))
-			r.println(r.paint(dim, "the log of the server shows where"))
+			r.println(r.paint(dim, "the error as the graph raised it: "+r.api.command("state "+r.thread)+"; the log of the server shows where"))
+		case "end_not_saved": // the run may succeed: it ends when the server can save it
+			r.note(r.clean(data.Get("message").String()))
 		}
 	}
 }

@@ -184,6 +184,30 @@ func TestAnswerWithLostPieces(t *testing.T) {
 	}
 }
 
+// What a person has to know of a run is shown while it lasts, with where to look: its error, and that its end cannot be saved.
+func TestNoticesOfRuns(t *testing.T) {
+	t.Parallel()
+	for event, want := range map[string]string{
+		"event: error\ndata: {\"error\":\"ValueError\",\"message\":\"An internal error occurred\"}\n\n":                                "✗ ValueError: An internal error occurred\nthe error as the graph raised it: understudy state T; the log of the server shows where\n",
+		"event: end_not_saved\ndata: {\"error\":\"ServiceUnavailable\",\"message\":\"its end cannot be saved: the disk is full\"}\n\n": "its end cannot be saved: the disk is full\n",
+	} {
+		server := httptest.NewServer(fakeRuns{
+			start: func(w http.ResponseWriter, _ *http.Request) {
+				written(w, 2, "hello")
+				_, _ = io.WriteString(w, event)
+			},
+			status: func() string { return "success" },
+			state:  `{"values":{"messages":[]},"tasks":[]}`,
+		}.handler())
+		var all bytes.Buffer
+		root := newRoot(&all, &all)
+		root.SetArgs([]string{"chat", "g", "-m", "hi", "-u", server.URL})
+		_ = root.ExecuteContext(t.Context()) // the first one fails
+		server.Close()
+		require.Contains(t, strings.ReplaceAll(all.String(), " --url "+server.URL, ""), want)
+	}
+}
+
 // A question that was lost is asked.
 func TestLostQuestion(t *testing.T) {
 	t.Parallel()
