@@ -99,13 +99,16 @@ _warned: set[str] = set()
 
 
 def _warn(name: str, exc: Exception) -> None:
-    """Once for each graph: clients get null, and guess what the graph takes."""
+    """Once for each graph, or for all that have one cause: clients get null, and guess what the graph takes."""
     if name in _warned:
         return
     _warned.add(name)
     fix = ""
     if getattr(exc, "code", "") == "typed-dict-version":
-        fix = "; write `from typing_extensions import TypedDict` in place of typing's, or use Python 3.12"
+        if "" in _warned:  # no name of a graph
+            return
+        _warned.add("")
+        fix = "; other graphs whose state is such a TypedDict have none either: write `from typing_extensions import TypedDict` in place of typing's, or use Python 3.12"
     log.warning("graph %s has no input schema: %s%s", name, (str(exc).splitlines() or [type(exc).__name__])[0].rstrip("."), fix)
 
 
