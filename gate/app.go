@@ -301,8 +301,13 @@ var errAppDown = fault.New(fault.Unavailable, "The application is not available 
 
 // Serve answers a request by the application. Close the body of the response: that ends the request. The error is a fault; ctx ends the request too.
 func (g *Gate) Serve(ctx context.Context, r *Request) (*http.Response, error) {
+	end := context.CancelFunc(func() {})
+	if r.Raised != nil { // the API's own answer waits for it
+		ctx, end = context.WithTimeoutCause(ctx, g.opts.Timeout, errSlow)
+	}
 	s, err := g.begin(ctx, r)
 	if err != nil {
+		end()
 		return nil, err
 	}
 	uploaded := make(chan struct{})
@@ -326,8 +331,14 @@ func (g *Gate) Serve(ctx context.Context, r *Request) (*http.Response, error) {
 			r.Unblock()
 		}
 		<-uploaded
+		end()
 	}
 	if err != nil {
+		if errors.Is(err, errSlow) {
+			g.metrics.refused.WithLabelValues("slow").Inc()
+			g.opts.Logger.Error("an exception handler of the application did not answer in time: the error is answered as without it", "path", r.Path, "limit", g.opts.Timeout.String(),
+				"fix", "look for calls without a timeout in the exception handlers, or raise --gate-timeout")
+		}
 		s.close(false)
 		after()
 		if errors.Is(err, errDown) {

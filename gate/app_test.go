@@ -494,3 +494,24 @@ func TestAcceptedCredentials(t *testing.T) {
 		}
 	}
 }
+
+// The API's answer to an error does not wait longer for an exception handler than for any handler.
+func TestExceptionHandlerThatHangs(t *testing.T) {
+	t.Parallel()
+	var log logtest.Buffer
+	g := routes(t, func(o *Options) {
+		o.App, o.Timeout, o.Logger = "./app.py:stuck", 50*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	for status, begins := range map[int]bool{http.StatusNotFound: false, http.StatusConflict: true} { // an answer that begins may hang too
+		r := request("GET", "/threads/x")
+		r.Raised = &Raised{Status: status, Detail: []byte(`"no"`)}
+		response, err := g.Serve(t.Context(), r)
+		require.Equal(t, begins, err == nil, "%v", err)
+		if begins {
+			_, err = io.ReadAll(response.Body)
+			require.NoError(t, response.Body.Close())
+		}
+		require.ErrorIs(t, err, errSlow)
+	}
+	require.Contains(t, log.String(), "an exception handler of the application did not answer in time")
+}

@@ -373,6 +373,27 @@ func TestDeath(t *testing.T) {
 	}
 }
 
+// A process that dies while it ends its last requests takes no more.
+func TestReplacedProcessThatDies(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Auth = "./odd.py:auth"
+	g := start(t, o, func(g *Gate) { g.grace = time.Hour })
+	before := serving(g)
+	hanging := make(chan error, 1)
+	go func() {
+		_, err := g.Authenticate(t.Context(), bearer("block"))
+		hanging <- err
+	}()
+	require.Eventually(t, busy(before), 10*time.Second, time.Millisecond)
+	require.NoError(t, g.Reload(t.Context(), o))
+	require.NoError(t, kill(before.pid))
+	require.ErrorIs(t, <-hanging, errDown)
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	require.True(t, before.left)
+}
+
 // A request that has found the process just before it left, or was replaced, is answered by the next one.
 func TestProcessesThatJustLeft(t *testing.T) {
 	t.Parallel()

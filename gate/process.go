@@ -57,7 +57,7 @@ type process struct {
 	open   map[uint32]*stream
 	next   uint32
 	closed bool
-	left   bool      // another process takes new calls and streams
+	left   bool      // it takes no new calls or streams
 	pingAt time.Time // of the unanswered ping; zero: none
 	within loading   // what it loads, when that takes long
 	serves sync.WaitGroup
@@ -213,6 +213,7 @@ func (p *process) stop(ctx context.Context) {
 	if !p.orderly(ctx) || !p.wasReady() {
 		return
 	}
+	defer p.leave(true) // else calls go to a process that answers no more, however the loop ends
 	timer := time.NewTimer(p.gate.grace)
 	defer timer.Stop()
 	for !p.leave(ctx.Err() != nil) { // of a server that ends, answers are no longer awaited
@@ -225,7 +226,6 @@ func (p *process) stop(ctx context.Context) {
 		case <-p.child.Left:
 			return
 		case <-timer.C:
-			p.leave(true)
 			p.gate.opts.Logger.Warn("requests of the process before the reload did not end in time and are broken off", "pid", p.pid)
 			return
 		case <-p.idle:

@@ -177,3 +177,18 @@ async def failing(app):
 
 
 broken = Starlette(lifespan=failing)
+
+
+async def stuck_handler(request: Request, exc: Exception):
+    await asyncio.Event().wait()
+
+
+async def stuck_answer(request: Request, exc: Exception):
+    async def pieces():
+        yield b"first"
+        await asyncio.Event().wait()
+
+    return StreamingResponse(pieces())
+
+
+stuck = Starlette(exception_handlers={404: stuck_handler, 409: stuck_answer})
