@@ -23,6 +23,18 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		}
 		web.Of(c).Miss(c)
 	}
+	refused := (*access.Refusal)(nil)
+	if errors.As(err, &refused) {
+		if refused.Close {
+			c.Context().SetConnectionClose()
+		}
+		if refused.Cause != nil {
+			s.Failures.Add("request failed", web.Of(c), fmt.Errorf("%w: %w", err, refused.Cause))
+		}
+	}
+	if status >= http.StatusInternalServerError {
+		c.Set("X-Request-Id", web.Of(c).ID) // to find the request in the log
+	}
 	if s.raised(c, status, text, err) {
 		return nil
 	}
@@ -30,14 +42,6 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		status, header, body := a.Answer()
 		reason := web.PlainReason(body)
 		web.Of(c).Reason = web.Bounded(reason, web.MaxReason)
-		if r := (*access.Refusal)(nil); errors.As(err, &r) {
-			if r.Close {
-				c.Context().SetConnectionClose()
-			}
-			if r.Cause != nil {
-				s.Failures.Add("request failed", web.Of(c), fmt.Errorf("%w: %w", err, r.Cause))
-			}
-		}
 		for name, values := range header {
 			for _, v := range values {
 				c.Response().Header.Add(name, v)
@@ -58,9 +62,6 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	}
 	if worth {
 		s.Failures.Add("request failed", r, err)
-	}
-	if status >= http.StatusInternalServerError {
-		c.Set("X-Request-Id", r.ID) // to find the request in the log
 	}
 	if status == http.StatusServiceUnavailable {
 		c.Set(fiber.HeaderRetryAfter, "1")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/access"
+	"understudy/gate"
 	"understudy/internal/header"
 	"understudy/internal/logtest"
 	"understudy/server/internal/web"
@@ -121,5 +122,27 @@ func TestLogOfRefusalsWithACause(t *testing.T) {
 	require.JSONEq(t, `{"detail":"later"}`, body)
 	require.NoError(t, w.stop())
 	require.Contains(t, log.String(), "later")
+	require.Contains(t, log.String(), "connection refused")
+}
+
+// An error that the application words is logged, named and ended like others.
+func TestErrorsThatTheApplicationAnswers(t *testing.T) {
+	t.Parallel()
+	var log logtest.Buffer
+	w, a := fronted(t, func(_ context.Context, r *gate.Request) (*http.Response, error) {
+		return replied(r.Raised.Status, "in other words"), nil
+	}, func(o *Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		o.Bind = func(context.Context, func(string) string) (context.Context, error) {
+			return nil, &access.Refusal{Status: http.StatusServiceUnavailable, Detail: []byte(`"later"`), Cause: errors.New("connection refused"), Close: true}
+		}
+	})
+	a.about.Handles = true
+	answer, body := w.ask(t, "GET", "/threads/"+someThread, "")
+	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+	require.Equal(t, "in other words", body)
+	require.NotEmpty(t, answer.Header.Get("X-Request-Id"))
+	require.True(t, answer.Close)
+	require.NoError(t, w.stop())
 	require.Contains(t, log.String(), "connection refused")
 }
