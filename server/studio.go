@@ -66,6 +66,9 @@ func sendStudio(c *fiber.Ctx, document func() (tagged, error)) error {
 	if !ok {
 		return fault.New(fault.NotFound, "there is no such page; the first one is /studio/")
 	}
+	if f.Document {
+		c.Vary(fiber.HeaderAccept)
+	}
 	if f.Document && !pageAddress.MatchString(c.Params("*")) && !strings.Contains(c.Get(fiber.HeaderAccept), "text/html") {
 		// A client that has the address of the pages for that of the API could not read a page.
 		return fault.New(fault.NotFound, "there are pages for browsers at /studio/; the API is at the same URL without /studio and what follows it")

@@ -53,8 +53,10 @@ func TestStudio(t *testing.T) {
 			res, body := w.ask(t, "GET", prefix+"/studio/"+path, "", "Accept", "*/*")
 			require.Equal(t, 404, res.StatusCode, path)
 			require.Contains(t, body, "without /studio")
+			require.Contains(t, res.Header.Get("Vary"), "Accept", path)
 			res, _ = w.ask(t, "GET", prefix+"/studio/"+path, "", "Accept", "text/html,*/*")
 			require.Equal(t, 200, res.StatusCode, path)
+			require.Contains(t, res.Header.Get("Vary"), "Accept", path)
 		}
 
 		parts := regexp.MustCompile(`(?:src|href)="\./([^"]+)"`).FindAllStringSubmatch(page, -1)
