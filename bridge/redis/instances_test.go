@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
@@ -664,4 +665,29 @@ func TestOvertakenIsNoLoss(t *testing.T) {
 	say(b, 2, 2, "end")
 	require.Equal(t, []string{"first", "again", "end"}, events(t, s, 3))
 	require.Equal(t, bridge.NoGap, subscribe(t, b, &bridge.Offset{}).Gap(runA))
+}
+
+// Most runs have nothing kept when they are forgotten: what is kept of others is not read for them.
+func TestForgetReadsNothingInVain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, redis.Options{URL: server.URL})
+	s := subscribe(t, b, nil)
+	client := goredis.NewClient(&goredis.Options{Network: "unix", Addr: server.Socket})
+	defer client.Close()
+	publish(t, b, kept("1"))
+	events(t, s, 1)
+	require.NoError(t, client.ConfigResetStat(t.Context()).Err())
+	forget := func(r id.Run, behind string) string {
+		require.NoError(t, b.Forget(t.Context(), thread, r))
+		passing := kept(behind)
+		passing.Kept = false
+		publish(t, b, passing)
+		events(t, s, 1)
+		stats, err := client.Info(t.Context(), "commandstats").Result()
+		require.NoError(t, err)
+		return stats
+	}
+	require.NotContains(t, forget("other", "2"), "cmdstat_lrange:")
+	require.Contains(t, forget(runA, "3"), "cmdstat_lrange:", "a run that is kept")
 }

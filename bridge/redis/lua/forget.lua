@@ -1,5 +1,6 @@
 -- forget drops what is kept of a run; or, when it is empty, of all runs without kept records above an offset. What passes stays for those who are reading.
 local run, bound = arg(), arg()
+if run ~= '' and redis.call('HEXISTS', R, run .. ':o') == 0 then return 0 end
 local list = entries()
 local since = {}
 if run == '' then
