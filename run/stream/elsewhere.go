@@ -21,8 +21,10 @@ const elsewhere = "stream_elsewhere"
 const deletedRuns = "runs_deleted"
 
 // DeletedRuns is the record that ends followers of what is gone, while those of a thread that was created with the ID of the deleted one continue: each
-// looks for itself.
-func DeletedRuns() *bridge.Record { return &bridge.Record{Event: deletedRuns, Ephemeral: true} }
+// looks for itself. To servers of a version before, which do not know the event, it is the end of all runs of the thread, as it has no run.
+func DeletedRuns() *bridge.Record {
+	return &bridge.Record{Event: deletedRuns, Kind: bridge.Terminal, Ephemeral: true}
+}
 
 // isDeleted reports whether the run is gone.
 func (rf *runFollower) isDeleted(ctx context.Context) (bool, error) {
