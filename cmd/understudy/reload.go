@@ -29,6 +29,10 @@ import (
 // hangs is seldom corrected sooner: the log names its line after two seconds.
 const firstPatience = 5 * time.Second
 
+// longestRest bounds the reloads in a row that count while none runs: 40 s between two are little work, and a new file that a person saves waits as long as those
+// that graphs write. While one runs the time grows: else imports that are slow and write files would never end.
+const longestRest = 5
+
 // settle is how long files have to be at rest before they are read: editors and checkouts change several in a row.
 const settle = 300 * time.Millisecond
 
@@ -46,7 +50,7 @@ type reloader struct {
 	problems func() map[string]error
 	rested   time.Duration
 	patience time.Duration // see apart
-	// known are the files that there have been in watched folders. Run owns it.
+	// known are the files that there have been in watched folders, also those that are gone: editors remove files and create them when they save. Run owns it.
 	known map[string]bool
 
 	mu     sync.Mutex // guards what follows
@@ -170,6 +174,9 @@ func (r *reloader) Run(ctx context.Context) error {
 				graphs.Reset(r.rested)
 			}
 			changed.other = ""
+			if changed.held {
+				graphs.Reset(r.rested) // see longestRest
+			}
 		case err := <-w.Errors:
 			if err != nil {
 				r.log.Warn("watching the files of graphs", "error", err)
@@ -206,10 +213,13 @@ func (r *reloader) Run(ctx context.Context) error {
 			if !changed.graphs.shares(inRow) && slices.ContainsFunc(changed.graphs, func(path string) bool { return !slices.Contains(changed.created, path) }) {
 				long = min(row, 2)
 			}
+			if ended == nil {
+				long = min(long, longestRest)
+			}
 			if wait := time.Until(now.began.Add(r.apart(long))); changed.during && wait > 0 {
 				if !changed.held {
 					r.log.Warn("files changed during each of the last reloads; the next one waits", "changed", r.some(changed.graphs), "wait", wait.Round(time.Millisecond),
-						"fix", "nothing, if you saved them: they are loaded after the wait; if graphs write them when they are imported, let them write only what differs")
+						"fix", "nothing, if you saved them: they are loaded after the wait, at the latest 40 s after the last reload began if it has ended; a file that was there before waits 5 s at most; if graphs write them when they are imported, let them write only what differs")
 				}
 				changed.held = true
 				graphs.Reset(wait)
