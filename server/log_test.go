@@ -146,3 +146,24 @@ func TestErrorsThatTheApplicationAnswers(t *testing.T) {
 	require.NoError(t, w.stop())
 	require.Contains(t, log.String(), "connection refused")
 }
+
+// An address is a credential: the log has the route, also of requests that are refused or not served.
+func TestAddressesAreNotLogged(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "/base"} {
+		var log logtest.Buffer
+		w := setup(t, func(o *Options) {
+			o.Logger, o.MountPrefix, o.LogReasons = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), prefix, true
+		})
+		expired := someTokens.Seal(`{"e":1}`)
+		paths := []string{prefix + ratingPath + expired, prefix + ratingPath + expired + "/", "/other" + prefix + ratingPath + expired, prefix + "/api/langgraph" + ratingPath + expired}
+		for _, path := range paths {
+			for _, method := range []string{"POST", "GET", "OPTIONS"} {
+				w.ask(t, method, path, "")
+			}
+		}
+		require.NoError(t, w.stop())
+		require.Equal(t, 3*len(paths), strings.Count(log.String(), "msg=request "), log.String())
+		require.NotContains(t, log.String(), expired[:40])
+	}
+}

@@ -26,6 +26,9 @@ func (s *Server) enter(c *fiber.Ctx) error {
 	connection.Answering(c.Context().Conn(), true)
 	defer connection.Answering(c.Context().Conn(), false)
 	r := web.Begin(c, s.opts.Logged)
+	if strings.Contains(c.Path(), ratingPath) { // also where nothing is served, as behind a wrong prefix
+		r.HidePath()
+	}
 	s.StartSpan(c, r)
 	head, ok := web.Framed(&c.Request().Header)
 	if ok && head.Length > 0 && c.Request().Header.ContentLength() == 0 {

@@ -63,6 +63,9 @@ func (r *Request) Made(x *run.Run) {
 	r.Thread, r.Run, r.temporary = string(x.Thread), string(x.ID), x.Kwargs.Temporary
 }
 
+// HidePath leaves the path out of the log: it has a credential.
+func (r *Request) HidePath() { r.path = "" }
+
 type requestKey struct{}
 
 // Begin notes a request, with the headers that are logged with it.
