@@ -32,6 +32,8 @@ type Ratings struct {
 	// Tokens seals addresses. All servers of a database need the same key.
 	Tokens *cursor.Sealer
 	Now    func() time.Time
+	// May reports whether who acts may write a thread, so that addresses of its runs can be given to them; nil: all may.
+	May func(ctx context.Context, t id.Thread) (bool, error)
 }
 
 // ratingPath is where feedback is given, with the token of its address.
@@ -122,7 +124,7 @@ func (h *ratingHandlers) list(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	return web.SendJSON(c, deerflow.Feedbacks(list))
 }
 
-// rated returns f with the addresses for the feedback keys of a run behind its end, if it succeeds and can be rated.
+// rated returns f with the addresses for the feedback keys of a run after its end, if it succeeds and can be rated.
 func (h *runHandlers) rated(c *fiber.Ctx, x *run.Run, f run.Follower) run.Follower {
 	var keys []string
 	if h.ratings == nil || x.Thread == "" || x.Kwargs.Temporary || len(x.Kwargs.FeedbackKeys) == 0 || json.Unmarshal(x.Kwargs.FeedbackKeys, &keys) != nil || len(keys) == 0 {
@@ -143,7 +145,11 @@ func (h *runHandlers) joined(c *fiber.Ctx, f run.Follower) run.Follower {
 	if !ok || of.Run().Status.Over() && c.Get("Last-Event-Id") == "" {
 		return f
 	}
-	return h.rated(c, of.Run(), f)
+	f = h.rated(c, of.Run(), f)
+	if r, ok := f.(*ratedRun); ok {
+		r.asks = true
+	}
+	return f
 }
 
 // raterOf is whose feedback it is that an actor gives.
@@ -166,20 +172,31 @@ type ratedRun struct {
 	base string          // of addresses
 	user string          // whose feedback it is
 	ctx  context.Context //nolint:containedctx // who asked
-	done bool
+	asks bool            // whether they may write the thread; who starts a run may
+	// The run is over; its addresses were sent, or it has none.
+	over, done bool
 }
 
-// Next implements run.Follower.
-func (f *ratedRun) Next(ctx context.Context) ([]*bridge.Record, error) {
-	records, err := f.Follower.Next(ctx)
-	if !errors.Is(err, io.EOF) || f.done {
+// Next implements run.Follower. When ctx ends before the addresses are known, the next call asks for them again.
+func (f *ratedRun) Next(ctx context.Context) (records []*bridge.Record, err error) {
+	if !f.over {
+		records, err = f.Follower.Next(ctx)
+		if !errors.Is(err, io.EOF) {
+			return records, err
+		}
+		f.over = true
+	}
+	if f.done {
+		return records, io.EOF
+	}
+	addresses, err := f.addresses(ctx)
+	if err != nil {
 		return records, err
 	}
-	f.done = true
-	if addresses := f.addresses(ctx); addresses != nil {
-		return append(records, &bridge.Record{Event: "feedback", Data: addresses, Ephemeral: true}), nil
+	if f.done = true; addresses == nil {
+		return records, io.EOF
 	}
-	return records, err
+	return append(records, &bridge.Record{Event: "feedback", Data: addresses, Ephemeral: true}), nil
 }
 
 // Result implements run.Follower.
@@ -195,7 +212,11 @@ func (f *ratedRun) Result(ctx context.Context) (run.Result, error) {
 	if len(values) < 2 || values[0] != '{' { // nowhere to put them
 		return result, nil
 	}
-	if addresses := f.addresses(ctx); addresses != nil {
+	addresses, err := f.addresses(ctx)
+	if err != nil {
+		return run.Result{}, err
+	}
+	if addresses != nil {
 		separator := ","
 		if len(bytes.TrimSpace(values[1:len(values)-1])) == 0 {
 			separator = ""
@@ -205,24 +226,31 @@ func (f *ratedRun) Result(ctx context.Context) (run.Result, error) {
 	return result, nil
 }
 
-// addresses returns the addresses by key; nil when the run did not succeed, or when that is not known.
-func (f *ratedRun) addresses(ctx context.Context) json.RawMessage {
+// addresses returns the addresses by key; nil when the run did not succeed, when who asked may not write the thread, or when that is not known. The error is that of ctx.
+func (f *ratedRun) addresses(ctx context.Context) (json.RawMessage, error) {
 	asking, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	x, err := f.h.runs.Get(asking, f.run.Thread, f.run.ID)
+	may := err == nil && x.Status == run.Success
+	if may && f.asks && f.h.ratings.May != nil {
+		may, err = f.h.ratings.May(asking, f.run.Thread)
+	}
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if !fault.Is(err, fault.NotFound) {
 			f.h.Log.WarnContext(ctx, "no addresses for feedback were sent: the run cannot be read", "thread_id", f.run.Thread, "run_id", f.run.ID, "error", err)
 		}
-		return nil
+		return nil, nil
 	}
-	if x.Status != run.Success {
-		return nil
+	if !may {
+		return nil, nil
 	}
 	out, expires := &jsonobj.Object{}, f.h.ratings.Now().Add(ratingTime).Unix()
 	for _, key := range f.keys {
 		out.SetText(key, f.base+f.h.ratings.path(rating{f.run.Thread, f.run.ID, f.user, key, expires}))
 	}
-	return out.JSON()
+	return out.JSON(), nil
 }

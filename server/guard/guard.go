@@ -66,6 +66,21 @@ func (g *Guard) Wrap(o *server.Options) {
 	if o.Events != nil {
 		o.Events = &events{Guard: g, inner: o.Events}
 	}
+	if o.Ratings != nil {
+		ratings := *o.Ratings
+		ratings.May = g.mayWrite
+		o.Ratings = &ratings
+	}
+}
+
+// mayWrite reports whether who acts may update a thread. A refusal is not in the audit log: they did not ask for it.
+func (g *Guard) mayWrite(ctx context.Context, t id.Thread) (bool, error) {
+	quiet := &Guard{Policy: g.Policy, Rows: g.Rows, Log: g.Log}
+	ctx, err := quiet.on(ctx, access.Threads, "update", "thread_id", string(t))
+	if refusal := (*access.Refusal)(nil); errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError {
+		return false, nil
+	}
+	return err == nil && !g.hidden(ctx, t), err
 }
 
 // errNobody: a request reached a service without an actor. It is a mistake of the server, and is refused.

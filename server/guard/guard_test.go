@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/access"
+	"understudy/access/audit"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/thread"
@@ -38,5 +39,44 @@ func TestHidden(t *testing.T) {
 		require.False(t, g.hidden(ctx, "t"), "it appears")
 		require.Equal(t, want, g.hidden(ctx, "t"), owner)
 		require.False(t, g.hidden(t.Context(), "t"), "everything is shown")
+	}
+}
+
+// answers is a policy that gives the same answer to everything, and notes the questions.
+type answers struct {
+	decision access.Decision
+	err      error
+	asked    []string
+}
+
+func (a *answers) Decide(_ context.Context, _ *access.Actor, questions ...access.Question) ([]access.Decision, error) {
+	for _, q := range questions {
+		a.asked = append(a.asked, q.Resource+"."+q.Action+" "+string(q.Value))
+	}
+	return []access.Decision{a.decision}, a.err
+}
+
+// Who may write a thread is who may update it. Nobody asked for a refusal, so the audit log has none.
+func TestMayWrite(t *testing.T) {
+	t.Parallel()
+	ctx := access.Enter(t.Context(), &access.Actor{Identity: "ada"}, "here")
+	for name, c := range map[string]struct {
+		policy answers
+		owner  string
+		may    bool
+		failed bool
+	}{
+		"all":         {policy: answers{}, owner: "bob", may: true},
+		"own":         {policy: answers{decision: access.Decision{Filter: json.RawMessage(`{"owner":"ada"}`)}}, owner: "ada", may: true},
+		"of others":   {policy: answers{decision: access.Decision{Filter: json.RawMessage(`{"owner":"ada"}`)}}, owner: "bob"},
+		"refused":     {policy: answers{err: &access.Refusal{Status: 403}}, owner: "ada"},
+		"not decided": {policy: answers{err: &access.Refusal{Status: 500}}, owner: "ada", failed: true},
+	} {
+		rows := &appearing{reads: 1, row: &thread.Thread{Metadata: json.RawMessage(`{"owner":"` + c.owner + `"}`)}}
+		g := &Guard{Policy: &c.policy, Rows: rows, Audit: &audit.Log{}} // which would panic
+		may, err := g.mayWrite(ctx, "t")
+		require.Equal(t, c.may, may, name)
+		require.Equal(t, c.failed, err != nil, name)
+		require.Equal(t, []string{`threads.update {"thread_id":"t"}`}, c.policy.asked)
 	}
 }
