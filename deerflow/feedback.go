@@ -34,13 +34,16 @@ type Tally struct{ Total, Positive, Negative int }
 
 // Feedbacks keeps feedback: at most one of each user for a run. Deleting a thread deletes its feedback.
 type Feedbacks interface {
-	// PutFeedback inserts f, or replaces rating, comment and message of the one that its user has given for the run; it returns the row. Scores replace those with
-	// the same keys, and leave the comment as it was when f has none. Errors: fault.NotFound when there is no thread, ErrScores.
+	// PutFeedback inserts f, or replaces rating, comment and message of the one that its user has given for the run; it returns the row. The run need not be there,
+	// as those of imported messages are not. It leaves scores as they are. Errors: fault.NotFound when there is no thread.
 	PutFeedback(ctx context.Context, f Feedback) (Feedback, error)
+	// GiveFeedback is PutFeedback for what is given under feedback keys: f.Scores replace those with the same keys, and the comment stays if f has none, unless it
+	// was that of one of these keys. Errors: fault.NotFound when the thread has no such run, ErrScores.
+	GiveFeedback(ctx context.Context, f Feedback) (Feedback, error)
 	// FeedbackOf returns the feedback of a user for runs of a thread, oldest first; no runs: all of the thread.
 	FeedbackOf(ctx context.Context, user string, t id.Thread, runs ...id.Run) ([]Feedback, error)
-	// RunFeedback returns the feedback of all users for a run, oldest first.
-	RunFeedback(ctx context.Context, t id.Thread, r id.Run) ([]Feedback, error)
+	// RunFeedback returns the feedback of all users for a run, oldest first: limit pieces from an offset.
+	RunFeedback(ctx context.Context, t id.Thread, r id.Run, limit, offset int) ([]Feedback, error)
 	// Feedback returns one by its id; fault.NotFound.
 	Feedback(ctx context.Context, feedback string) (Feedback, error)
 	DeleteFeedback(ctx context.Context, feedback string) error

@@ -42,6 +42,9 @@ const ratingPath = "/feedback/tokens/"
 // ratingTime is how long an address is valid, as LangSmith's are.
 const ratingTime = 3 * time.Hour
 
+// maxRatings bounds a page of feedback, each piece of which has up to domain.MaxScores.
+const maxRatings = 100
+
 // rating is what an address allows.
 type rating struct {
 	Thread  id.Thread `json:"t"`
@@ -99,7 +102,7 @@ func (h *ratingHandlers) give(c *fiber.Ctx) error {
 		if score.Positive {
 			f.Rating = 1
 		}
-		if f, err = h.ratings.Store.PutFeedback(access.Everything(c.UserContext()), f); err != nil {
+		if f, err = h.ratings.Store.GiveFeedback(access.Everything(c.UserContext()), f); err != nil {
 			return err
 		}
 		return web.SendJSON(c, deerflow.Feedback(f))
@@ -117,7 +120,16 @@ func (h *ratingHandlers) list(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	if _, err := h.runs.Get(c.UserContext(), t, r); err != nil {
 		return err
 	}
-	list, err := h.ratings.Store.RunFeedback(c.UserContext(), t, r)
+	limit, offset := 10, 0
+	for name, v := range map[string]*int{"limit": &limit, "offset": &offset} {
+		if given := web.Given(c, name); given != nil {
+			var err error
+			if *v, err = compat.Limit(*given, name); err != nil {
+				return err
+			}
+		}
+	}
+	list, err := h.ratings.Store.RunFeedback(c.UserContext(), t, r, min(limit, maxRatings), offset)
 	if err != nil {
 		return err
 	}

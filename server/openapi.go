@@ -98,7 +98,7 @@ var operations = []operation{
 	{"get", "/threads/{thread_id}/runs/{run_id}/stream", "Runs", "Join the stream of a run", nil, sse, []string{"stream_mode:string", "cancel_on_disconnect:boolean"}},
 	{"get", "/threads/{thread_id}/runs/{run_id}/messages", "Runs", "The messages of a run, by ascending seq. metadata.after_seq is as in the messages of the thread", nil, "", page},
 	{"get", "/threads/{thread_id}/runs/{run_id}/events", "Runs", "All that happened in a run", nil, "", pageOfTypes},
-	{"get", "/threads/{thread_id}/runs/{run_id}/feedback", "Runs", "What users think of a run, oldest first: rating is 1 or -1, scores has what was given under each of its feedback_keys", nil, "", nil},
+	{"get", "/threads/{thread_id}/runs/{run_id}/feedback", "Runs", "What users think of a run, oldest first: rating is 1 or -1, scores has what was given under each of its feedback_keys. A page has up to 100", nil, "", []string{"limit:integer", "offset:integer"}},
 	{"post", "/feedback/tokens/{token}", "Runs", "Give feedback at an address that a run with feedback_keys had at its end, as event feedback or as __feedback__ of its result. It needs no credentials, and is valid for three hours", compat.FeedbackGive, "", nil},
 	{"post", "/threads/{thread_id}/runs/{run_id}/cancel", "Runs", "Cancel a run", nil, "", []string{"wait:boolean", "action:string"}},
 

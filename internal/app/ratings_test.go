@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -15,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/auth"
 	"understudy/graph"
+	"understudy/id"
 	"understudy/internal/config"
 	"understudy/internal/cursor"
 )
@@ -58,7 +61,14 @@ func TestFeedbackKeysOfAPlainServer(t *testing.T) {
 
 		given := must("POST", addresses["k"].Str, `{"score":0.5}`)
 		require.Equal(t, `{"k":{"score":0.5}}`, gjson.Get(given, "scores").Raw)
-		require.Equal(t, "["+given+"]", must("GET", thread+"/runs/"+gjson.Get(given, "run_id").Str+"/feedback", ""))
+		rated := thread + "/runs/" + gjson.Get(given, "run_id").Str
+		for query, want := range map[string]string{"": "[" + given + "]", "?limit=1&offset=0": "[" + given + "]", "?limit=0": "[]", "?offset=1": "[]", "?offset=99999999999999999999": "[]", "?limit=1000000": "[" + given + "]"} {
+			require.Equal(t, want, must("GET", rated+"/feedback"+query, ""), query)
+		}
+		for _, query := range []string{"?limit=x", "?limit=-1", "?offset=-1"} {
+			status, text := send(t, "GET", rated+"/feedback"+query, "")
+			require.Contains(t, []int{http.StatusBadRequest, http.StatusUnprocessableEntity}, status, text)
+		}
 
 		allowed, ok := srv.ratings.Unseal(path.Base(addresses["k"].Str))
 		require.True(t, ok)
@@ -88,8 +98,56 @@ func TestFeedbackKeysOfAPlainServer(t *testing.T) {
 		require.NotContains(t, must("POST", at+"/runs/stream", asked), "event: feedback")
 		kept := must("POST", at+"/runs/wait", strings.Replace(asked, "{", `{"on_completion":"keep",`, 1))
 		must("POST", gjson.Get(kept, "__feedback__.k").Str, `{"score":true,"comment":null}`)
+		// Nor can anything be given for a run that was deleted, also when there is another thread with the ID of its own.
+		gone := func(what string) {
+			t.Helper()
+			status, text := send(t, "POST", addresses["k"].Str, `{"score":1}`)
+			require.Equal(t, http.StatusNotFound, status, what+text)
+		}
+		must("DELETE", rated, "")
+		gone("run")
 		must("DELETE", thread, "")
-		status, _ := send(t, "POST", addresses["k"].Str, `{"score":1}`)
-		require.Equal(t, http.StatusNotFound, status)
+		gone("thread")
+		must("POST", at+"/threads", `{"thread_id":"`+path.Base(thread)+`"}`)
+		gone("other thread")
+		feedback, err := srv.rows.FeedbackOf(t.Context(), "", id.Thread(path.Base(thread)))
+		require.NoError(t, err)
+		require.Empty(t, feedback)
+	}
+}
+
+// A key that may only read gets no addresses, with which it could write.
+func TestAddressesOfKeys(t *testing.T) {
+	t.Parallel()
+	settings, _, err := config.Load(config.Source{
+		Mode: config.Serve, Flags: map[string]string{"port": "0", "data": t.TempDir()}, Lookup: func(string) (string, bool) { return "", false },
+	})
+	require.NoError(t, err)
+	settings.Auth.Keys = true
+	srv := runWith(t, Config{Settings: settings}, "g", moody{})
+	ask := func(key, method, path, body string) string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, srv.url()+path, strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header = http.Header{"X-Api-Key": {key}, "Content-Type": {"application/json"}, "Last-Event-Id": {"0"}}
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, res.StatusCode, "%s", text)
+		return string(text)
+	}
+	keys := map[string]string{}
+	for _, scope := range []string{auth.Read, auth.Write, auth.Admin} {
+		k, text := auth.New(scope, "ada", []string{scope}, time.Now(), time.Time{})
+		require.NoError(t, srv.rows.InsertKey(t.Context(), k))
+		keys[scope] = text
+	}
+	thread := "/threads/" + gjson.Get(ask(keys[auth.Write], "POST", "/threads", `{}`), "thread_id").Str
+	require.Contains(t, ask(keys[auth.Write], "POST", thread+"/runs/wait", `{"assistant_id":"g","input":{},"stream_resumable":true,"feedback_keys":["k"]}`), "__feedback__")
+	run := thread + "/runs/" + gjson.Get(ask(keys[auth.Read], "GET", thread+"/runs", ""), "0.run_id").Str
+	for scope, may := range map[string]bool{auth.Read: false, auth.Write: true, auth.Admin: true} {
+		require.Equal(t, may, strings.Contains(ask(keys[scope], "GET", run+"/stream", ""), "/feedback/tokens/"), scope)
 	}
 }

@@ -148,7 +148,7 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 	opts.Touched = touched.Add
 	s := open(t, opts)
 	return storagetest.Backend{
-		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s, JSONB: true, Overhead: overhead(opts), Touched: touched.Take,
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s, Feedback: s, JSONB: true, Overhead: overhead(opts), Touched: touched.Take,
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())

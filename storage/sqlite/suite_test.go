@@ -67,7 +67,7 @@ func TestSuiteRunsWritesTwice(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		s.writer.rehearse = true
-		return storagetest.Backend{Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s, Unlist: unlist(s)}
+		return storagetest.Backend{Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s, Feedback: s, Unlist: unlist(s)}
 	}
 	storagetest.Run(t, open, storagetest.Loads)
 	storagetest.RunEvents(t, open)
@@ -151,7 +151,7 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return storagetest.Backend{
-		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s, Overhead: overhead(opts), Touched: touched.Take,
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Keys: s, Sessions: s, Audit: s, Usage: s, Search: s, Feedback: s, Overhead: overhead(opts), Touched: touched.Take,
 		Unlist: unlist(s),
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()

@@ -20,6 +20,7 @@ import (
 	"understudy/assistant"
 	"understudy/auth"
 	"understudy/bridge"
+	"understudy/deerflow"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/seedtest"
@@ -42,6 +43,7 @@ type Backend struct {
 	Audit      audit.Store
 	Usage      usage.RebuildStore
 	Search     search.Store
+	Feedback   deerflow.Feedbacks
 	// Reopen closes the storage and opens it again as after a restart. The old Backend must not be
 	// used any more.
 	// nil: the storage keeps nothing when it is closed, by design. Cases then continue with it open.
@@ -69,7 +71,7 @@ func (b Backend) reopen(t *testing.T) Backend {
 const Loads = "Loads"
 
 // AnyLayout are the groups that do not depend on how checkpoints are stored: one layout shows them all.
-var AnyLayout = []string{"Assistants", "Search", "Runs", "Queue", "Crons", "Deliveries", "Records", "Items", "Vectors", "Reach", "Idempotency", "Keys", "Sessions"}
+var AnyLayout = []string{"Assistants", "Search", "Runs", "Queue", "Crons", "Deliveries", "Records", "Items", "Vectors", "Reach", "Idempotency", "Keys", "Sessions", "Feedback"}
 
 // Run runs the suite. open returns an empty storage for the exclusive use of the test, and closes it
 // when the test ends. Groups named in seldom run in make test-all only: another run of the suite has nearly the same.
@@ -103,6 +105,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend, seldom ...string) {
 		{"Limits", limitCases},
 		{"Usage", usageCases},
 		{"Words", searchTextCases},
+		{"Feedback", feedbackCases},
 	} {
 		if slices.Contains(seldom, group.name) && !seedtest.InFull() {
 			continue

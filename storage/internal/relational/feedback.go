@@ -1,7 +1,6 @@
 package relational
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -26,8 +25,9 @@ var (
 		"message_id = coalesce(excluded.message_id, feedback.message_id), rating = excluded.rating, comment = excluded.comment, scores = coalesce(excluded.scores, feedback.scores)")
 	selectFeedback   = same("SELECT " + feedbackColumns + " FROM feedback WHERE feedback_id = $1")
 	feedbackOfRun    = same("SELECT " + feedbackColumns + " FROM feedback WHERE thread_id = $1 AND run_id = $2 AND account_id = $3")
-	feedbackOfAll    = same("SELECT " + feedbackColumns + " FROM feedback WHERE thread_id = $1 AND run_id = $2 ORDER BY created_at, feedback_id")
+	feedbackOfAll    = same("SELECT " + feedbackColumns + " FROM feedback WHERE thread_id = $1 AND run_id = $2 ORDER BY created_at, feedback_id LIMIT $3 OFFSET $4")
 	feedbackOfThread = same("SELECT " + feedbackColumns + " FROM feedback WHERE thread_id = $1 AND account_id = $2 ORDER BY created_at, feedback_id")
+	ratedRun         = same("SELECT 1 FROM runs " + OfThreads + "run_id = $1 AND thread_id = $2")
 	deleteFeedback   = same("DELETE FROM feedback WHERE feedback_id = $1")
 	tallyFeedback    = same("SELECT count(*), coalesce(sum(CASE WHEN rating > 0 THEN 1 ELSE 0 END), 0) FROM feedback WHERE thread_id = $1 AND run_id = $2")
 )
@@ -39,27 +39,59 @@ func (s feedbackStore) PutFeedback(ctx context.Context, f deerflow.Feedback) (ou
 		if _, err := tx.Thread(f.Thread); err != nil {
 			return err
 		}
-		put := f
-		if put.Scores != nil {
-			before, found, err := first(tx, feedbackOfRun, scanFeedback, f.Thread, f.Run, f.User)
-			if err != nil {
-				return err
-			}
-			if found {
-				put.Scores = jsonobj.Merge(before.Scores, f.Scores)
-				put.Comment = cmp.Or(f.Comment, before.Comment)
-			}
-			if len(put.Scores) > deerflow.MaxScores {
-				return deerflow.ErrScores
-			}
-		}
-		if err := tx.Exec(putFeedback, put.ID, put.Thread, put.Run, put.User, put.Message, put.Rating, put.Comment, put.CreatedAt, put.Scores); err != nil {
-			return err
-		}
-		out, err = the(tx, errNoFeedback, feedbackOfRun, scanFeedback, f.Thread, f.Run, f.User)
+		f.Scores = nil
+		out, err = tx.putFeedback(f)
 		return err
 	})
 	return out, err
+}
+
+// GiveFeedback implements deerflow.Feedbacks.
+func (s feedbackStore) GiveFeedback(ctx context.Context, f deerflow.Feedback) (out deerflow.Feedback, err error) {
+	err = s.db.Write(ctx, func(tx *Tx) error {
+		tx.Lock(f.Thread) // so that neither it nor the run is deleted meanwhile
+		if _, err := tx.Thread(f.Thread); err != nil {
+			return err
+		}
+		switch found, err := one(tx, ratedRun, nil, f.Run, f.Thread); {
+		case err != nil:
+			return err
+		case !found:
+			return ErrNoRun
+		}
+		before, found, err := first(tx, feedbackOfRun, scanFeedback, f.Thread, f.Run, f.User)
+		if err != nil {
+			return err
+		}
+		put := f
+		if found {
+			put.Scores = jsonobj.Merge(before.Scores, f.Scores)
+			if put.Comment == nil && !said(before, f) {
+				put.Comment = before.Comment
+			}
+		}
+		if len(put.Scores) > deerflow.MaxScores {
+			return deerflow.ErrScores
+		}
+		out, err = tx.putFeedback(put)
+		return err
+	})
+	return out, err
+}
+
+// said reports whether the comment of what a user gave before is that of a key which is given again.
+func said(before, again deerflow.Feedback) bool {
+	was := jsonobj.Of(before.Scores)
+	return before.Comment != nil && slices.ContainsFunc(jsonobj.Of(again.Scores).Keys(), func(key string) bool {
+		return jsonobj.Of(was.Get(key)).Text("comment") == *before.Comment
+	})
+}
+
+func (tx *Tx) putFeedback(f deerflow.Feedback) (out deerflow.Feedback, err error) {
+	if err := tx.Exec(putFeedback, f.ID, f.Thread, f.Run, f.User, f.Message, f.Rating, f.Comment, f.CreatedAt, f.Scores); err != nil {
+		return out, err
+	}
+	return the(tx, errNoFeedback, feedbackOfRun, scanFeedback, f.Thread, f.Run, f.User)
 }
 
 // FeedbackOf implements deerflow.Feedbacks.
@@ -77,9 +109,9 @@ func (s feedbackStore) FeedbackOf(ctx context.Context, user string, t id.Thread,
 }
 
 // RunFeedback implements deerflow.Feedbacks.
-func (s feedbackStore) RunFeedback(ctx context.Context, t id.Thread, r id.Run) (list []deerflow.Feedback, err error) {
+func (s feedbackStore) RunFeedback(ctx context.Context, t id.Thread, r id.Run, limit, offset int) (list []deerflow.Feedback, err error) {
 	err = s.db.Read(ctx, func(q Querier) (err error) {
-		list, err = all(q, feedbackOfAll, scanFeedback, t, r)
+		list, err = all(q, feedbackOfAll, scanFeedback, t, r, limit, offset)
 		return err
 	})
 	return list, err
