@@ -936,12 +936,12 @@ describe("the studio", { concurrency: 2, skip }, () => {
       await page.getByRole("checkbox", { name: "Choose say 4" }).check();
       await page.getByRole("button", { name: "Change 1 thread…" }).click();
       const chosen = page.getByRole("dialog", { name: "Change threads" });
-      await chosen.getByRole("radio", { name: "Delete them" }).check();
+      await chosen.getByRole("radio", { name: "Delete" }).check();
       await studio.accessible("what to do with threads");
       await chosen.getByRole("button", { name: "Delete 1 thread" }).click();
-      await chosen.getByText("1 thread changed.").waitFor();
+      await chosen.getByText("1 thread deleted.").waitFor();
       await chosen.getByRole("button", { name: "Close" }).click();
-      await page.getByText("No thread is like this.").waitFor();
+      await page.getByText("No thread matches.").waitFor();
       // All that match keep their newest state only, and expire.
       await field.fill(`batch=${batch}`);
       await eventually(async () => assert.equal(await page.locator("tr[data-thread]").count(), 2));
@@ -949,17 +949,57 @@ describe("the studio", { concurrency: 2, skip }, () => {
       const change = async (what) => {
         await page.getByRole("button", { name: "Change all that match…" }).click();
         const dialog = page.getByRole("dialog", { name: "Change all that match" });
-        await dialog.getByText("2 threads, also those that the page does not show.").waitFor();
+        await dialog.getByText(`2 threads with metadata {"batch":"${batch}"}, also those that the page does not show.`).waitFor();
         await dialog.getByRole("radio", { name: what }).check();
-        if (what.includes("expire")) await dialog.getByRole("spinbutton", { name: "Days" }).fill("2");
+        if (what.includes("expiry")) await dialog.getByRole("spinbutton", { name: "Days" }).fill("2");
         await dialog.getByRole("button", { name: "Change 2 threads" }).click();
         await dialog.getByText("2 threads changed.").waitFor();
         await dialog.getByRole("button", { name: "Close" }).click();
       };
-      await change("Keep only the newest state");
+      await change("Keep only the latest state");
       for (const id of [one, two]) assert.equal(await states(id), 1);
-      await change("Let them expire");
+      await change("Set an expiry");
       for (const id of [one, two]) assert.equal((await studio.rest(`/threads/${id}?include=ttl`)).ttl.ttl_minutes, 2_880);
+      // Words find messages: all that match are not those that have them.
+      const all = page.getByRole("button", { name: "Change all that match…" });
+      const said = page.getByRole("searchbox", { name: "Words in messages" });
+      await said.fill("say");
+      await page.getByText("Words find messages and do not filter the list below.").waitFor();
+      assert.ok(await all.isDisabled());
+      await said.fill("");
+      // Without a filter the dialog says so, and its cancel changes nothing.
+      await field.fill("");
+      await page.waitForURL(/\/threads$/);
+      await all.click();
+      const dialog = page.getByRole("dialog", { name: "Change all threads" });
+      await dialog.getByText(/^All [\d,]+ threads, also those that the page does not show\.$/).waitFor();
+      await dialog.getByRole("button", { name: /^Change all [\d,]+ threads$/ }).waitFor();
+      await dialog.getByRole("button", { name: "Cancel" }).click();
+      await dialog.waitFor({ state: "hidden" });
+      // A thread that leaves the filter while others are changed is left alone, and one that is gone stops nothing.
+      const [four, five] = [await say(5), await say(6)];
+      await field.fill(`batch=${batch}`);
+      await eventually(async () => assert.equal(await page.locator("tr[data-thread]").count(), 4));
+      await all.click();
+      const last = page.getByRole("dialog", { name: "Change all that match" });
+      await last.getByRole("radio", { name: "Delete" }).check();
+      const confirm = last.getByRole("button", { name: "Delete 4 threads" });
+      await confirm.waitFor();
+      let left = false;
+      await page.route("**/threads/search", async (route) => {
+        const { ids, metadata } = route.request().postDataJSON();
+        if (left || !ids || !metadata) return route.fallback(); // only when the batch is searched again
+        left = true;
+        await fetch(`${BASE_URL}/threads/${four}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify({ metadata: { batch: "another" } }) });
+        return route.fallback();
+      });
+      const missing = { status: 404, json: { detail: "Thread not found" } }; // as with authentication, if one of them is gone
+      await page.route("**/threads/prune", (route) => route.fulfill(missing), { times: 1 });
+      await confirm.click();
+      await last.getByText("3 threads deleted. 1 thread did not match any more.").waitFor();
+      await studio.rest(`/threads/${four}`);
+      for (const id of [one, two, five]) assert.equal((await fetch(`${BASE_URL}/threads/${id}`)).status, 404);
+      studio.errors = studio.errors.filter((error) => !/status of 404/.test(error));
     }, { options: { colorScheme } });
 
   journey("a narrow screen has one column at a time", async (studio, page) => {

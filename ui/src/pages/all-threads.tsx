@@ -54,15 +54,20 @@ export default function AllThreads() {
       {said && <Found words={said} nameOf={(id) => { const t = all.find((known) => known.thread_id === id); return t ? titleOf(t) : `thread …${id.slice(-8)}`; }} />}
       <div className="bar filters">
         <button type="button" className={picked.length === 0 ? "plain" : ""} disabled={picked.length === 0} onClick={() => setChanging(picked)}>
-          Change {picked.length === 0 ? "the chosen ones" : plural(picked.length, "thread")}…
+          Change {picked.length === 0 ? "chosen threads" : plural(picked.length, "thread")}…
         </button>
-        <button type="button" className="plain" disabled={wrong !== null || settled !== text || all.length === 0} onClick={() => setChanging(filter)}>
+        <button type="button" className="plain" aria-describedby={said ? "not-by-words" : undefined} disabled={said !== "" || wrong !== null || settled !== text || all.length === 0} onClick={() => setChanging(filter)}>
           Change all that match…
         </button>
+        {said && (
+          <span id="not-by-words" className="quiet">
+            Words find messages and do not filter the list below. Clear them to change all that match.
+          </span>
+        )}
       </div>
       {changing && <ChangeThreads of={changing} onClose={() => (setChanging(null), setChosen(new Set()))} />}
       <Problem error={threads.error} />
-      {threads.isSuccess && all.length === 0 && <Empty>{status || graph || text ? "No thread is like this." : "No threads yet. Say something to begin one."}</Empty>}
+      {threads.isSuccess && all.length === 0 && <Empty>{status || graph || text ? "No thread matches." : "No threads yet. Say something to begin one."}</Empty>}
       {all.length > 0 && (
         <div className="scrolls" tabIndex={0} role="region" aria-label="Threads">
           <table>

@@ -1,29 +1,26 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
-import { post, request } from "../api/client";
+import { request } from "../api/client";
 import { readAgain } from "../api/read-again";
 import { Dialog } from "../parts/dialog";
 import { plural } from "../parts/format";
 import { Problem } from "../parts/problem";
+import { changeMany, countMatching, filterInWords, listMatching, outcomeInWords, type Outcome, type Send, type What } from "../threads/change-many";
 import type { ThreadFilter } from "../threads/threads";
 
-type What = "keep_latest" | "ttl" | "delete";
-
 const effects: Record<What, [string, string]> = {
-  keep_latest: ["Keep only the newest state", "Earlier checkpoints are removed, so there is no way back to them. Messages stay."],
-  ttl: ["Let them expire", "A thread that does not change for so long is deleted with its history."],
-  delete: ["Delete them", "They are deleted with their whole history."],
+  keep_latest: ["Keep only the latest state", "Earlier checkpoints are deleted and cannot be restored. Messages stay. Threads with active runs are skipped."],
+  ttl: ["Set an expiry", "A thread that does not change for this many days is deleted with its history."],
+  delete: ["Delete", "The threads are deleted with their history, also those with active runs."],
 };
 
-/** How many threads a request prunes, how many are listed with one, and how many requests are under way. */
-const [batch, listed, atOnce] = [50, 1_000, 6];
-
-/** What changes many threads: those that were chosen, or all that a filter matches, which the server counts first. */
+/** What changes many threads: those that were chosen, or all that match a filter, which the server counts first. */
 export function ChangeThreads({ of, onClose }: { of: string[] | ThreadFilter; onClose: () => void }) {
   const [found, setFound] = useState<number | null>(Array.isArray(of) ? of.length : null);
   const [what, setWhat] = useState<What>("keep_latest");
   const [days, setDays] = useState("30");
-  const [done, setDone] = useState(0);
+  const [until, setUntil] = useState("");
+  const [outcome, setOutcome] = useState<Outcome>({ changed: 0, skipped: 0, gone: 0, left: 0 });
   const [step, setStep] = useState<"asking" | "working" | "done">("asking");
   const [error, setError] = useState<unknown>(null);
   const [asked] = useState(of); // the list behind the dialog changes
@@ -33,8 +30,8 @@ export function ChangeThreads({ of, onClose }: { of: string[] | ThreadFilter; on
   useEffect(() => {
     const left = (stopped.current = new AbortController());
     if (!Array.isArray(asked))
-      post<number>("/threads/count", asked, left.signal)
-        .then(setFound)
+      countMatching(sending(left.signal), asked)
+        .then(({ count, until }) => (setFound(count), setUntil(until)))
         .catch((e) => left.signal.aborted || setError(e));
     return () => left.abort();
   }, [asked]);
@@ -45,16 +42,11 @@ export function ChangeThreads({ of, onClose }: { of: string[] | ThreadFilter; on
   const begin = async () => {
     setStep("working");
     const { signal } = stopped.current;
+    const send = sending(signal);
     try {
-      const ids = Array.isArray(asked) ? asked : await matching(asked, found!, signal);
+      const ids = Array.isArray(asked) ? asked : await listMatching(send, asked, until);
       setFound(ids.length);
-      const size = what === "ttl" ? atOnce : batch;
-      for (let at = 0; at < ids.length; at += size) {
-        const some = ids.slice(at, at + size);
-        if (what === "ttl") await Promise.all(some.map((id) => request("PATCH", `/threads/${id}`, { body: { ttl: { ttl: Number(days) * 1_440, strategy: "delete" } }, signal })));
-        else await post("/threads/prune", { thread_ids: some, strategy: what }, signal);
-        setDone((n) => n + some.length);
-      }
+      await changeMany(send, ids, { what, minutes: Number(days) * 1_440 }, Array.isArray(asked) ? null : asked, setOutcome);
     } catch (e) {
       if (signal.aborted) return;
       setError(e);
@@ -63,12 +55,16 @@ export function ChangeThreads({ of, onClose }: { of: string[] | ThreadFilter; on
     }
     setStep("done");
   };
+  const done = outcome.changed + outcome.skipped + outcome.gone + outcome.left;
+  const words = Array.isArray(asked) ? "" : filterInWords(asked);
+  const all = !Array.isArray(asked) && words === "";
+  const those = `${all ? "all " : ""}${plural(found ?? 0, "thread")}`;
   const valid = what !== "ttl" || Number(days) > 0;
   return (
-    <Dialog title={Array.isArray(asked) ? "Change threads" : "Change all that match"} onClose={onClose}>
+    <Dialog title={Array.isArray(asked) ? "Change threads" : all ? "Change all threads" : "Change all that match"} onClose={onClose}>
       {step === "asking" && (
         <>
-          <p role="status">{found !== null ? `${plural(found, "thread")}${Array.isArray(asked) ? "" : ", also those that the page does not show"}.` : error ? "" : "Counting…"}</p>
+          <p role="status">{found === null ? (error ? "" : "Counting…") : Array.isArray(asked) ? `${those}.` : `${those[0]!.toUpperCase()}${those.slice(1)}${words && ` with ${words}`}, also those that the page does not show.`}</p>
           <div className="fields" role="radiogroup" aria-label="What to do">
             {(Object.keys(effects) as What[]).map((w) => (
               <label key={w} className="check">
@@ -84,31 +80,25 @@ export function ChangeThreads({ of, onClose }: { of: string[] | ThreadFilter; on
           <p className="quiet">{effects[what][1]}</p>
         </>
       )}
-      {step === "working" && <p role="status">{`${done} of ${plural(found ?? 0, "thread")}`}</p>}
-      {step === "done" && <p role="status">{`${plural(done, "thread")} changed.`}</p>}
+      {step === "working" && <p role="status">{`${done.toLocaleString("en")} of ${plural(found ?? 0, "thread")}`}</p>}
+      {step === "done" && <p role="status">{outcomeInWords(outcome, what)}</p>}
       {step === "working" && <progress aria-label="Changed" max={Math.max(1, found ?? 1)} value={done} />}
       <Problem error={error} />
       <div className="buttons">
         {step === "asking" && (
           <button type="button" className={what === "keep_latest" ? "" : "danger-fill"} disabled={!found || !valid} onClick={() => void begin()}>
-            {found ? `${what === "delete" ? "Delete" : "Change"} ${plural(found, "thread")}` : "Change"}
+            {found ? `${what === "delete" ? "Delete" : "Change"} ${those}` : "Change"}
           </button>
         )}
         <button ref={last} type="button" className="plain" onClick={onClose}>
-          {step === "working" ? "Stop here" : step === "done" ? "Close" : "Keep them"}
+          {step === "working" ? "Stop here" : step === "done" ? "Close" : "Cancel"}
         </button>
       </div>
     </Dialog>
   );
 }
 
-/** The IDs of the threads that match. Those that begin meanwhile are listed behind them and left alone. */
-async function matching(filter: ThreadFilter, most: number, signal: AbortSignal): Promise<string[]> {
-  const ids = new Set<string>();
-  for (let offset = 0; offset < most; offset += listed) {
-    const page = await post<{ thread_id: string }[]>("/threads/search", { ...filter, select: ["thread_id"], sort_by: "created_at", sort_order: "asc", limit: Math.min(listed, most - offset), offset }, signal);
-    for (const t of page) ids.add(t.thread_id);
-    if (page.length === 0) break;
-  }
-  return [...ids];
-}
+const sending =
+  (signal: AbortSignal): Send =>
+  (method, path, body) =>
+    request(method, path, { body, signal });
