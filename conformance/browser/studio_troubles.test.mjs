@@ -166,12 +166,50 @@ describe("the studio in trouble", { concurrency: 2, skip }, () => {
     await page.getByLabel("API key").last().fill("a key");
     await page.keyboard.press("Enter");
     await eventually(async () => assert.equal(await box(page).inputValue(), "say 2"));
+    await page.locator('button[aria-label="Send"]:enabled').waitFor(); // the assistants are read again
     await box(page).press("Enter");
     await studio.expect([["human", "say 1"], ["ai", "w0"], ["human", "say 2"], ["ai", words(2)]]);
     await page.reload();
     await box(page).waitFor();
     assert.equal(await box(page).inputValue(), "", "what was sent is not typed any more");
     forgive(studio, /401/);
+  });
+
+  journey("drafts are hidden until the server says whose session it is, and the page is shown meanwhile", async (studio, page) => {
+    await studio.begin("agent", "say 1");
+    await studio.expect([["human", "say 1"], ["ai", "w0"]]);
+    await page.context().addCookies([{ name: "understudy_csrf", value: "x", url: BASE_URL }]);
+    const answers = []; // of the requests for the session, in turn; further ones are not answered
+    let asked = 0;
+    await page.route("**/auth/session", (route) => void answers[asked++]?.then((answer) => route.fulfill(answer)));
+    const of = (identity) => ({ json: { identity } });
+    const given = () => page.evaluate(() => JSON.stringify(sessionStorage));
+    answers.push(Promise.resolve(of("ada")));
+    await page.reload();
+    await box(page).fill("a draft of ada");
+    await eventually(async () => assert.match(await given(), /session ada.*a draft of ada|a draft of ada.*session ada/));
+    // The server fails, then takes its time.
+    let answer;
+    answers.push(Promise.resolve({ status: 503, json: { detail: "The database is read-only." } }), new Promise((resolve) => (answer = resolve)));
+    await page.reload();
+    await eventually(() => assert.equal(asked, 3));
+    assert.equal(await box(page).inputValue(), "");
+    answer(of("ada"));
+    await eventually(async () => assert.equal(await box(page).inputValue(), "a draft of ada"));
+    // Another person types before it is known who they are.
+    answers.push(new Promise((resolve) => (answer = resolve)));
+    await page.reload();
+    await box(page).fill("a draft of bob");
+    answer(of("bob"));
+    await eventually(async () => assert.match(await given(), /a draft of bob/));
+    assert.equal(await box(page).inputValue(), "a draft of bob");
+    assert.ok(!(await given()).includes("ada"));
+    // A server without sessions says 404.
+    answers.push(Promise.resolve({ status: 404, json: { detail: "Not Found" } }));
+    await page.reload();
+    await eventually(async () => assert.match(await given(), /anyone/));
+    assert.equal(await box(page).inputValue(), "");
+    forgive(studio, /503|404/);
   });
 
   journey("a run that does not end says so after Stop, and the page stays usable", async (studio, page) => {

@@ -4,10 +4,10 @@ import { lazy, Suspense, useCallback, useEffect, useMemo, useState, type ReactNo
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useDoctor, useOwn } from "./api/server";
 import { useChanges } from "./api/use-changes";
-import { get, hasSession, signOut, whenRefused } from "./api/client";
+import { APIError, get, hasSession, signOut, whenRefused } from "./api/client";
 import { Chosen } from "./compare/chosen";
 import { Approvals } from "./pages/approvals";
-import { draftsOf, dropDrafts } from "./conversation/draft";
+import { draftsOf, dropDrafts, hideDrafts } from "./conversation/draft";
 import { Crons } from "./pages/crons";
 import { GraphPage } from "./pages/graph-page";
 import { Home } from "./pages/home";
@@ -35,16 +35,11 @@ const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
 
 export function App() {
   const [refused, setRefused] = useState(false);
-  const [known, setKnown] = useState(!hasSession()); // who uses the page, whose drafts it shows
   const queries = useQueryClient();
+  useState(() => hasSession() && hideDrafts()); // before a field shows one
   useEffect(() => {
     whenRefused(() => setRefused(true));
-    if (!hasSession()) return;
-    // This may renew the session as well; what is wrong with it other requests show.
-    void get<{ identity?: string }>("/auth/session")
-      .then(({ identity }) => draftsOf(`session ${identity}`))
-      .catch(() => {})
-      .finally(() => setKnown(true));
+    return askWho();
   }, []);
   if (refused) {
     return (
@@ -56,12 +51,29 @@ export function App() {
       />
     );
   }
-  if (!known) return <main className="page" aria-busy />;
   return (
     <Router base={base}>
       <Shell />
     </Router>
   );
+}
+
+/** Asks whose session it is, whose drafts are shown then, until the server says so. This may renew the session as well; what is wrong with it other requests show. */
+function askWho(): () => void {
+  let timer = 0;
+  const ask = () => {
+    if (!hasSession()) return; // none, or someone gave credentials instead
+    void get<{ identity?: string }>("/auth/session", AbortSignal.timeout(30_000)).then(
+      ({ identity }) => draftsOf(`session ${identity}`, true),
+      (error: unknown) => {
+        const status = error instanceof APIError ? error.status : 0;
+        if (status === 404) draftsOf("anyone"); // the cookie is of another server, and this one knows no sessions
+        else if (status !== 401) timer = window.setTimeout(ask, 2_000);
+      },
+    );
+  };
+  ask();
+  return () => clearTimeout(timer);
 }
 
 function Shell() {

@@ -1,7 +1,7 @@
 import { ArrowUp, Braces, FastForward, MessageSquare, Square } from "lucide-react";
 import { useEffect, useLayoutEffect, useRef, useState } from "react";
 import type { Json, Schema } from "../api/types";
-import { draftOf, keepDraft } from "./draft";
+import { draftOf, joined, keepDraft, whenShown } from "./draft";
 import { focusPage } from "../parts/keep-focus";
 import { SchemaForm } from "../parts/schema-form";
 import { initial } from "../parts/schema";
@@ -25,6 +25,14 @@ export function Composer({ draft, input, chats, busy, disabled, placeholder, onS
   const [fields, setFields] = useState<Json>(() => initial(input));
   const [sending, setSending] = useState(false);
   const [stopping, setStopping] = useState(false);
+  useEffect(
+    () =>
+      whenShown(() => {
+        const before = draftOf(draft);
+        setText((now) => joined(before, now));
+      }),
+    [draft],
+  );
   useEffect(() => setStopping(false), [busy]);
   const area = useRef<HTMLTextAreaElement>(null);
   useEffect(() => setMode(chats ? "words" : "fields"), [chats]);
