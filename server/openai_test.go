@@ -114,6 +114,23 @@ func TestModels(t *testing.T) {
 	require.JSONEq(t, `{"error":{"message":"The model 'nope' does not exist: name an assistant by its id, or a graph","type":"invalid_request_error","param":"model","code":"model_not_found"}}`, body)
 }
 
+// A run whose end is saved late has its answer: the notice meanwhile is no failure.
+func TestAnswersThatAreSavedLate(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	notice := &bridge.Record{Event: "end_not_saved", Data: []byte(`{"error":"ServiceUnavailable","message":"The disk is full"}`), Ephemeral: true}
+	w.follow = endedRun(hello, notice)
+	for path, request := range map[string]string{"/v1/chat/completions": chatBody, "/v1/responses": `{"model":"agent","input":"hi"}`} {
+		for _, request := range []string{request, strings.Replace(request, "{", `{"stream":true,`, 1)} {
+			res, body := w.ask(t, "POST", path, request)
+			require.Equal(t, 200, res.StatusCode, body)
+			require.Contains(t, body, "Hello")
+			require.NotContains(t, body, "disk")
+			require.NotContains(t, body, "run_failed")
+		}
+	}
+}
+
 func TestChatRequests(t *testing.T) {
 	t.Parallel()
 	w := openaiWorld(t, nil)
