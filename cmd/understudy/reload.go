@@ -29,7 +29,7 @@ import (
 // hangs is seldom corrected sooner: the log names its line after two seconds.
 const firstPatience = 5 * time.Second
 
-// longestRest bounds the reloads in a row that count while none runs: 40 s between two are little work, and a new file that a person saves waits as long as those
+// longestRest bounds the reloads in a row that count while none runs: 40 s between two, or as long as the last one took, are little work, and a new file that a person saves waits as long as those
 // that graphs write. While one runs the time grows: else imports that are slow and write files would never end.
 const longestRest = 5
 
@@ -216,7 +216,11 @@ func (r *reloader) Run(ctx context.Context) error {
 			if ended == nil {
 				long = min(long, longestRest)
 			}
-			if wait := time.Until(now.began.Add(r.apart(long))); changed.during && wait > 0 {
+			rest := now.began.Add(r.apart(long))
+			if ended == nil && long == longestRest && late.After(rest) {
+				rest = late
+			}
+			if wait := time.Until(rest); changed.during && wait > 0 {
 				if !changed.held {
 					r.log.Warn("files changed during each of the last reloads; the next one waits", "changed", r.some(changed.graphs), "wait", wait.Round(time.Millisecond),
 						"fix", "nothing, if you saved them: they are loaded after the wait, at the latest 40 s after the last reload began if it has ended; a file that was there before waits 5 s at most; if graphs write them when they are imported, let them write only what differs")

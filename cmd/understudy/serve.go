@@ -241,6 +241,9 @@ func (l *lister) tryFactories(ctx context.Context, graphs []string, build func(c
 		p := colorsOf(l.out)
 		fix, always := python.FixFactory(err)
 		if cfg.Mode != config.Dev {
+			if f := (*graph.Failure)(nil); !errors.As(err, &f) {
+				continue // no answer of the graph: its worker ended, or is busy
+			}
 			what := "graph cannot be built with an empty configuration: requests without one fail"
 			if always {
 				what = "a factory makes no graph: requests for it fail"

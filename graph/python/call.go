@@ -227,7 +227,8 @@ func (c *call) asked(m *ask) bool {
 // applied queues the writes for which an ask is the checkpoint that has them; all, if it is no save. The caller holds c.mu.
 func (c *call) applied(q *queued) {
 	c.applying = slices.DeleteFunc(c.applying, func(w queued) bool {
-		if q.saves && q.op != "flush" && (q.save.Put == nil || q.save.Put.Thread != w.save.At.Thread || q.save.Put.NS != w.save.At.NS) {
+		put := q.save.Put
+		if q.saves && q.op != "flush" && (put == nil || put.Thread != w.save.At.Thread || put.NS != w.save.At.NS || put.ID == w.save.At.ID) {
 			return false
 		}
 		c.asks = append(c.asks, w)

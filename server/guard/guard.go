@@ -18,6 +18,7 @@ import (
 	"understudy/access"
 	"understudy/access/audit"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/server"
 	"understudy/thread"
@@ -80,7 +81,21 @@ func (g *Guard) mayWrite(ctx context.Context, t id.Thread) (bool, error) {
 	if refusal := (*access.Refusal)(nil); errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError {
 		return false, nil
 	}
-	return err == nil && !g.hidden(ctx, t), err
+	if err != nil {
+		return false, err
+	}
+	reach := access.Reach(ctx, access.Threads)
+	if t == "" || reach == nil {
+		return true, nil
+	}
+	row, err := g.Rows.Thread(access.Everything(ctx), t)
+	if err != nil {
+		if fault.Is(err, fault.NotFound) {
+			err = nil
+		}
+		return false, err
+	}
+	return reach.Match(row.Metadata), nil
 }
 
 // errNobody: a request reached a service without an actor. It is a mistake of the server, and is refused.

@@ -27,6 +27,11 @@ func (a *appearing) Thread(ctx context.Context, _ id.Thread) (*thread.Thread, er
 	return a.row, nil
 }
 
+// unreadable threads fail with an error.
+type unreadable struct{ error }
+
+func (u unreadable) Thread(context.Context, id.Thread) (*thread.Thread, error) { return nil, u.error }
+
 // A thread of others is hidden; one of one's own is not, also when another request creates it just now.
 func TestHidden(t *testing.T) {
 	t.Parallel()
@@ -63,6 +68,7 @@ func TestMayWrite(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy answers
 		owner  string
+		unread error // of the row of the thread
 		may    bool
 		failed bool
 	}{
@@ -71,8 +77,15 @@ func TestMayWrite(t *testing.T) {
 		"of others":   {policy: answers{decision: access.Decision{Filter: json.RawMessage(`{"owner":"ada"}`)}}, owner: "bob"},
 		"refused":     {policy: answers{err: &access.Refusal{Status: 403}}, owner: "ada"},
 		"not decided": {policy: answers{err: &access.Refusal{Status: 500}}, owner: "ada", failed: true},
+		"gone":        {policy: answers{decision: access.Decision{Filter: json.RawMessage(`{"owner":"ada"}`)}}, unread: fault.New(fault.NotFound, "thread not found")},
+		"not read":    {policy: answers{decision: access.Decision{Filter: json.RawMessage(`{"owner":"ada"}`)}}, unread: context.Canceled, failed: true},
 	} {
-		rows := &appearing{reads: 1, row: &thread.Thread{Metadata: json.RawMessage(`{"owner":"` + c.owner + `"}`)}}
+		var rows interface {
+			Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
+		} = &appearing{reads: 1, row: &thread.Thread{Metadata: json.RawMessage(`{"owner":"` + c.owner + `"}`)}}
+		if c.unread != nil {
+			rows = unreadable{c.unread}
+		}
 		g := &Guard{Policy: &c.policy, Rows: rows, Audit: &audit.Log{}} // which would panic
 		may, err := g.mayWrite(ctx, "t")
 		require.Equal(t, c.may, may, name)

@@ -64,8 +64,11 @@ function askWho(): () => void {
   const ask = () => {
     if (!hasSession()) return; // none, or someone gave credentials instead
     void get<{ identity?: string }>("/auth/session", AbortSignal.timeout(30_000)).then(
-      ({ identity }) => draftsOf(`session ${identity}`, true),
+      ({ identity }) => {
+        if (hasSession()) draftsOf(`session ${identity}`, true); // else someone signed in meanwhile
+      },
       (error: unknown) => {
+        if (!hasSession()) return;
         const status = error instanceof APIError ? error.status : 0;
         if (status === 404) draftsOf("anyone"); // the cookie is of another server, and this one knows no sessions
         else if (status !== 401) timer = window.setTimeout(ask, 2_000);

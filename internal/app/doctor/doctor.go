@@ -376,6 +376,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 			waiting.names = append(waiting.names, g.ID)
 		}
 	}
+	slices.Sort(waiting.names) // the order in which the worker imports them
 	done := d.slowly("importing the graphs, each", d.Import, waiting.text)
 	reasons := map[string]string{}
 	err = python.Check(ctx, opts, d.Import, python.Checked{

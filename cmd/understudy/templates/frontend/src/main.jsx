@@ -24,14 +24,17 @@ function Chat() {
     sessionStorage.removeItem("thread");
     setThreadId(null);
   };
-  // A thread that was deleted, or has expired, is forgotten.
-  const gone = Boolean(threadId) && /HTTP 404/.test(chat.error?.message);
+  // A thread that was deleted, or has expired, is forgotten. Something else may be missing, too.
+  const missing = Boolean(threadId) && /HTTP 404/.test(chat.error?.message);
   const [forgot, setForgot] = useState(false);
   useEffect(() => {
-    if (!gone) return;
-    setForgot(true);
-    leave();
-  }, [gone]);
+    if (!missing) return;
+    chat.client.threads.get(threadId).catch((error) => {
+      if (!/Thread with ID/.test(error.message)) return;
+      setForgot(true);
+      leave();
+    });
+  }, [missing]);
   const send = (event) => {
     event.preventDefault();
     if (!draft.trim()) return;
