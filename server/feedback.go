@@ -86,6 +86,7 @@ func (h *ratingHandlers) routes(route register) {
 
 // give sets what the user of an address thinks of its run.
 func (h *ratingHandlers) give(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderCacheControl, "no-store") // there is no user for whom protectAnswer would
 	allowed, err := h.ratings.read(web.Param(c, "token"))
 	if err != nil {
 		return err

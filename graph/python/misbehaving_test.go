@@ -128,6 +128,8 @@ func TestMisbehaving(t *testing.T) {
 				require.Regexp(t, map[string]string{
 					"huge state": `(?m)^too large: node 'act' returned \d+ bytes in key 'out'$`, "huge event": `(?m)^too large: \d+ bytes that are streamed in mode 'custom'$`,
 				}[c.how], failure.Detail)
+			case "exit":
+				require.Contains(t, failure.Fix, "raise an exception that says what is wrong", c.how)
 			default:
 				require.Empty(t, failure.Fix, c.how)
 			}

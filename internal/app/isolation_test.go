@@ -32,7 +32,7 @@ var places = map[string]string{
 // isPublic are the routes that need no credentials.
 var isPublic = []string{
 	"GET /", "GET /ok", "GET /livez", "GET /readyz", "GET /info", "GET /metrics", "GET /docs", "GET /docs/{page}", "GET /openapi.json", "GET /ui/{graph}", "GET /ui/{graph}/{asset}",
-	"POST /feedback/tokens/{token}", // the token is what allows it
+	"POST /feedback/tokens/{token}", "POST /api/langgraph/feedback/tokens/{token}", // the token is what allows it
 }
 
 // bodies are those of routes that need one, by the end of their path.

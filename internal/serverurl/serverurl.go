@@ -133,7 +133,7 @@ func host(u *url.URL) (string, error) {
 // page is the end of a path of a page that people open in a browser, and copy. What is before it is a mount prefix. Other paths with such parts are left alone: a
 // gateway may have a server at /docs/agents. pageFile is that of a page which is a file, and cannot be a mount prefix.
 var (
-	page = regexp.MustCompile(`/(docs(/[^/]+\.html)?|openapi\.json|studio(/(approvals|compare|connect|crons|graphs(/[^/]+)?|health|logs|r/[^/]+|runs|servers|store|t/[^/]+|usage))?)/*$`)
+	page = regexp.MustCompile(`/(docs(/[^/]+\.html)?|openapi\.json|studio(/(approvals|compare|connect|crons|graphs(/[^/]+)?|health|logs|r/[^/]+|runs|servers|store|t/[^/]+|threads|usage))?)/*$`)
 
 	pageFile = regexp.MustCompile(`/(docs/[^/]+\.html|openapi\.json)$`)
 )
