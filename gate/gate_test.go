@@ -523,7 +523,7 @@ func TestReload(t *testing.T) {
 	version := func(who, delay string) { write(strings.NewReplacer("WHO", who, "DELAY", delay).Replace(good)) }
 	version("one", "0.5")
 	o.Auth = "./auth.py:auth"
-	g := start(t, o)
+	g := start(t, o, func(g *Gate) { g.patience, g.grace = time.Minute, time.Minute }) // slow machines take long to start the next one
 	who := func() string {
 		actor, err := g.Authenticate(t.Context(), bearer("x"))
 		require.NoError(t, err)
