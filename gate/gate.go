@@ -168,6 +168,9 @@ func (g *Gate) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		if g.replacement(p) != nil { // by a reload, just now
+			continue
+		}
 		if !p.wasReady() {
 			if g.neverReady(p.startErr) {
 				return p.startErr
@@ -236,10 +239,17 @@ func (g *Gate) neverReady(err error) bool {
 	return true
 }
 
-// serve puts a process that is ready into service, and returns the one before.
-func (g *Gate) serve(p *process) (before *process) {
+// serve puts a process that is ready into service, and returns the one before. It reports false when the process has ended meanwhile, or a reload has put a
+// newer one into service.
+func (g *Gate) serve(p *process) (before *process, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if p.retired || !p.reload && g.current != nil {
+		return nil, false
+	}
+	if p.reload {
+		g.program = p.program
+	}
 	before, g.current, g.waiting = g.current, p, false
 	select {
 	case <-g.ready:
@@ -247,13 +257,14 @@ func (g *Gate) serve(p *process) (before *process) {
 		close(g.ready)
 	}
 	g.changed()
-	return before
+	return before, true
 }
 
-// leave takes a process out of service.
+// leave takes a process out of service, for good.
 func (g *Gate) leave(p *process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	p.retired = true
 	if g.current == p {
 		g.current, g.waiting = nil, true // Run starts another one, or says that it is not worth waiting
 		g.changed()
@@ -343,18 +354,22 @@ func (g *Gate) Reload(ctx context.Context, o Options) error {
 	select {
 	case <-p.ready:
 	case <-p.exited:
-		if p.startErr != nil {
-			return p.startErr
-		}
-		return errStopped
 	case <-ctx.Done():
 		p.kill("its reload was given up")
 		return context.Cause(ctx)
 	}
-	g.mu.Lock()
-	g.program = program
-	g.mu.Unlock()
-	if before := g.serve(p); before != nil {
+	before, serves := g.serve(p)
+	if !serves {
+		<-p.exited
+		switch {
+		case p.startErr != nil:
+			return p.startErr
+		case p.cause != "":
+			return &StartError{Reason: "the process ended when it had just loaded them: " + p.cause, Interpreter: program.Python, Trace: p.tail.String()}
+		}
+		return errStopped
+	}
+	if before != nil {
 		before.retire()
 	}
 	return nil

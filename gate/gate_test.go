@@ -431,6 +431,55 @@ func TestProcessesThatJustLeft(t *testing.T) {
 	}
 }
 
+// A process that dies between its greeting and its turn is not put into service: requests would look for another one there without end.
+func TestReloadOfAProcessThatDies(t *testing.T) {
+	t.Parallel()
+	for range 20 { // Go selects by chance
+		g := New(Options{})
+		before := g.newProcess()
+		before.greet(&hello{})
+		go func() {
+			p := <-g.wanted
+			g.leave(p)
+			p.leave(true)
+			p.greet(&hello{})
+			p.cause = "signal: killed"
+			close(p.exited)
+		}()
+		var start *StartError
+		require.ErrorAs(t, g.Reload(t.Context(), Options{}), &start)
+		require.ErrorContains(t, start, "signal: killed")
+		require.Same(t, before, serving(g))
+		require.False(t, isClosed(before.retiring))
+	}
+}
+
+// A process that is started again, and ready later than one of a reload, does not replace it: it ends.
+func TestReloadIsFasterThanTheNextStart(t *testing.T) {
+	t.Parallel()
+	g := New(Options{})
+	go func() {
+		p := <-g.wanted
+		p.greet(&hello{})
+	}()
+	late := g.newProcess()
+	require.NoError(t, g.Reload(t.Context(), Options{}))
+	reloaded := serving(g)
+	late.greet(&hello{})
+	require.Same(t, reloaded, serving(g))
+	require.True(t, isClosed(late.retiring))
+	require.False(t, isClosed(reloaded.retiring))
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 func must(_ *stream, err error) error { return err }
 
 func busy(p *process) func() bool {

@@ -44,6 +44,7 @@ type process struct {
 	lost     chan struct{} // closed when it must be killed
 	idle     chan struct{} // something arrives when nothing is open any more
 	once     struct{ retire, lose, stopped sync.Once }
+	retired  bool   // it is not put into service any more. gate.mu guards it
 	startErr error  // why it was never ready. After exited
 	cause    string // why it died. After exited
 
@@ -390,10 +391,15 @@ func (p *process) greet(h *hello) {
 	p.hello = h
 	p.mu.Unlock()
 	p.readyAt = time.Now()
+	late := false
 	if !p.reload {
-		p.gate.serve(p)
+		_, serves := p.gate.serve(p)
+		late = !serves
 	}
 	close(p.ready)
+	if late {
+		p.retire()
+	}
 	if len(h.Gaps) > 0 {
 		p.gate.opts.Logger.Warn("no handler of auth answers these questions: they are allowed to every authenticated user", "actions", strings.Join(h.Gaps, " "),
 			"fix", "add @auth.on handlers for them, or one for everything else: @auth.on async def deny(ctx, value): return False")
