@@ -32,11 +32,11 @@ import (
 )
 
 // overRedis gives the instances of a cluster a bridge each, over a Redis whose address may be another for each. ahead is by how much the clock of
-// each is ahead; without it they agree.
-func (c *cluster) overRedis(url func() string, ahead ...time.Duration) (bridges *[]*redis.Bridge) {
+// each is ahead; without it they agree. A Redis that does not answer for as long as outage is away.
+func (c *cluster) overRedis(outage time.Duration, url func() string, ahead ...time.Duration) (bridges *[]*redis.Bridge) {
 	bridges = &[]*redis.Bridge{}
 	c.carry = func(bridge.Bridge) bridge.Bridge {
-		o := redis.Options{URL: url(), Outage: 150 * time.Millisecond}
+		o := redis.Options{URL: url(), Outage: outage}
 		if n := len(*bridges); n < len(ahead) {
 			o.Now = func() time.Time { return time.Now().Add(ahead[n]) }
 		}
@@ -125,7 +125,8 @@ func TestTheNextRunComesBehindTheRecordsOfTheLast(t *testing.T) {
 			<-time.After(500 * time.Millisecond)
 		}
 	})
-	bridges := c.overRedis(func() string { defer func() { url = server.URL }(); return url })
+	// A Redis that is slow, as on a busy machine, is not away.
+	bridges := c.overRedis(time.Minute, func() string { defer func() { url = server.URL }(); return url })
 	waiting := make(chan struct{})
 	a := c.start(map[string]script{"g": {stream: func(_ context.Context, _ graph.Invocation, emit func(string, string)) error {
 		<-waiting
@@ -206,7 +207,7 @@ func outages(t *testing.T, rnd *rand.Rand, ahead time.Duration) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	client := server.Client()
 	c := newCluster(t)
-	bridges := c.overRedis(func() string { return server.URL }, 0, ahead)
+	bridges := c.overRedis(150*time.Millisecond, func() string { return server.URL }, 0, ahead)
 	var mu sync.Mutex
 	orders := map[string]chan int{}
 	a := c.start(map[string]script{"g": {stream: func(ctx context.Context, inv graph.Invocation, emit func(string, string)) error {
