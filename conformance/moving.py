@@ -157,13 +157,14 @@ def move(*args, ok=True) -> str:
     return done.stdout + done.stderr
 
 
-def graphs():
-    """The module of the graphs, as the servers load it."""
+def graph(name: str):
+    """A graph, as the servers load it."""
     if str(GRAPHS) not in sys.path:
         sys.path.insert(0, str(GRAPHS))
-    import graphs as module
+    import agents
+    import graphs
 
-    return module
+    return getattr(agents if hasattr(agents, name) else graphs, name)
 
 
 @contextlib.contextmanager
@@ -187,4 +188,4 @@ def savers(kind: str, where: str):
 
 
 def with_saver(name: str, saver):
-    return getattr(graphs(), name).copy(update={"checkpointer": saver})
+    return graph(name).copy(update={"checkpointer": saver})
