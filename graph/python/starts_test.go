@@ -405,8 +405,7 @@ func TestGraphsAreReportedAsTheyLoad(t *testing.T) {
 		require.ErrorIs(t, err, python.ErrImporting, name)
 	}
 	require.Len(t, p.Imports(), 3)
-	await(t, "a word about the import", func() bool { return strings.Contains(log.String(), "still importing a graph") })
-	require.Contains(t, log.String(), `"graph":"c"`)
+	await(t, "a word about the import", func() bool { return strings.Contains(log.String(), `"graph":"c"`) }) // on a slow machine those before it have one, too
 	require.Contains(t, log.String(), fmt.Sprintf(`"at":"%s:4","code":"time.sleep(0.01)  # here"`, slow))
 	require.Zero(t, metricstest.Value(t, registry, "understudy_worker_blocked_total"), "there is no run yet")
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
