@@ -1,6 +1,7 @@
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import type { JsonObject, Thread, ThreadStatus } from "../api/types";
+import { Choice } from "../parts/choice";
 import { CopyCall } from "../parts/copy-call";
 import { age, count, plural } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
@@ -106,20 +107,6 @@ function read(text: string): { metadata: JsonObject; wrong: string | null } {
   } catch (e) {
     return { metadata: {}, wrong: e instanceof Error ? e.message : String(e) };
   }
-}
-
-function Choice({ label, value, values, onChange }: { label: string; value: string; values: string[]; onChange: (value: string) => void }) {
-  return (
-    <label className="bar">
-      {label}
-      <select value={value} onChange={(e) => onChange(e.target.value)}>
-        <option value="">all</option>
-        {values.map((v) => (
-          <option key={v}>{v}</option>
-        ))}
-      </select>
-    </label>
-  );
 }
 
 function Line({ thread: t, chosen, onChoose }: { thread: Thread; chosen: boolean; onChoose: (on: boolean) => void }) {

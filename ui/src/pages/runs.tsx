@@ -10,6 +10,7 @@ import { useOwn } from "../api/server";
 import { CompareButton } from "../compare/chosen";
 import { runRef } from "../compare/refs";
 import { describe } from "../conversation/reducer";
+import { Choice } from "../parts/choice";
 import { CopyButton } from "../parts/copy";
 import { CopyCall } from "../parts/copy-call";
 import { age, duration } from "../parts/format";
@@ -95,20 +96,6 @@ export function Runs() {
         </button>
       )}
     </main>
-  );
-}
-
-function Choice({ label, value, values, onChange }: { label: string; value: string; values: string[]; onChange: (value: string) => void }) {
-  return (
-    <label className="bar">
-      {label}
-      <select value={value} onChange={(e) => onChange(e.target.value)}>
-        <option value="">all</option>
-        {values.map((v) => (
-          <option key={v}>{v}</option>
-        ))}
-      </select>
-    </label>
   );
 }
 
