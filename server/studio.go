@@ -12,6 +12,7 @@ import (
 
 	"understudy/compat"
 	"understudy/internal/fault"
+	"understudy/internal/serverurl"
 	"understudy/server/internal/web"
 	"understudy/studio"
 )
@@ -57,8 +58,8 @@ type tagged struct {
 	tag  string
 }
 
-// pageAddress matches the addresses of pages below /studio/; ui/src/app.tsx has the pages.
-var pageAddress = regexp.MustCompile(`^((t|r|graphs)/[^/]+|graphs|threads|approvals|runs|compare|usage|servers|logs|health|connect|store|crons)?/?$`)
+// pageAddress matches the addresses of pages below /studio/.
+var pageAddress = regexp.MustCompile(`^(?:` + serverurl.StudioPages + `)?/?$`)
 
 // sendStudio answers with a part of the pages, or with the document that they share.
 func sendStudio(c *fiber.Ctx, document func() (tagged, error)) error {
