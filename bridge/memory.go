@@ -193,13 +193,10 @@ func (m *Memory) Advance(t id.Thread, ms int64) {
 
 // Forget implements Bridge.
 func (m *Memory) Forget(_ context.Context, t id.Thread, r id.Run) error {
-	m.mu.RLock()
-	p := m.topics[t]
-	m.mu.RUnlock()
+	p := m.existing(t)
 	if p == nil {
 		return nil
 	}
-	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(m.now()+m.opts.TTL.Milliseconds(), func(of id.Run) bool { return of == r })
 	return nil
@@ -207,13 +204,10 @@ func (m *Memory) Forget(_ context.Context, t id.Thread, r id.Run) error {
 
 // ForgetThread implements Bridge.
 func (m *Memory) ForgetThread(_ context.Context, t id.Thread, until Offset) error {
-	m.mu.RLock()
-	p := m.topics[t]
-	m.mu.RUnlock()
+	p := m.existing(t)
 	if p == nil {
 		return nil
 	}
-	p.mu.Lock()
 	defer p.mu.Unlock()
 	since := map[id.Run]bool{}
 	for _, r := range p.kept {
@@ -253,6 +247,17 @@ func (m *Memory) now() int64 {
 			return now
 		}
 	}
+}
+
+// existing returns the topic of a thread, locked; nil when there is none.
+func (m *Memory) existing(t id.Thread) *topic {
+	m.mu.RLock()
+	p := m.topics[t]
+	m.mu.RUnlock()
+	if p != nil {
+		p.mu.Lock()
+	}
+	return p
 }
 
 // locked returns the topic of a thread, locked. It is created if needed.

@@ -241,7 +241,7 @@ func (g *Gate) logRefusal(f *refusalForm) {
 	}
 	fix := f.Fix
 	if fix == "" {
-		fix = python.FixFailure(g.opts.Python, trace, append([]string{g.opts.Dir}, g.opts.Paths...)...)
+		fix = python.FixFailure(g.opts.Python, trace, g.opts.dirs()...)
 	}
 	switch {
 	case fix == "" && place != "":

@@ -71,7 +71,7 @@ func (g *Gate) tryEmbed(ctx context.Context, within time.Duration) (int, *StartE
 		if last := lastLine(strings.TrimSpace(trace)); last != "" {
 			failed.Reason = last
 		}
-		if failed.Fix = python.FixFailure(g.opts.Python, trace, append([]string{g.opts.Dir}, g.opts.Paths...)...); failed.Fix == "" {
+		if failed.Fix = python.FixFailure(g.opts.Python, trace, g.opts.dirs()...); failed.Fix == "" {
 			failed.Fix = "writing and searching items fail until it returns a list of numbers for each text"
 		}
 	case len(a.Vectors) != 1:

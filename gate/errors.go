@@ -43,7 +43,7 @@ type problem struct {
 func (p *problem) explain(o *Options) *StartError {
 	e := &StartError{Interpreter: o.Python, Reason: strings.TrimSpace(p.Type + ": " + firstLine(p.Message)), Place: o.placeIn(p.Trace), Trace: p.Trace}
 	e.Part, e.Spec = o.part(p.Part)
-	e.Fix = python.FixFailure(o.Python, p.Trace, append([]string{o.Dir}, o.Paths...)...)
+	e.Fix = python.FixFailure(o.Python, p.Trace, o.dirs()...)
 	if e.Fix == "" && (p.Type == "TypeError" || p.Type == "ValueError") && e.Place == "" {
 		// Raised by the gate itself: the sentence says what to write.
 		if reason, fix, ok := strings.Cut(firstLine(p.Message), "; "); ok {
@@ -107,9 +107,12 @@ func firstLine(text string) string {
 	return line
 }
 
+// dirs are the folders in which Python finds modules of the deployment.
+func (o *Options) dirs() []string { return append([]string{o.Dir}, o.Paths...) }
+
 // placeIn returns the innermost frame of a traceback that is in a file of the deployment.
 func (o *Options) placeIn(trace string) string {
-	file, line := python.Innermost(trace, append([]string{o.Dir}, o.Paths...))
+	file, line := python.Innermost(trace, o.dirs())
 	if file == "" {
 		return ""
 	}

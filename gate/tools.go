@@ -158,7 +158,7 @@ func (o *Options) fixTool(spec string, p *problem, advice string) string {
 	module, _, _ := strings.Cut(spec, ":")
 	root, _, _ := strings.Cut(module, ".")
 	if p.Type == "ModuleNotFoundError" && strings.Contains(p.Message, "'"+root) {
-		return fmt.Sprintf("put the module %s below %s, or install its package for %s", module, strings.Join(append([]string{o.Dir}, o.Paths...), " or "), o.Python)
+		return fmt.Sprintf("put the module %s below %s, or install its package for %s", module, strings.Join(o.dirs(), " or "), o.Python)
 	}
 	advice, _, _ = strings.Cut(advice, "; if the module is yours")
 	return strings.ReplaceAll(advice, "to dependencies in langgraph.json", "to PYTHONPATH in the environment of the server") // there may be no langgraph.json

@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"
+	"understudy/id"
 	"understudy/run"
 	"understudy/run/spans"
 	"understudy/server/internal/web"
@@ -20,13 +21,17 @@ func (h *spanHandlers) routes(route register) {
 	route("GET", "/understudy/runs/{run_id}/otlp", h.otlp)
 }
 
+// spansOf returns whose spans a request is for, and which of them.
+func spansOf(c *fiber.Ctx) (r id.Run, q compat.SpanQuery, err error) {
+	if r, err = compat.RunID(web.Param(c, "run_id")); err == nil {
+		q, err = compat.NewSpanQuery(func(name string) []string { return web.Queries(c, name) })
+	}
+	return r, q, err
+}
+
 // otlp answers with all spans of a run as a collector of OpenTelemetry takes them.
 func (h *spanHandlers) otlp(c *fiber.Ctx) error {
-	r, err := compat.RunID(web.Param(c, "run_id"))
-	if err != nil {
-		return err
-	}
-	q, err := compat.NewSpanQuery(func(name string) []string { return web.Queries(c, name) })
+	r, q, err := spansOf(c)
 	if err != nil {
 		return err
 	}
@@ -45,11 +50,7 @@ func (h *spanHandlers) otlp(c *fiber.Ctx) error {
 
 // list answers with a page of the spans of a run, and the run.
 func (h *spanHandlers) list(c *fiber.Ctx) error {
-	r, err := compat.RunID(web.Param(c, "run_id"))
-	if err != nil {
-		return err
-	}
-	q, err := compat.NewSpanQuery(func(name string) []string { return web.Queries(c, name) })
+	r, q, err := spansOf(c)
 	if err != nil {
 		return err
 	}

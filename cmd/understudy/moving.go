@@ -17,6 +17,7 @@ import (
 
 	"understudy/internal/app/moving"
 	"understudy/internal/config"
+	"understudy/internal/loop"
 	"understudy/transfer"
 )
 
@@ -326,7 +327,7 @@ func (l *lines) Begin(what string, total int) {
 		fmt.Fprintf(l.w, "%s: %d\n", what, total)
 	}
 	idle := 0
-	l.stop = repeat(sayEvery, sayEvery, func() {
+	l.stop = loop.Repeat(sayEvery, sayEvery, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if idle++; l.done != l.said {

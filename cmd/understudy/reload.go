@@ -22,6 +22,7 @@ import (
 	"understudy/internal/app"
 	"understudy/internal/config"
 	"understudy/internal/logctx"
+	"understudy/internal/loop"
 	"understudy/internal/names"
 )
 
@@ -412,7 +413,7 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 		log.Warn("these settings take effect when understudy dev is started again", "keys", strings.Join(keys, ", "))
 	}
 	broken := r.problems()
-	done := repeat(slowReload, slowReload, func() { log.Info("still reloading; the version before stays in service", took()) })
+	done := loop.Repeat(slowReload, slowReload, func() { log.Info("still reloading; the version before stays in service", took()) })
 	err = r.reload(ctx, cfg)
 	done()
 	var refused *python.ReloadError

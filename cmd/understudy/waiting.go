@@ -41,7 +41,7 @@ func newSign(out io.Writer, what string) *sign {
 	s := &sign{out: out}
 	if !isTerminal(out) {
 		began, again := time.Now(), false
-		s.stop = repeat(quietFor, quietAgain, func() {
+		s.stop = loop.Repeat(quietFor, quietAgain, func() {
 			if again {
 				s.note(fmt.Sprintf("still %s, for %s", what, time.Since(began).Round(time.Second)))
 				return
@@ -51,7 +51,7 @@ func newSign(out io.Writer, what string) *sign {
 		})
 		return s
 	}
-	s.stop = repeat(patientFor, 100*time.Millisecond, func() {
+	s.stop = loop.Repeat(patientFor, 100*time.Millisecond, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.bar == nil {
@@ -88,7 +88,7 @@ func (s *sign) end() {
 func waitSignWhy(ctx context.Context, out io.Writer, what string, why func(context.Context) string) *sign {
 	ctx, cancel := context.WithCancel(ctx)
 	s, shown := newSign(out, what), ""
-	asking := repeat(reasonAfter, stillEvery, func() {
+	asking := loop.Repeat(reasonAfter, stillEvery, func() {
 		if text := why(ctx); text != "" && text != shown && ctx.Err() == nil {
 			shown = text
 			s.note(text)
@@ -101,17 +101,4 @@ func waitSignWhy(ctx context.Context, out io.Writer, what string, why func(conte
 		running()
 	}
 	return s
-}
-
-// repeat calls say after a time, and then at an interval, until the function that it returns is called. That waits for the last call, and may be called again.
-func repeat(first, every time.Duration, say func()) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		for wait := first; loop.Sleep(ctx, wait); wait = every {
-			say()
-		}
-	}()
-	return func() { cancel(); <-over }
 }

@@ -129,7 +129,7 @@ func (p *Pool) logsBlocked(place string, over bool, now time.Time) (times int, l
 // sends reports whether the code at a place writes to a connection: nothing of the user's blocks then, but the size of what a node has returned.
 func sends(place string) bool {
 	file, _, _ := strings.Cut(filepath.ToSlash(place), ".py:")
-	for _, writer := range []string{"asyncio/selector_events", "asyncio/sslproto", "asyncio/proactor_events", "asyncio/streams", "uvloop/loop"} {
+	for _, writer := range []string{"asyncio/selector_events", "asyncio/sslproto", "asyncio/proactor_events", "asyncio/streams"} {
 		if strings.HasSuffix(file, "/"+writer) {
 			return true
 		}

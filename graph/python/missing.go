@@ -140,7 +140,7 @@ func FixFailure(python, traceback string, dirs ...string) string {
 	if name := variable(traceback); name != "" {
 		return "set " + name + " in the file that env of langgraph.json names, such as .env, or in the environment of the server"
 	}
-	end := "\n" + traceback[max(0, strings.LastIndex(traceback, "\n  File ")):] // the last exception, and the line that raised it
+	end := "\n" + lastException(traceback)
 	for _, m := range mistakes {
 		if m.text.MatchString(end) {
 			return m.fix
@@ -209,8 +209,7 @@ func variable(traceback string) string {
 	if all := unsetName.FindAllStringSubmatch(traceback, -1); all != nil {
 		return all[len(all)-1][1]
 	}
-	// What follows the last frame is the last exception. Its own lines may be indented.
-	last := traceback[max(0, strings.LastIndex(traceback, "\n  File ")):]
+	last := lastException(traceback)
 	if !wantsKey.MatchString("\n" + last) {
 		return ""
 	}

@@ -15,13 +15,17 @@ func Plain(err error) string {
 	if !errors.As(err, &f) || f.Message != graph.Masked || f.Detail == "" {
 		return err.Error()
 	}
-	last := f.Detail[max(0, strings.LastIndex(f.Detail, "\n  File ")+1):]
-	for line := range strings.SplitSeq(last, "\n") {
+	for line := range strings.SplitSeq(lastException(f.Detail), "\n") {
 		if line != "" && !strings.HasPrefix(line, " ") { // what follows the frame
 			return strings.Replace(err.Error(), f.Error(), line, 1)
 		}
 	}
 	return err.Error()
+}
+
+// lastException returns the last frame of a traceback, which raised its last exception, and that exception. Its own lines may be indented.
+func lastException(traceback string) string {
+	return traceback[max(0, strings.LastIndex(traceback, "\n  File ")):]
 }
 
 // Innermost returns file and line of the innermost frame of a traceback that is in one of dirs, which are absolute, and not in an installed package; "" when there is none.

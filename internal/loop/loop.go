@@ -117,3 +117,16 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// Repeat calls say after a time, and then at an interval, until the function that it returns is called. That waits for the last call, and may be called again.
+func Repeat(first, every time.Duration, say func()) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for wait := first; Sleep(ctx, wait); wait = every {
+			say()
+		}
+	}()
+	return func() { cancel(); <-over }
+}

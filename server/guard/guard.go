@@ -84,18 +84,11 @@ func (g *Guard) mayWrite(ctx context.Context, t id.Thread) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	reach := access.Reach(ctx, access.Threads)
-	if t == "" || reach == nil {
-		return true, nil
+	may, err := g.shows(ctx, t)
+	if fault.Is(err, fault.NotFound) {
+		err = nil
 	}
-	row, err := g.Rows.Thread(access.Everything(ctx), t)
-	if err != nil {
-		if fault.Is(err, fault.NotFound) {
-			err = nil
-		}
-		return false, err
-	}
-	return reach.Match(row.Metadata), nil
+	return may, err
 }
 
 // errNobody: a request reached a service without an actor. It is a mistake of the server, and is refused.
@@ -252,12 +245,18 @@ func (g *Guard) read(ctx context.Context, t id.Thread) (context.Context, error) 
 
 // hidden reports whether a thread exists that ctx does not show. It reads once: between two reads another request of the same user may create the thread.
 func (g *Guard) hidden(ctx context.Context, t id.Thread) bool {
+	shown, err := g.shows(ctx, t)
+	return err == nil && !shown
+}
+
+// shows reports whether ctx shows a thread. The error says why that is not known; fault.NotFound: there is no such thread.
+func (g *Guard) shows(ctx context.Context, t id.Thread) (bool, error) {
 	reach := access.Reach(ctx, access.Threads)
 	if t == "" || reach == nil {
-		return false
+		return true, nil
 	}
 	row, err := g.Rows.Thread(access.Everything(ctx), t)
-	return err == nil && !reach.Match(row.Metadata)
+	return err == nil && reach.Match(row.Metadata), err
 }
 
 // object makes an object of keys and values.

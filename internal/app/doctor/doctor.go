@@ -27,6 +27,7 @@ import (
 	"understudy/internal/filelimit"
 	"understudy/internal/finding"
 	"understudy/internal/flock"
+	"understudy/internal/loop"
 	"understudy/internal/owner"
 	"understudy/internal/shell"
 	"understudy/storage/sqlite"
@@ -138,24 +139,15 @@ func (d *doctor) slow(what string, most time.Duration) (done func()) {
 
 // slowly is slow of a check of several things; left returns those that are not done.
 func (d *doctor) slowly(what string, most time.Duration, left func() string) (done func()) {
-	end, over := make(chan struct{}), make(chan struct{})
-	began := time.Now()
-	go func() {
-		defer close(over)
-		for wait, again := quietFor, false; ; wait, again = stillEvery, true {
-			select {
-			case <-end:
-				return
-			case <-time.After(wait):
-			}
-			if !again {
-				d.doing(what, most)
-				continue
-			}
-			d.still("still " + strings.TrimSuffix(what, ", each") + left() + ", for " + time.Since(began).Round(time.Second).String())
+	began, again := time.Now(), false
+	return loop.Repeat(quietFor, stillEvery, func() {
+		if !again {
+			again = true
+			d.doing(what, most)
+			return
 		}
-	}()
-	return func() { close(end); <-over }
+		d.still("still " + strings.TrimSuffix(what, ", each") + left() + ", for " + time.Since(began).Round(time.Second).String())
+	})
 }
 
 // still reports what continues.

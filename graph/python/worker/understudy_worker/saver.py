@@ -40,7 +40,7 @@ _HIDDEN = {
 UNSAVED = 32 << 20
 
 # The task path of the writes that apply an input. The server commits them with the checkpoint that has them, so nothing waits for them.
-_START = "~__pregel_pull, __start__"
+_START = unsaved.PULL + "__start__"
 
 _I64 = 1 << 63
 _U64 = 1 << 64

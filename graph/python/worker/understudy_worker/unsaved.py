@@ -6,7 +6,7 @@ from typing import Any
 
 # Channels of LangGraph's own, in the words of its documentation.
 _CHANNELS = {"__pregel_tasks": "the argument of a Send", "__interrupt__": "an interrupt", "__return__": "its result", "__end__": "its result", "__previous__": "what it saves", "__root__": "the state"}
-_PULL = "~__pregel_pull, "
+PULL = "~__pregel_pull, "
 _DEEPEST = 20
 
 
@@ -31,7 +31,7 @@ def note(exc: BaseException, text: str) -> None:
 
 
 def _who(task_path: str) -> str:
-    return f"node {task_path[len(_PULL):]!r} returned" if task_path.startswith(_PULL) else "the run has"
+    return f"node {task_path[len(PULL):]!r} returned" if task_path.startswith(PULL) else "the run has"
 
 
 def _where(channel: str) -> str:
