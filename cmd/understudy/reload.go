@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,9 @@ type reloader struct {
 	problems func() map[string]error
 	rested   time.Duration
 	patience time.Duration // see apart
+	// fences is a folder in which each reload creates a file when it ends. The watcher reports files in the order in which they change, so once it reports that
+	// one, it has reported what the reload wrote; what it reports later, a person saved. "" when there is none. Run owns it.
+	fences string
 	// known are the files that there have been in watched folders, also those that are gone: editors remove files and create them when they save. Run owns it.
 	known map[string]bool
 
@@ -98,10 +102,12 @@ func (p paths) shares(other paths) bool {
 
 // running is a reload that has not ended.
 type running struct {
-	graphs paths
-	began  time.Time
-	cancel context.CancelCauseFunc
-	ended  chan struct{} // closed at the end
+	graphs   paths
+	began    time.Time
+	cancel   context.CancelCauseFunc
+	ended    chan struct{} // closed at the end
+	fence    string        // the file that it creates at the end
+	reported chan struct{} // closed when the watcher has reported that file
 }
 
 // errNewer ends a reload when files change again: its result would be of no use, and a graph that hangs in its import holds up the one that is corrected.
@@ -110,13 +116,33 @@ var errNewer = errors.New("files changed again")
 // begin loads the graphs in a goroutine, whose end closes ended.
 func (r *reloader) begin(ctx context.Context, w *fsnotify.Watcher, graphs paths) *running {
 	ctx, cancel := context.WithCancelCause(ctx)
-	now := &running{graphs: graphs, began: time.Now(), cancel: cancel, ended: make(chan struct{})}
+	now := &running{graphs: graphs, began: time.Now(), cancel: cancel, ended: make(chan struct{}), reported: make(chan struct{})}
+	if r.fences != "" {
+		now.fence = filepath.Join(r.fences, strconv.FormatInt(now.began.UnixNano(), 36))
+	}
 	go func() {
 		defer close(now.ended)
 		defer cancel(nil)
 		r.again(ctx, w, graphs)
+		now.waitForReports(ctx)
 	}()
 	return now
+}
+
+// longestReport bounds how long the end of a reload waits for the watcher, in case its file cannot be created or is not reported.
+const longestReport = time.Second
+
+// waitForReports waits until the watcher has reported what the reload wrote.
+func (now *running) waitForReports(ctx context.Context) {
+	if now.fence == "" || os.WriteFile(now.fence, nil, 0o600) != nil {
+		return
+	}
+	defer os.Remove(now.fence)
+	select {
+	case <-now.reported:
+	case <-ctx.Done():
+	case <-time.After(longestReport):
+	}
 }
 
 // stop ends a reload, and returns what it was to load; nothing when it has ended.
@@ -139,6 +165,12 @@ func (r *reloader) Run(ctx context.Context) error {
 		return nil
 	}
 	defer w.Close()
+	if fences, err := os.MkdirTemp("", "understudy-reload-"); err == nil {
+		defer os.RemoveAll(fences)
+		if w.Add(fences) == nil {
+			r.fences = fences
+		}
+	}
 	for _, dir := range append([]string{r.cfg.Dir}, r.cfg.Workers.PythonPath...) {
 		r.watch(w, dir)
 		r.knowAll(dir)
@@ -150,97 +182,129 @@ func (r *reloader) Run(ctx context.Context) error {
 	var bundling sync.WaitGroup
 	bundling.Go(func() { r.bundleWhen(ctx, bundle) })
 	defer bundling.Wait()
-	graphs, components := stopped(), stopped()
-	var changed changes
-	now := &running{ended: make(chan struct{})}
-	close(now.ended)        // none runs
-	var ended chan struct{} // of a reload that runs
-	defer func() { <-now.ended }()
-	row := 0 // reloads in a row, each for files that changed during the one before
-	// wrote are files that changed while the last reload ran, perhaps because graphs write them, and inRow those for which it was.
-	var wrote, inRow paths
-	loaded := hashes{}
-	var late time.Time // until then other workers import what a reload loaded
+	s := &series{reloader: r, w: w, graphs: stopped(), components: stopped(), now: &running{ended: make(chan struct{})}, loaded: hashes{}}
+	close(s.now.ended) // none runs
+	defer func() { <-s.now.ended }()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ended:
-			ended = nil
-			late = time.Now().Add(time.Since(now.began))
-			if changed.other != "" && r.hasFailed() {
-				changed.graphs.add(changed.other)
-				changed.others.add(changed.other)
-				changed.during = true
-				graphs.Reset(r.rested)
-			}
-			changed.other = ""
-			if changed.held {
-				graphs.Reset(r.rested) // see longestRest
-			}
+		case <-s.runs:
+			s.end()
 		case err := <-w.Errors:
 			if err != nil {
 				r.log.Warn("watching the files of graphs", "error", err)
 			}
 		case e := <-w.Events:
-			if r.note(w, e, &changed, ended != nil) {
-				if ended != nil {
-					wrote.add(e.Name)
-				}
-				// Other workers write what the first one wrote. What else changes after a reload, a person saved.
-				changed.during = ended != nil || time.Now().Before(late) && slices.Contains(wrote, e.Name)
-				graphs.Reset(r.rested)
-			}
-			if changed.components {
-				components.Reset(r.rested)
-				changed.components = false
-			}
-		case <-components.C:
+			s.note(e)
+		case <-s.components.C:
 			select {
 			case bundle <- struct{}{}:
 			default: // it is to be done already
 			}
-		case <-graphs.C:
-			changed.gone()
-			if changed.during {
-				changed.graphs = slices.DeleteFunc(changed.graphs, loaded.has)
-			}
-			if len(changed.graphs) == 0 { // files were written again as they were
-				changed.during, changed.held = false, false
-				continue
-			}
-			// Graphs write the same files each time, or new ones: others may be what a person saved, so they wait for less.
-			long := row
-			if !changed.graphs.shares(inRow) && slices.ContainsFunc(changed.graphs, func(path string) bool { return !slices.Contains(changed.created, path) }) {
-				long = min(row, 2)
-			}
-			if ended == nil {
-				long = min(long, longestRest)
-			}
-			rest := now.began.Add(r.apart(long))
-			if ended == nil && long == longestRest && late.After(rest) {
-				rest = late
-			}
-			if wait := time.Until(rest); changed.during && wait > 0 {
-				if !changed.held {
-					r.log.Warn("files changed during each of the last reloads; the next one waits", "changed", r.some(changed.graphs), "wait", wait.Round(time.Millisecond),
-						"fix", "nothing, if you saved them: they are loaded after the wait, at the latest 40 s after the last reload began if it has ended; a file that was there before waits 5 s at most; if graphs write them when they are imported, let them write only what differs")
-				}
-				changed.held = true
-				graphs.Reset(wait)
-				continue
-			}
-			if row++; !changed.during {
-				row = 0
-			}
-			inRow, wrote = slices.Clone(changed.graphs), nil
-			all := now.stop()
-			all.add(changed.graphs...)
-			loaded.add(all)
-			now, changed = r.begin(ctx, w, all), changes{}
-			ended = now.ended
+		case <-s.graphs.C:
+			s.next(ctx)
 		}
 	}
+}
+
+// series are the reloads one after the other, as Run sees them.
+type series struct {
+	*reloader
+	w                  *fsnotify.Watcher
+	graphs, components *time.Timer // until files that changed are read
+	changed            changes
+	now                *running      // the last one
+	runs               chan struct{} // its ended while it runs, else nil
+	row                int           // reloads in a row, each for files that changed during the one before
+	// wrote are files that changed while the last reload ran, perhaps because graphs write them, and inRow those for which it was.
+	wrote, inRow paths
+	loaded       hashes
+	late         time.Time // until then other workers import what a reload loaded
+}
+
+// end notes that a reload has ended.
+func (s *series) end() {
+	s.runs = nil
+	s.late = time.Now().Add(time.Since(s.now.began))
+	if s.changed.other != "" && s.hasFailed() {
+		s.changed.graphs.add(s.changed.other)
+		s.changed.others.add(s.changed.other)
+		s.changed.during = true
+		s.graphs.Reset(s.rested)
+	}
+	s.changed.other = ""
+	if s.changed.held {
+		s.graphs.Reset(s.rested) // see longestRest
+	}
+}
+
+// note notes that a file changed.
+func (s *series) note(e fsnotify.Event) {
+	if e.Name == s.now.fence && e.Has(fsnotify.Create) {
+		close(s.now.reported)
+		return
+	}
+	running := s.runs != nil
+	if s.counts(s.w, e, &s.changed, running) {
+		if running {
+			s.wrote.add(e.Name)
+		}
+		// Other workers write what the first one wrote. What else changes after a reload, a person saved.
+		s.changed.during = running || time.Now().Before(s.late) && slices.Contains(s.wrote, e.Name)
+		s.graphs.Reset(s.rested)
+	}
+	if s.changed.components {
+		s.components.Reset(s.rested)
+		s.changed.components = false
+	}
+}
+
+// next begins the next reload, unless nothing changed or it has to wait.
+func (s *series) next(ctx context.Context) {
+	s.changed.gone()
+	if s.changed.during {
+		s.changed.graphs = slices.DeleteFunc(s.changed.graphs, s.loaded.has)
+	}
+	if len(s.changed.graphs) == 0 { // files were written again as they were
+		s.changed.during, s.changed.held = false, false
+		return
+	}
+	if wait := time.Until(s.mayBegin()); s.changed.during && wait > 0 {
+		if !s.changed.held {
+			s.log.Warn("files changed during each of the last reloads; the next one waits", "changed", s.some(s.changed.graphs), "wait", wait.Round(time.Millisecond),
+				"fix", "nothing, if you saved them: they are loaded after the wait, at the latest 40 s after the last reload began if it has ended; a file that was there before waits 5 s at most; if graphs write them when they are imported, let them write only what differs")
+		}
+		s.changed.held = true
+		s.graphs.Reset(wait)
+		return
+	}
+	if s.row++; !s.changed.during {
+		s.row = 0
+	}
+	s.inRow, s.wrote = slices.Clone(s.changed.graphs), nil
+	all := s.now.stop()
+	all.add(s.changed.graphs...)
+	s.loaded.add(all)
+	s.now, s.changed = s.begin(ctx, s.w, all), changes{}
+	s.runs = s.now.ended
+}
+
+// mayBegin is when a reload may begin for files that changed during the last one. Graphs write the same files each time, or new ones: others may be what a
+// person saved, so they wait for less.
+func (s *series) mayBegin() time.Time {
+	long := s.row
+	if !s.changed.graphs.shares(s.inRow) && slices.ContainsFunc(s.changed.graphs, func(path string) bool { return !slices.Contains(s.changed.created, path) }) {
+		long = min(s.row, 2)
+	}
+	if s.runs == nil {
+		long = min(long, longestRest)
+	}
+	rest := s.now.began.Add(s.apart(long))
+	if s.runs == nil && long == longestRest && s.late.After(rest) {
+		return s.late
+	}
+	return rest
 }
 
 // stopped returns a timer that does not run.
@@ -278,9 +342,9 @@ func (h hashes) has(path string) bool {
 	return known && err == nil && sha256.Sum256(data) == was
 }
 
-// note adds to what changed, and reports whether graphs are to be loaded for it. running: a reload runs.
-func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, running bool) (counts bool) {
-	graph := func() { c.graphs.add(e.Name); counts = true }
+// counts adds to what changed, and reports whether graphs are to be loaded for it. running: a reload runs.
+func (r *reloader) counts(w *fsnotify.Watcher, e fsnotify.Event, c *changes, running bool) (yes bool) {
+	graph := func() { c.graphs.add(e.Name); yes = true }
 	leads := e.Has(fsnotify.Create) && r.leads(e.Name)
 	if leads {
 		r.watchFolders(w)
@@ -296,7 +360,7 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 		}
 	}
 	if e.Op == fsnotify.Chmod {
-		return counts
+		return yes
 	}
 	other := e.Has(fsnotify.Create) && r.inside(e.Name) && !transient(filepath.Base(e.Name))
 	switch {
@@ -313,7 +377,7 @@ func (r *reloader) note(w *fsnotify.Watcher, e fsnotify.Event, c *changes, runni
 		c.others.add(e.Name)
 	}
 	c.components = c.components || e.Name == r.cfg.File || r.bundles.Load() && r.inside(e.Name) && isComponent(e.Name)
-	return counts
+	return yes
 }
 
 // knowAll notes the files below a folder that graphs may consist of.
