@@ -23,7 +23,7 @@ type Snapshots interface {
 	HeadOf(t *checkpointer.Tuple) (checkpointer.HeadInfo, error)
 }
 
-// Wire encodes what leaves the house, once for all who read it.
+// Wire encodes runs for webhooks, and decodes the payloads of crons.
 type Wire interface {
 	// Run is the run object of the API.
 	Run(r *Run) json.RawMessage

@@ -42,7 +42,7 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
   understudy version`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	// Not cobra's Version: what it prints is a template, and those make the program a fifth larger (see internal/site).
+	// Not cobra's Version: what it prints is a template, and those make the program a fifth larger (see internal/docsite).
 	showVersion := root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetUsageFunc(usage)
 	root.SetHelpFunc(help)

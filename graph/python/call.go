@@ -224,7 +224,7 @@ func (c *call) asked(m *ask) bool {
 	return true
 }
 
-// applied queues the writes for which an ask is the checkpoint that has them; all, if it is no save. The caller holds c.mu.
+// applied queues the writes of inputs that the checkpoint of this ask contains, or all of them if the ask is not a save. The caller holds c.mu.
 func (c *call) applied(q *queued) {
 	c.applying = slices.DeleteFunc(c.applying, func(w queued) bool {
 		put := q.save.Put

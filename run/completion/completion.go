@@ -215,8 +215,7 @@ func RecordEnd(tx Tx, r *run.Run, reported *Calls, waits bool, now time.Time) er
 	return appendEvent(tx, r, eventstore.TypeRunError, eventstore.CategoryError, jsonobj.Quote(failure.Text("message")), metadata, now)
 }
 
-// RecordRollback writes to the log that a run was undone: who copies the log learns it from there, for marks on rows that are copied
-// already are not seen.
+// RecordRollback writes to the log that a run was undone. Copies of the log need this event, because they do not see later marks on rows that they have copied.
 func RecordRollback(tx Tx, r *run.Run, now time.Time) error {
 	if r.Kwargs.Temporary || r.StartedAt.IsZero() {
 		return nil

@@ -184,7 +184,7 @@ func orNull(v json.RawMessage) json.RawMessage {
 	return v
 }
 
-// Carry puts the trace and the encryption context of ctx, if there are any, where those who execute the run find them.
+// Carry puts the trace and the encryption context of ctx, if there are any, into the request, where the executing server finds them.
 func Carry(ctx context.Context, req *run.Request) {
 	if req.Encryption == "" {
 		req.Encryption = encryption.Of(ctx)

@@ -1,5 +1,5 @@
-// Package execute executes claimed runs, from their first record to the transaction that ends them. An Execution has one goroutine; its graph saves checkpoints
-// by the fence of its attempt, and what it emits goes to run/stream.
+// Package execute executes claimed runs, from their first record to the transaction that ends them. An Execution has one goroutine; its graph saves checkpoints,
+// each of which is refused once the run has another attempt, and what it emits goes to run/stream.
 package execute
 
 import (
@@ -147,7 +147,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 		recorder.Close(out.kind.words().span)
 		ended(out)
 	}()
-	// From here on things are written whatever happened to ctx.
+	// From here on, writes ignore the cancellation of ctx.
 	after := context.WithoutCancel(ctx)
 	ends := time.Now()
 	var failed attempts

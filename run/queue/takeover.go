@@ -148,7 +148,7 @@ func (q *Queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.D
 			return nil // it has ended, or another server was faster
 		}
 		if q.unwritable {
-			// The first write that works. Servers that live renew at their next heartbeat, of which this leaves two; the others do not.
+			// The first write that succeeds. It extends the leases by two heartbeats: servers that are alive renew them within that time.
 			r.LeaseUntil = q.Clock.Now().Add(q.Lease / 2)
 			return tx.UpdateRun(r)
 		}

@@ -119,10 +119,11 @@ func TestAnEndThatNobodyKnew(t *testing.T) {
 // A thread that somebody else holds does not cost the other runs of a server their leases.
 func TestAThreadThatIsHeldCostsOthersNoLease(t *testing.T) {
 	t.Parallel()
+	const lease = 2 * time.Second
 	c := newCluster(t)
 	started := make(chan id.Run, 8)
 	graphs := map[string]script{"g": hang(started)}
-	a := c.start(graphs, func(o *service.Options) { o.Lease = 2 * time.Second })
+	a := c.start(graphs, func(o *service.Options) { o.Lease = lease })
 	var all []*run.Run
 	for range 4 {
 		r, err := a.runs.Create(t.Context(), a.newThread(), request("g"))
@@ -130,7 +131,7 @@ func TestAThreadThatIsHeldCostsOthersNoLease(t *testing.T) {
 		next(t, started)
 		all = append(all, r)
 	}
-	c.start(graphs, func(o *service.Options) { o.Lease = 2 * time.Second })
+	c.start(graphs, func(o *service.Options) { o.Lease = lease })
 	held, let := make(chan struct{}), make(chan struct{})
 	over := make(chan error, 1)
 	go func() {
@@ -144,7 +145,11 @@ func TestAThreadThatIsHeldCostsOthersNoLease(t *testing.T) {
 		})
 	}()
 	next(t, held)
-	time.Sleep(5 * time.Second) // more than two leases
+	since := time.Now()
+	require.Eventually(t, func() bool { // for more than two leases the others are renewed
+		got, err := a.runs.Get(t.Context(), all[0].Thread, all[0].ID)
+		return err == nil && got.LeaseUntil.After(since.Add(3*lease))
+	}, time.Minute, 10*time.Millisecond)
 	close(let)
 	require.NoError(t, next(t, over))
 	for i, r := range all {

@@ -127,7 +127,7 @@ func threadOf(tx run.Tx, in insertion) (row *thread.Thread, fresh bool, err erro
 	return row, fresh, nil
 }
 
-// activeRuns returns the waiting and running runs of a thread: mostly there are none, which is quickly seen.
+// activeRuns returns the waiting and running runs of a thread: mostly none, which one indexed read shows.
 func activeRuns(tx run.Tx, t id.Thread) ([]*run.Run, error) {
 	if busy, err := tx.HasActiveRuns(t); err != nil || !busy {
 		return nil, err

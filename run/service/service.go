@@ -52,7 +52,7 @@ type Options struct {
 
 	Instance      string        // name of this instance in leases; made up when empty
 	Jobs          int           // runs at once; default 10, negative: none, other instances execute them
-	Lease         time.Duration // how long a claimed run is this instance's without a heartbeat, of which there are four in that time; default 20 s
+	Lease         time.Duration // how long a claimed run stays with this instance without a heartbeat; renewed four times in that time; default 20 s
 	Timeout       time.Duration // of one attempt; default 1 h
 	Grace         time.Duration // for running runs at shutdown; default 10 s
 	ResumableTTL  time.Duration // how long records of resumable runs are kept after their end; default 1 h

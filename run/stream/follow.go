@@ -400,7 +400,7 @@ func (f *Followers) replayStored(ctx context.Context, r *run.Run, from bridge.Of
 
 // resume lets a reader that has seen an offset continue in the live stream behind it, after what only the database has.
 func (f *Followers) resume(ctx context.Context, r *run.Run, sub bridge.Subscription, from bridge.Offset, how *following) (err error) {
-	// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
+	// A bridge in memory does not have the records of an earlier process, and a reader that starts at the beginning cannot detect a gap.
 	stored := !r.Kwargs.Temporary && (sub.Gap(r.ID) != bridge.NoGap || from == (bridge.Offset{}) || r.StartedAt.Before(f.Started))
 	if stored {
 		f.Publisher.FlushRecords(ctx, 0, nil)

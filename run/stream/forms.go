@@ -306,7 +306,7 @@ func same(a json.RawMessage, b []byte) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// Forget has records of a thread shown anew, whose transcript was changed where it stood.
+// Forget drops the cached forms of a thread whose transcript was edited in place.
 func (f *Followers) Forget(t id.Thread) { f.forms.forget(t) }
 
 // Close ends what is being done for several readers, and waits for it.

@@ -39,7 +39,7 @@ type gapless struct {
 	known   bool // the place of at is known; else only its offset counts
 	at      position
 	stored  bridge.Offset // everything that is missing has a higher offset in the database
-	// until is how long one waits for what is missing before the record awaited: over several calls, for each ends with the next heartbeat.
+	// until is the deadline for records that are missing before the awaited one. It spans several calls, because each ends with the next heartbeat.
 	awaited ordinal
 	until   time.Time
 }

@@ -53,7 +53,7 @@ func (n *Subscription) MustStartHere() error {
 // Started notes that the run has begun, if it starts here at once.
 func (n *Subscription) Started(ctx context.Context) {
 	if n != nil && n.away != nil {
-		n.here.failOver(ctx) // else its reader is interrupted: the run is there, and who was refused would ask for another
+		n.here.failOver(ctx) // else its reader is interrupted: the run exists, and a client that is refused now would create a second one
 	}
 }
 
