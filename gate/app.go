@@ -331,14 +331,14 @@ func (g *Gate) Serve(ctx context.Context, r *Request) (*http.Response, error) {
 			r.Unblock()
 		}
 		<-uploaded
-		end()
-	}
-	if err != nil {
-		if errors.Is(err, errSlow) {
+		if errors.Is(context.Cause(ctx), errSlow) { // also when its answer has begun
 			g.metrics.refused.WithLabelValues("slow").Inc()
 			g.opts.Logger.Error("an exception handler of the application did not answer in time: the error is answered as without it", "path", r.Path, "limit", g.opts.Timeout.String(),
 				"fix", "look for calls without a timeout in the exception handlers, or raise --gate-timeout")
 		}
+		end()
+	}
+	if err != nil {
 		s.close(false)
 		after()
 		if errors.Is(err, errDown) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -495,6 +496,9 @@ func TestAcceptedCredentials(t *testing.T) {
 	}
 }
 
+// late is in the log when an exception handler takes too long.
+const late = "an exception handler of the application did not answer in time"
+
 // The API's answer to an error does not wait longer for an exception handler than for any handler.
 func TestExceptionHandlerThatHangs(t *testing.T) {
 	t.Parallel()
@@ -514,10 +518,46 @@ func TestExceptionHandlerThatHangs(t *testing.T) {
 		}
 		require.Equal(t, begins, err == nil, "%v", err)
 		if begins {
+			before := strings.Count(log.String(), late)
 			_, err = io.ReadAll(response.Body)
 			require.NoError(t, response.Body.Close())
+			require.Equal(t, before+1, strings.Count(log.String(), late))
 		}
 		require.ErrorIs(t, err, errSlow)
 	}
-	require.Contains(t, log.String(), "an exception handler of the application did not answer in time")
+	require.Contains(t, log.String(), late)
+}
+
+// Nor does a request that passes the middleware of the application wait longer for its exception handlers.
+func TestExceptionHandlerWithinMiddlewareThatHangs(t *testing.T) {
+	t.Parallel()
+	var log logtest.Buffer
+	g := routes(t, func(o *Options) {
+		o.App, o.Timeout, o.Logger = "./app.py:stuck_within", 300*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+		o.API = func(r *http.Request, _ Passage) (*http.Response, error) {
+			status, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}, "X-Api": {"a"}, RaisedHeader: {"1"}}, Body: io.NopCloser(strings.NewReader(`{"detail":"no"}`))}, err
+		}
+	})
+	ask := func(status int) (got int, body string, header http.Header, err error) {
+		r := request("GET", "/"+strconv.Itoa(status))
+		r.Outer = &acceptance{}
+		response, err := g.Serve(t.Context(), r)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		return response.StatusCode, string(text), response.Header, err
+	}
+	status, body, header, err := ask(http.StatusGone)
+	require.NoError(t, err)
+	require.Equal(t, "410 gone yes", strconv.Itoa(status)+" "+body+" "+header.Get("X-Around"), log.String())
+	require.NotContains(t, log.String(), late)
+	status, body, header, err = ask(http.StatusNotFound)
+	require.NoError(t, err)
+	require.Equal(t, `404 {"detail":"no"} a`, strconv.Itoa(status)+" "+body+" "+header.Get("X-Api"))
+	require.Equal(t, 1, strings.Count(log.String(), late))
+	_, body, _, err = ask(http.StatusConflict)
+	require.Error(t, err, "an answer that has begun is broken off: %s", body)
+	require.Equal(t, 2, strings.Count(log.String(), late))
+	require.Contains(t, log.String(), "look for calls without a timeout in the exception handlers, or raise --gate-timeout")
 }

@@ -109,7 +109,7 @@ func (p *process) kill(why string) {
 func (p *process) setup(server *child.Address) string {
 	o := &p.program
 	text, err := json.Marshal(map[string]any{
-		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "tools": o.Tools, "slow": p.gate.slowStart.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes, "unstarted": o.unstarted},
+		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "tools": o.Tools, "slow": p.gate.slowStart.Seconds(), "limit": p.gate.opts.Timeout.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes, "unstarted": o.unstarted},
 	})
 	if err != nil {
 		panic("gate: setup: " + err.Error()) // only texts
@@ -408,8 +408,8 @@ func (p *process) greet(h *hello) {
 
 func (p *process) log(payload []byte) {
 	var line struct {
-		Level        int
-		Logger, Text string
+		Level             int
+		Logger, Text, Fix string
 	}
 	if json.Unmarshal(payload, &line) != nil {
 		return
@@ -427,5 +427,9 @@ func (p *process) log(payload []byte) {
 	case line.Level < 40:
 		level = slog.LevelWarn
 	}
-	p.gate.opts.Logger.Log(context.Background(), level, "output of Python handlers", "line", line.Text, "source", line.Logger, "pid", p.pid)
+	attrs := []any{"line", line.Text, "source", line.Logger, "pid", p.pid}
+	if line.Fix != "" {
+		attrs = append(attrs, "fix", line.Fix)
+	}
+	p.gate.opts.Logger.Log(context.Background(), level, "output of Python handlers", attrs...)
 }

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from langgraph_sdk import get_client
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
@@ -183,6 +185,10 @@ async def stuck_handler(request: Request, exc: Exception):
     await asyncio.Event().wait()
 
 
+async def answers_at_once(request: Request, exc: Exception):
+    return PlainTextResponse("gone", 410)
+
+
 async def stuck_answer(request: Request, exc: Exception):
     async def pieces():
         yield b"first"
@@ -192,3 +198,12 @@ async def stuck_answer(request: Request, exc: Exception):
 
 
 stuck = Starlette(exception_handlers={404: stuck_handler, 409: stuck_answer})
+
+
+async def around(request: Request, call_next):
+    response = await call_next(request)
+    response.headers["x-around"] = "yes"
+    return response
+
+
+stuck_within = Starlette(middleware=[Middleware(BaseHTTPMiddleware, dispatch=around)], exception_handlers={404: stuck_handler, 409: stuck_answer, 410: answers_at_once})

@@ -110,6 +110,7 @@ class Gate:
             except ImportError:
                 pass  # without langgraph there is no get_store
             self._begin("app")
+            self._api.limit = options["limit"]
             self._app = Application(find(spec), options.get("http") or {}, self._api, store)
             self._app.user_of = self._user_of
             hello["app"] = self._app.describe()
@@ -149,8 +150,8 @@ class Gate:
         task.add_done_callback(lambda _: table.pop(number, None))
         return task
 
-    def _log(self, text: str) -> None:
-        self.wire.send(w.LOG, 0, codec.dumps({"level": 40, "logger": "http.app", "text": text}))
+    def _log(self, text: str, fix: str = "") -> None:
+        self.wire.send(w.LOG, 0, codec.dumps({"level": 40, "logger": "http.app", "text": text, "fix": fix}))
 
     def _open(self, number: int, head: dict[str, Any]) -> None:
         from .asgi import Exchange, Socket

@@ -28,6 +28,7 @@ class Api:
         # Of an application around the API: tells its middleware who sent a request, and whether its exception handlers answer errors of the API.
         self.identify: Any = None
         self.raises = False
+        self.limit = 0.0  # seconds for these
 
     def open(self, head: dict[str, Any]) -> Stream:
         self._next += 1
@@ -75,7 +76,9 @@ class Api:
                     if (user := answer.get("user")) is not None and self.identify is not None:
                         self.identify(scope, user)
                     if answer.get("raised") and self.raises:
-                        raise await _error(stream, answer)
+                        exc = await _error(stream, answer)
+                        scope["understudy.exchange"].handle(exc, self.limit)
+                        raise exc
                     headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in answer["headers"]]
                     await send({"type": "http.response.start", "status": answer["status"], "headers": headers})
                 elif kind == w.BODY:

@@ -69,9 +69,38 @@ class Exchange:
         self._stream, self._head = stream, head
         self._started = self._complete = self._body_read = False
         self._finished = asyncio.Event()
+        self._task: asyncio.Task | None = None
+        self._late: asyncio.TimerHandle | None = None
 
-    async def run(self, app: Callable, state: dict[str, Any], log: Callable[[str], None]) -> None:
+    def handle(self, exc: Any, limit: float) -> None:
+        """Lets the exception handlers of the application answer an error of the API, for so many seconds: the API answers it otherwise."""
+        if self._late is not None:
+            self._late.cancel()
+        self._late = asyncio.get_running_loop().call_later(limit, self._give_up, exc, limit)
+
+    def _give_up(self, exc: Any, limit: float) -> None:
+        if self._complete:
+            return
+        self._log(
+            f"an exception handler of the application did not answer in time: the error is answered as without it: {self._head['method']} {self._head['path']}, limit {limit:g} s",
+            "look for calls without a timeout in the exception handlers, or raise --gate-timeout",
+        )
+        if self._started:  # its end is missing
+            self._stream.abort()
+        else:
+            self._stream.head(w.HEADERS, {"status": exc.status_code, "headers": [["content-type", "application/json"], *((k, v) for k, v in (exc.headers or {}).items())]})
+            if self._head["method"] != "HEAD" and not self._stream.gone:
+                self._stream._wire.send(w.BODY, self._stream.number, _refused(exc.detail))
+            self._stream.end()
+        self._started = self._complete = True
+        self._finished.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(self, app: Callable, state: dict[str, Any], log: Callable[..., None]) -> None:
+        self._log, self._task = log, asyncio.current_task()
         scope = scope_of(self._head)
+        scope["understudy.exchange"] = self
         scope["state"] = dict(state)
         scope["root_path"] = self._head.get("root_path", "")
         scope["understudy"] = self._head
@@ -86,6 +115,8 @@ class Exchange:
             if not getattr(exc, "__understudy_logged__", False):
                 log(f"the application failed: {self._head['method']} {self._head['path']}\n" + "".join(traceback.format_exception(exc))[-16384:])
         finally:
+            if self._late is not None:
+                self._late.cancel()
             self._finish()
 
     def _finish(self) -> None:
