@@ -40,6 +40,7 @@ type entered struct {
 	actor           *Actor
 	source          string
 	policy          Policy // nil: the server's
+	foreseen        *Foreseen
 }
 
 // Value implements context.Context.
@@ -57,14 +58,14 @@ func With(ctx context.Context, actor *Actor) context.Context {
 
 // Enter is With for an actor whose requests come from a source: the address of a peer, or what stands for it in the audit log.
 func Enter(ctx context.Context, actor *Actor, source string) context.Context {
-	return &entered{ctx, actor, source, nil}
+	return &entered{ctx, actor, source, nil, nil}
 }
 
 // EnterUnder is Enter for an actor whom the server's policy does not know: this one decides about them.
 func EnterUnder(ctx context.Context, actor *Actor, source string, policy Policy) context.Context {
 	apart := *actor
 	apart.Apart = true
-	return &entered{ctx, &apart, source, policy}
+	return &entered{ctx, &apart, source, policy, nil}
 }
 
 // From returns who acts; nil on a server without authentication, and for the server's own work.
@@ -164,8 +165,9 @@ type Stamper interface {
 type Gatekeeper interface {
 	Authenticator
 	Policy
-	// Admit is Authenticate and, if that succeeds, Decide. After a refused question, the actor is returned together with the error.
-	Admit(ctx context.Context, r *Request, questions ...Question) (*Actor, []Decision, error)
+	// Admit is Authenticate that, if it succeeds, also answers questions about who sent the request, in order: at most up to the first that is refused. It may
+	// answer fewer, or none: the rest has to be asked by Decide. The error is that of Authenticate, or why nothing can be answered.
+	Admit(ctx context.Context, r *Request, questions ...Question) (*Actor, []Answer, error)
 }
 
 // Refusal is an answer to a client that may not do what it asked for. It is an error.

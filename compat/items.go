@@ -83,6 +83,15 @@ func DeleteItem(body []byte) (namespace []string, key string, err error) {
 // Namespace reads ?namespace= : labels joined by dots.
 func Namespace(s string) []string { return strings.Split(s, ".") }
 
+// Refresh reads refresh_ttl of a query; nil: it does not say.
+func Refresh(s string) *bool {
+	if s == "" {
+		return nil
+	}
+	yes := True(s)
+	return &yes
+}
+
 // SearchItems decodes the body of POST /store/items/search. refresh is nil when it was not given.
 func SearchItems(body []byte) (q store.Search, refresh *bool, err error) {
 	o, err := decodeLabels(body, StoreSearch, "namespace_prefix")

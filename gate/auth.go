@@ -25,57 +25,60 @@ var _ access.Gatekeeper = (*Gate)(nil)
 
 // Authenticate implements access.Authenticator by the authenticate handler of auth.path.
 func (g *Gate) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
-	actor, _, err := g.admit(ctx, "authenticate", r, nil)
+	actor, _, err := g.Admit(ctx, r)
 	return actor, err
 }
 
-// Admit implements access.Gatekeeper.
-func (g *Gate) Admit(ctx context.Context, r *access.Request, questions ...access.Question) (*access.Actor, []access.Decision, error) {
-	if len(questions) == 0 {
-		return g.admit(ctx, "authenticate", r, nil)
-	}
-	return g.admit(ctx, "admit", r, questions)
-}
-
-func (g *Gate) admit(ctx context.Context, do string, r *access.Request, questions []access.Question) (*access.Actor, []access.Decision, error) {
+// Admit implements access.Gatekeeper. Who is known without asking the process is not asked about here either.
+func (g *Gate) Admit(ctx context.Context, r *access.Request, questions ...access.Question) (*access.Actor, []access.Answer, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
 		// What stands in front may have read another one than a handler would.
 		return nil, nil, refusal(http.StatusUnauthorized, "More than one Authorization header")
 	}
 	if g.opts.Studio && fromStudio(r) {
-		if len(questions) == 0 {
-			return studio, nil, nil
-		}
-		decisions, err := g.Decide(ctx, studio, questions...)
-		return studio, decisions, err
+		return studio, nil, nil
 	}
 	if actor := g.remembered.find(r.Header, g.serving()); actor != nil {
-		decisions, err := g.Decide(ctx, actor, questions...)
-		return actor, decisions, err
+		return actor, nil, nil
+	}
+	do := "authenticate"
+	if len(questions) > 0 {
+		do = "admit"
 	}
 	a, p, err := g.ask(ctx, do, func(b []byte, _ *process) []byte {
 		b = appendRequest(append(b, `,"request":`...), r)
-		if questions != nil {
+		if len(questions) > 0 {
 			b = appendQuestions(b, questions)
 		}
 		return b
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, nil, err
-	}
-	var actor *access.Actor
-	if a.Actor != nil {
-		actor = a.Actor.actor()
-		if a.Actor.Ref != 0 {
-			g.actors.put(actor, p, a.Actor.Ref)
-		}
-		g.remembered.put(r.Header, p, actor)
-	}
-	decisions, err := g.decided(a, questions)
-	if err == nil && actor == nil {
+	case a.Refusal != nil && (a.Actor == nil || len(questions) == 0):
+		return nil, nil, g.refused(a.Refusal)
+	case a.Actor == nil:
 		return nil, nil, fault.New(fault.Internal, "the gate returned no user")
 	}
-	return actor, decisions, err
+	actor := a.Actor.actor()
+	if a.Actor.Ref != 0 {
+		g.actors.put(actor, p, a.Actor.Ref)
+	}
+	g.remembered.put(r.Header, p, actor)
+	return actor, g.answers(a, questions), nil
+}
+
+// answers are those to the first of these questions.
+func (g *Gate) answers(a *answer, questions []access.Question) []access.Answer {
+	n := min(len(a.Decisions), len(questions))
+	out := make([]access.Answer, 0, n+1)
+	for i := range n {
+		out = append(out, access.Answer{Decision: a.Decisions[i].of(questions[i])})
+	}
+	if a.Refusal != nil && n < len(questions) {
+		out = append(out, access.Answer{Err: g.refused(a.Refusal)})
+	}
+	return out
 }
 
 // serving is the process that answers now; nil: none does.
@@ -184,36 +187,38 @@ func refusal(status int, detail string) *access.Refusal {
 // decided returns the decisions of an answer, or its refusal.
 func (g *Gate) decided(a *answer, questions []access.Question) ([]access.Decision, error) {
 	if a.Refusal != nil {
-		g.logRefusal(a.Refusal)
-		return nil, a.Refusal.refusal()
+		return nil, g.refused(a.Refusal)
 	}
 	if len(a.Decisions) != len(questions) {
 		return nil, fault.Newf(fault.Internal, "the gate answered %d questions of %d", len(a.Decisions), len(questions))
 	}
-	if len(questions) == 0 {
-		return nil, nil
-	}
 	out := make([]access.Decision, len(a.Decisions))
 	for i, d := range a.Decisions {
-		if d.Filter != nil {
-			out[i].Filter = json.RawMessage(*d.Filter)
-		}
-		if len(d.Changed) == 0 && len(d.Removed) == 0 {
-			continue
-		}
-		value, err := jsonobj.Parse(questions[i].Value)
-		if err != nil {
-			value = jsonobj.Of(json.RawMessage("{}"))
-		}
-		for _, key := range d.Removed {
-			value.Delete(key)
-		}
-		for _, key := range sorted(d.Changed) {
-			value.Set(key, json.RawMessage(d.Changed[key]))
-		}
-		out[i].Value = value.JSON()
+		out[i] = d.of(questions[i])
 	}
 	return out, nil
+}
+
+// of returns the decision about a question.
+func (d *decisionForm) of(q access.Question) (out access.Decision) {
+	if d.Filter != nil {
+		out.Filter = json.RawMessage(*d.Filter)
+	}
+	if len(d.Changed) == 0 && len(d.Removed) == 0 {
+		return out
+	}
+	value, err := jsonobj.Parse(q.Value)
+	if err != nil {
+		value = jsonobj.Of(json.RawMessage("{}"))
+	}
+	for _, key := range d.Removed {
+		value.Delete(key)
+	}
+	for _, key := range sorted(d.Changed) {
+		value.Set(key, json.RawMessage(d.Changed[key]))
+	}
+	out.Value = value.JSON()
+	return out
 }
 
 func sorted(m map[string]string) []string {
@@ -225,7 +230,12 @@ func sorted(m map[string]string) []string {
 	return keys
 }
 
-// logRefusal logs why a handler could not answer: the client gets a fixed text.
+// refused returns a refusal, and logs why a handler could not answer: the client gets a fixed text.
+func (g *Gate) refused(f *refusalForm) *access.Refusal {
+	g.logRefusal(f)
+	return f.refusal()
+}
+
 func (g *Gate) logRefusal(f *refusalForm) {
 	if f.Log == "" {
 		return

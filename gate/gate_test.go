@@ -215,26 +215,54 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// The first question that is refused is the answer, and the later ones are not asked.
+// Questions that are asked together with credentials are answered as those that are asked later: up to the first that is refused, and up to one whose filter the
+// server has to examine before it asks more.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	g := odd(t)
-	questions := []access.Question{
-		{Resource: "store", Action: "get", Value: json.RawMessage(`{"namespace":[]}`)},
-		{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"teapot"}`)},
-		{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"hang"}`)},
+	question := func(resource, action, value string) access.Question {
+		return access.Question{Resource: resource, Action: action, Value: json.RawMessage(value)}
 	}
-	actor, decisions, err := g.Admit(t.Context(), bearer("ann"), questions...)
-	require.Equal(t, 418, refused(t, err).Status)
-	require.Equal(t, "ann", actor.Identity)
-	require.Nil(t, decisions)
-	actor, decisions, err = g.Admit(t.Context(), bearer("ann"), questions[:1]...)
-	require.NoError(t, err)
-	require.Equal(t, "ann", actor.Identity)
-	require.JSONEq(t, `{"namespace":["ann"],"seen":"tuple"}`, string(decisions[0].Value))
-	actor, _, err = g.Admit(t.Context(), bearer("status"), questions...)
+	last := question("threads", "create", `{"do":"hang"}`)
+	for name, c := range map[string]struct {
+		questions []access.Question
+		answered  int
+		status    int // of the last answer; 0: it is not refused
+	}{
+		"none":           {},
+		"changed":        {[]access.Question{question("store", "get", `{"namespace":["a"]}`)}, 1, 0},
+		"refused":        {[]access.Question{question("store", "get", `{"namespace":[]}`), question("threads", "create", `{"do":"teapot"}`), last}, 2, 418},
+		"fails":          {[]access.Question{question("threads", "create", `{"do":"ok"}`), last}, 1, 500},
+		"invalid answer": {[]access.Question{question("threads", "create", `{"do":"garbage"}`), last}, 1, 500},
+		"nobody's":       {[]access.Question{question("assistants", "search", `{}`), question("store", "get", `{"namespace":["x","y"]}`)}, 2, 0},
+		"flat filter":    {[]access.Question{question("threads", "create", `{"do":"flat"}`), question("assistants", "search", `{}`)}, 2, 0},
+		"operators":      {[]access.Question{question("threads", "create", `{"do":"operators"}`), last}, 1, 0},
+		"invalid filter": {[]access.Question{question("threads", "create", `{"do":"unknown operator"}`), last}, 1, 0},
+	} {
+		actor, answers, err := g.Admit(t.Context(), bearer("ann"), c.questions...)
+		require.NoError(t, err, name)
+		require.Equal(t, "ann", actor.Identity, name)
+		require.Len(t, answers, c.answered, name)
+		alone, err := g.Authenticate(t.Context(), bearer("ann"))
+		require.NoError(t, err, name)
+		require.Equal(t, alone, actor, name)
+		for i, a := range answers {
+			d, err := g.Decide(t.Context(), alone, c.questions[i])
+			require.Equal(t, err, a.Err, name)
+			if err == nil {
+				require.Equal(t, d[0], a.Decision, name)
+			}
+			if i == len(answers)-1 && c.status > 0 {
+				require.Equal(t, c.status, refused(t, a.Err).Status, name)
+			} else {
+				require.NoError(t, a.Err, name)
+			}
+		}
+	}
+	actor, answers, err := g.Admit(t.Context(), bearer("status"), last)
 	require.Equal(t, 401, refused(t, err).Status)
 	require.Nil(t, actor)
+	require.Nil(t, answers)
 }
 
 func TestStudio(t *testing.T) {
@@ -655,7 +683,10 @@ async def on(ctx, value):
 		mu.Lock()
 		said = nil
 		mu.Unlock()
-		_, _, err := g.Admit(t.Context(), bearer(what), access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"metadata":{}}`)})
+		_, answers, err := g.Admit(t.Context(), bearer(what), access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"metadata":{}}`)})
+		if len(answers) > 0 {
+			err = answers[0].Err
+		}
 		require.GreaterOrEqual(t, refused(t, err).Status, 400, what)
 		mu.Lock()
 		require.Len(t, said, 1, what)
@@ -680,7 +711,7 @@ func TestManyIdentities(t *testing.T) {
 				actor, d, err := g.Admit(t.Context(), bearer(name), access.Question{Resource: "store", Action: "get", Value: json.RawMessage(`{"namespace":["n"]}`)})
 				require.NoError(t, err)
 				require.Equal(t, name, actor.Identity)
-				require.JSONEq(t, `{"namespace":["`+name+`","n"],"seen":"tuple"}`, string(d[0].Value))
+				require.JSONEq(t, `{"namespace":["`+name+`","n"],"seen":"tuple"}`, string(d[0].Decision.Value))
 			}
 		})
 	}

@@ -51,10 +51,12 @@ func TestRemembered(t *testing.T) {
 
 	question := access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"org"}`)}
 	for range 2 { // handlers have the object of authenticate, also when it is used again
-		actor, decisions, err := g.Admit(t.Context(), bearer("object"), question)
+		actor, answers, err := g.Admit(t.Context(), bearer("object"), question)
 		require.NoError(t, err)
 		require.Equal(t, "ann", actor.Identity)
-		require.JSONEq(t, `{"do":"org","org":"acme","secret":"ANN"}`, string(decisions[0].Value))
+		d, err := access.Decide(access.EnterForeseen(t.Context(), actor, "", access.NewForeseen([]access.Question{question}, answers)), g, actor, question)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"do":"org","org":"acme","secret":"ANN"}`, string(d.Value))
 	}
 
 	kept := ask("/e", "echo", "acme")

@@ -62,8 +62,8 @@ func (s *Server) isRating(path string) bool {
 var errTwoCredentials = &access.Refusal{Status: http.StatusUnauthorized, Detail: jsonobj.Quote("More than one Authorization header")}
 
 // authenticate finds out who sends a request, before its path, method and body are looked at. A handshake of a WebSocket is refused without a body,
-// as browsers show none.
-func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Context, error) { //nolint:revive // the context is that of the request
+// as browsers show none. foresee returns what the request is going to ask, for a Gatekeeper; nil: nothing is known of that.
+func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context, foresee func(*fiber.Ctx) []access.Question) (context.Context, error) { //nolint:revive // the context is that of the request
 	if s.opts.Authenticator == nil || s.isOpen(c.Method(), c.Path()) {
 		return ctx, nil
 	}
@@ -92,9 +92,17 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	req := web.Of(c)
 	req.Source = host(r.Client)
 	var actor *access.Actor
+	var foreseen *access.Foreseen
 	err := error(errTwoCredentials)
 	if len(r.Header["Authorization"]) < 2 {
-		actor, err = s.opts.Authenticator.Authenticate(ctx, r)
+		if gatekeeper, ok := s.opts.Authenticator.(access.Gatekeeper); ok && foresee != nil {
+			questions := foresee(c)
+			var answers []access.Answer
+			actor, answers, err = gatekeeper.Admit(ctx, r, questions...)
+			foreseen = access.NewForeseen(questions, answers)
+		} else {
+			actor, err = s.opts.Authenticator.Authenticate(ctx, r)
+		}
 	}
 	if err != nil {
 		refusal, ok := err.(*access.Refusal) //nolint:errorlint // a refusal is never wrapped
@@ -112,7 +120,7 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	if i != nil {
 		i.outer.found.Store(actor)
 	}
-	return access.Enter(ctx, actor, req.Source), nil
+	return access.EnterForeseen(ctx, actor, req.Source, foreseen), nil
 }
 
 // follow returns what reports whether the credentials of a request were withdrawn since they were accepted; nil if they cannot be.

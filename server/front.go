@@ -65,7 +65,7 @@ func (s *Server) front(c *fiber.Ctx, ctx context.Context) (answered bool, err er
 		return false, nil
 	}
 	if s.opts.AuthFirst && (s.opts.GuardRoutes || !mine) {
-		authenticated, err := s.authenticate(c, ctx)
+		authenticated, err := s.authenticate(c, ctx, nil)
 		if err != nil {
 			return true, err
 		}

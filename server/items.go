@@ -57,12 +57,7 @@ func (h *itemHandlers) getItem(c *fiber.Ctx) error {
 	if key == "" && c.Query("namespace") != "" { // a missing namespace is reported first
 		return web.SendJSON(c.Status(http.StatusBadRequest), []byte(`{"error":"Key is required"}`))
 	}
-	var refresh *bool
-	if asked := c.Query("refresh_ttl"); asked != "" {
-		yes := compat.True(asked)
-		refresh = &yes
-	}
-	i, err := h.store.Get(c.UserContext(), compat.Namespace(c.Query("namespace")), key, refresh)
+	i, err := h.store.Get(c.UserContext(), compat.Namespace(c.Query("namespace")), key, compat.Refresh(c.Query("refresh_ttl")))
 	if err != nil {
 		return itemFault(c, err)
 	}

@@ -40,6 +40,8 @@ type Options struct {
 
 	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator
+	// Foresee says, by method and path of routes as in Routes without a prefix, what requests are going to ask a Gatekeeper; of other routes that is not known.
+	Foresee map[string]Foresight
 	// Cursors seals where lists of several callers continue; nil: they say it as it is.
 	Cursors *cursor.Sealer
 	// Ratings are what users think of runs; nil: no routes, and feedback keys get no addresses.

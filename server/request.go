@@ -55,6 +55,7 @@ func (s *Server) enter(c *fiber.Ctx) error {
 		}
 	}
 	s.protectAnswer(c, r)
+	s.Unused(r)
 	if !r.BodyRead {
 		s.Finish(c)
 	}
@@ -101,7 +102,7 @@ func (s *Server) handle(c *fiber.Ctx) (err error) {
 			return err
 		}
 	}
-	if ctx, err = s.authenticate(c, ctx); err != nil {
+	if ctx, err = s.authenticate(c, ctx, s.foresee); err != nil {
 		return err
 	}
 	if ctx, err = s.encrypt(c, ctx); err != nil {
@@ -113,12 +114,16 @@ func (s *Server) handle(c *fiber.Ctx) (err error) {
 
 // chooseOverlay stores the request's choice of transcripts in its context.
 func chooseOverlay(c *fiber.Ctx) error {
-	choice, err := compat.Overlay(web.Given(c, compat.OverlayParam), web.Given(c, compat.MarkersParam), c.Get(compat.OverlayHeader))
+	choice, err := overlayOf(c)
 	if err != nil {
 		return err
 	}
 	c.SetUserContext(overlay.With(c.UserContext(), choice))
 	return nil
+}
+
+func overlayOf(c *fiber.Ctx) (overlay.Choice, error) {
+	return compat.Overlay(web.Given(c, compat.OverlayParam), web.Given(c, compat.MarkersParam), c.Get(compat.OverlayHeader))
 }
 
 // idempotencyKey returns the key of a request that creates something: body is what it asks for, in thread t; nil when it has none.

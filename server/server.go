@@ -201,7 +201,7 @@ func (s *Server) routeUnder(prefixes []string, method, path string, h fiber.Hand
 		} else {
 			s.app.Add(method, p+fiberPattern, handler)
 		}
-		s.patterns = append(s.patterns, patternOf(method, p+path))
+		s.patterns = append(s.patterns, patternOf(method, p+path, s.opts.Foresee[method+" "+path]))
 	}
 }
 
@@ -209,9 +209,12 @@ func (s *Server) routeUnder(prefixes []string, method, path string, h fiber.Hand
 type pattern struct {
 	method   string
 	segments []string
+	foresee  Foresight // nil: what a request is going to ask is not known
 }
 
-func patternOf(method, path string) pattern { return pattern{method, strings.Split(path, "/")} }
+func patternOf(method, path string, foresee Foresight) pattern {
+	return pattern{method, strings.Split(path, "/"), foresee}
+}
 
 func (p *pattern) matches(segments []string) bool { return web.MatchesPath(p.segments, segments) }
 

@@ -191,7 +191,7 @@ func (h *threadHandlers) followThread(c *fiber.Ctx, t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Slot(); err != nil {
+	if err := h.SlotOf(c); err != nil {
 		return err
 	}
 	f, err := h.runs.StreamThread(c.UserContext(), t, after, modes)

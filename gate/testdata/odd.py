@@ -90,6 +90,12 @@ async def create(ctx, value):
     if do == "odd":
         value["odd"] = type(ctx.user["thing"]).__name__
         return True
+    if do == "flat":
+        return {"owner": "me", "level": "1"}
+    if do == "operators":
+        return {"$or": [{"owner": "me"}, {"level": 1}]}
+    if do == "unknown operator":
+        return {"owner": {"$ne": "me"}}
     if do == "remove":
         del value["big"]
         value["added"] = {"n": (1, 2)}

@@ -25,7 +25,7 @@ var _ server.Assistants = (*assistants)(nil)
 
 // may asks about one assistant, and finds it.
 func (g *assistants) may(ctx context.Context, action string, a id.Assistant, more ...any) (context.Context, *change, error) {
-	ctx, v, err := g.change(ctx, access.Assistants, action, object(append([]any{"assistant_id", jsonobj.Quote(string(a))}, more...)...))
+	ctx, v, err := g.change(ctx, access.Assistants, action, assistantNamed(a, more...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -35,13 +35,16 @@ func (g *assistants) may(ctx context.Context, action string, a id.Assistant, mor
 	return ctx, v, nil
 }
 
+// assistantNamed is what handlers see of an assistant that exists.
+func assistantNamed(a id.Assistant, more ...any) *jsonobj.Object {
+	return object(append([]any{"assistant_id", jsonobj.Quote(string(a))}, more...)...)
+}
+
 func (g *assistants) Create(ctx context.Context, n assistant.New) (*assistant.Assistant, error) {
 	if n.ID == "" {
 		n.ID = id.NewAssistant()
 	}
-	narrow, v, err := g.change(ctx, access.Assistants, "create", object(
-		"assistant_id", jsonobj.Quote(string(n.ID)), "graph_id", jsonobj.Quote(n.GraphID), "config", orEmpty(n.Config), "context", orNull(n.Context), "metadata", orEmpty(n.Metadata),
-		"name", jsonobj.Quote(cmp.Or(n.Name, assistant.Untitled)), "if_exists", named(n.IfExists)))
+	narrow, v, err := g.change(ctx, access.Assistants, "create", assistantCreated(n))
 	if err == nil {
 		err = errors.Join(v.object(&n.Config, "config"), v.object(&n.Context, "context"))
 	}
@@ -59,8 +62,15 @@ func (g *assistants) Create(ctx context.Context, n assistant.New) (*assistant.As
 	return made, nil
 }
 
+// assistantCreated is what handlers see of a new assistant.
+func assistantCreated(n assistant.New) *jsonobj.Object {
+	return object(
+		"assistant_id", jsonobj.Quote(string(n.ID)), "graph_id", jsonobj.Quote(n.GraphID), "config", orEmpty(n.Config), "context", orNull(n.Context), "metadata", orEmpty(n.Metadata),
+		"name", jsonobj.Quote(cmp.Or(n.Name, assistant.Untitled)), "if_exists", named(n.IfExists))
+}
+
 func (g *assistants) Get(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
-	ctx, _, err := g.ask(ctx, access.Assistants, "read", object("assistant_id", jsonobj.Quote(string(a))))
+	ctx, _, err := g.ask(ctx, access.Assistants, "read", assistantNamed(a))
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +78,7 @@ func (g *assistants) Get(ctx context.Context, a id.Assistant) (*assistant.Assist
 }
 
 func (g *assistants) Update(ctx context.Context, a id.Assistant, p assistant.Patch) (*assistant.Assistant, error) {
-	text := func(s *string) json.RawMessage {
-		if s == nil {
-			return nil
-		}
-		return jsonobj.Quote(*s)
-	}
-	ctx, v, err := g.may(ctx, "update", a,
-		"graph_id", text(p.GraphID), "name", text(p.Name), "metadata", orEmpty(p.Metadata), "config", orEmpty(p.Config), "context", orNull(p.Context))
+	ctx, v, err := g.may(ctx, "update", a, assistantPatched(p)...)
 	if err == nil {
 		err = errors.Join(v.object(&p.Config, "config"), v.object(&p.Context, "context"))
 	}
@@ -86,6 +89,17 @@ func (g *assistants) Update(ctx context.Context, a id.Assistant, p assistant.Pat
 		p.Metadata = m
 	}
 	return g.inner.Update(ctx, a, p)
+}
+
+// assistantPatched is what handlers see of a changed assistant besides its name.
+func assistantPatched(p assistant.Patch) []any {
+	text := func(s *string) json.RawMessage {
+		if s == nil {
+			return nil
+		}
+		return jsonobj.Quote(*s)
+	}
+	return []any{"graph_id", text(p.GraphID), "name", text(p.Name), "metadata", orEmpty(p.Metadata), "config", orEmpty(p.Config), "context", orNull(p.Context)}
 }
 
 func (g *assistants) Delete(ctx context.Context, a id.Assistant, withThreads bool) error {
@@ -102,12 +116,16 @@ func (g *assistants) Delete(ctx context.Context, a id.Assistant, withThreads boo
 }
 
 func (g *assistants) search(ctx context.Context, q *assistant.Query) (context.Context, error) {
-	ctx, v, err := g.change(ctx, access.Assistants, "search", object(
-		"graph_id", named(q.GraphID), "metadata", orEmpty(q.Metadata), "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	ctx, v, err := g.change(ctx, access.Assistants, "search", assistantsSearched(*q))
 	if err == nil { // what a handler writes into metadata it means as a filter as well
 		err = v.object(&q.Metadata, "metadata")
 	}
 	return ctx, err
+}
+
+// assistantsSearched is what handlers see of a search.
+func assistantsSearched(q assistant.Query) *jsonobj.Object {
+	return object("graph_id", named(q.GraphID), "metadata", orEmpty(q.Metadata), "limit", encoded(q.Limit), "offset", encoded(q.Offset))
 }
 
 func (g *assistants) Search(ctx context.Context, q assistant.Query) ([]*assistant.Assistant, bool, error) {

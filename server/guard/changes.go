@@ -15,7 +15,7 @@ type changed struct {
 
 // Follow asks as for a search of threads.
 func (g *changed) Follow(ctx context.Context) (*changes.Follower, error) {
-	ctx, _, err := g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+	ctx, _, err := g.ask(ctx, access.Threads, "search", anyThreads())
 	if err != nil {
 		return nil, err
 	}

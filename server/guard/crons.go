@@ -133,18 +133,19 @@ func (g *crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
 	return g.show(ctx, c)
 }
 
-func (g *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error) {
-	metadata := json.RawMessage(nil)
-	if p.Metadata != nil {
-		metadata = orEmpty(p.Metadata)
-	}
+// cronPatched is what handlers see of a changed cron.
+func cronPatched(c id.Cron, p run.CronPatch) *jsonobj.Object {
 	value := object(
 		"cron_id", jsonobj.Quote(string(c)), "schedule", encoded(p.Schedule), "end_time", encoded(p.EndTime), "enabled", encoded(p.Enabled), "on_run_completed", encoded(p.OnRunCompleted),
 		"payload", encoded(p.Payload))
-	if metadata != nil {
-		value.Set("metadata", metadata)
+	if p.Metadata != nil {
+		value.Set("metadata", orEmpty(p.Metadata))
 	}
-	ctx, v, err := g.change(ctx, access.Crons, "update", value)
+	return value
+}
+
+func (g *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error) {
+	ctx, v, err := g.change(ctx, access.Crons, "update", cronPatched(c, p))
 	if err != nil {
 		return nil, err
 	}
@@ -202,18 +203,27 @@ func (g *crons) Delete(ctx context.Context, c id.Cron) error {
 
 // search asks threads.search too, as LangGraph Server does.
 func (g *crons) search(ctx context.Context, q *run.CronQuery) (context.Context, error) {
-	narrow, v, err := g.change(ctx, access.Crons, "search", object(
-		"assistant_id", named(string(q.Assistant)), "thread_id", named(string(q.Thread)), "metadata", orEmpty(q.Metadata), "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	narrow, v, err := g.change(ctx, access.Crons, "search", cronsSearched(*q))
 	if err == nil { // what a handler writes into metadata it means as a filter as well
 		err = v.object(&q.Metadata, "metadata")
 	}
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := g.ask(ctx, access.Threads, "search", object("thread_id", named(string(q.Thread)))); err != nil {
+	if _, _, err := g.ask(ctx, access.Threads, "search", threadOfCrons(*q)); err != nil {
 		return nil, err
 	}
 	return narrow, nil
+}
+
+// cronsSearched and threadOfCrons are what handlers see of a search.
+func cronsSearched(q run.CronQuery) *jsonobj.Object {
+	return object(
+		"assistant_id", named(string(q.Assistant)), "thread_id", named(string(q.Thread)), "metadata", orEmpty(q.Metadata), "limit", encoded(q.Limit), "offset", encoded(q.Offset))
+}
+
+func threadOfCrons(q run.CronQuery) *jsonobj.Object {
+	return object("thread_id", named(string(q.Thread)))
 }
 
 func (g *crons) Search(ctx context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {

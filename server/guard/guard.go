@@ -67,6 +67,9 @@ func (g *Guard) Wrap(o *server.Options) {
 	if o.Events != nil {
 		o.Events = &events{Guard: g, inner: o.Events}
 	}
+	if _, ok := g.Policy.(access.Gatekeeper); ok {
+		o.Foresee = foresight()
+	}
 	if o.Ratings != nil {
 		ratings := *o.Ratings
 		ratings.May = g.mayWrite
@@ -186,12 +189,12 @@ func (g *Guard) decide(ctx context.Context, resource, action string, value json.
 	case access.System:
 		return ctx, nil, nil
 	}
-	d, err := g.policy(ctx).Decide(ctx, actor, access.Question{Resource: resource, Action: action, Value: value})
+	d, err := access.Decide(ctx, g.policy(ctx), actor, access.Question{Resource: resource, Action: action, Value: value})
 	if err != nil {
 		g.denied(ctx, actor, resource, action, jsonobj.Of(value), err)
 		return nil, nil, err
 	}
-	f, err := access.ParseFilter(d[0].Filter)
+	f, err := access.ParseFilter(d.Filter)
 	if err != nil {
 		if g.Log != nil {
 			g.Log.ErrorContext(ctx, "a handler returned an invalid filter: the request is refused with 500", "question", resource+"."+action, "error", err,
@@ -199,7 +202,7 @@ func (g *Guard) decide(ctx context.Context, resource, action string, value json.
 		}
 		return nil, nil, err
 	}
-	return access.Narrow(ctx, resource, f), d[0].Value, nil
+	return access.Narrow(ctx, resource, f), d.Value, nil
 }
 
 // denied notes that a policy has refused an action.
@@ -267,6 +270,9 @@ func object(pairs ...any) *jsonobj.Object {
 	}
 	return o
 }
+
+// anyThreads is what handlers see of operations that are a search of threads to them.
+func anyThreads() *jsonobj.Object { return object("metadata", orEmpty(nil)) }
 
 // named is a text, null for "".
 func named(text string) json.RawMessage {

@@ -41,7 +41,7 @@ func (g *items) item(ctx context.Context, action string, namespace []string, key
 	if err := store.CheckNamespace(namespace); err != nil { // as LangGraph Server does before it asks
 		return nil, nil, "", nil, err
 	}
-	ctx, v, err := g.change(ctx, access.Store, action, object(append([]any{"namespace", list(namespace), "key", jsonobj.Quote(key)}, more...)...))
+	ctx, v, err := g.change(ctx, access.Store, action, itemNamed(namespace, key, more...))
 	if err != nil {
 		return nil, nil, "", nil, err
 	}
@@ -54,12 +54,22 @@ func (g *items) item(ctx context.Context, action string, namespace []string, key
 	return ctx, namespace, key, v, nil
 }
 
-func (g *items) Put(ctx context.Context, i store.Item) error {
+// itemNamed is what handlers see of an item.
+func itemNamed(namespace []string, key string, more ...any) *jsonobj.Object {
+	return object(append([]any{"namespace", list(namespace), "key", jsonobj.Quote(key)}, more...)...)
+}
+
+// itemPut is what they see of one that is written, besides its name.
+func itemPut(i store.Item) []any {
 	ttl := json.RawMessage(nil)
 	if i.TTL > 0 {
 		ttl = encoded(i.TTL.Minutes())
 	}
-	ctx, namespace, key, v, err := g.item(ctx, "put", i.Namespace, i.Key, "value", orEmpty(i.Value), "index", i.Index, "ttl", ttl)
+	return []any{"value", orEmpty(i.Value), "index", i.Index, "ttl", ttl}
+}
+
+func (g *items) Put(ctx context.Context, i store.Item) error {
+	ctx, namespace, key, v, err := g.item(ctx, "put", i.Namespace, i.Key, itemPut(i)...)
 	if err != nil {
 		return err
 	}
@@ -109,12 +119,17 @@ func (g *items) Delete(ctx context.Context, namespace []string, key string) erro
 	return g.inner.Delete(ctx, namespace, key)
 }
 
+// itemsSearched is what handlers see of a search.
+func itemsSearched(q store.Search, refresh *bool) *jsonobj.Object {
+	return object(
+		"namespace", list(q.Prefix), "filter", orNull(q.Filter), "limit", encoded(q.Limit), "offset", encoded(q.Offset), "query", named(q.Query), "refresh_ttl", encoded(refresh))
+}
+
 func (g *items) Search(ctx context.Context, q store.Search, refresh *bool) ([]*store.Item, error) {
 	if err := store.CheckNamespace(q.Prefix); err != nil {
 		return nil, err
 	}
-	ctx, v, err := g.change(ctx, access.Store, "search", object(
-		"namespace", list(q.Prefix), "filter", orNull(q.Filter), "limit", encoded(q.Limit), "offset", encoded(q.Offset), "query", named(q.Query), "refresh_ttl", encoded(refresh)))
+	ctx, v, err := g.change(ctx, access.Store, "search", itemsSearched(q, refresh))
 	if err != nil {
 		return nil, err
 	}
@@ -145,12 +160,8 @@ func (g *items) Load(ctx context.Context, i *store.Item) (*store.Item, error) {
 	return g.inner.Load(ctx, i)
 }
 
-func (g *items) Namespaces(ctx context.Context, q store.Namespaces) ([][]string, error) {
-	for _, labels := range [][]string{q.Prefix, q.Suffix} {
-		if err := store.CheckNamespace(labels); err != nil {
-			return nil, err
-		}
-	}
+// namespacesListed is what handlers see of a list of namespaces.
+func namespacesListed(q store.Namespaces) *jsonobj.Object {
 	labels := func(l []string) json.RawMessage {
 		if l == nil {
 			return nil
@@ -161,8 +172,16 @@ func (g *items) Namespaces(ctx context.Context, q store.Namespaces) ([][]string,
 	if q.MaxDepth > 0 {
 		depth = encoded(q.MaxDepth)
 	}
-	ctx, v, err := g.change(ctx, access.Store, "list_namespaces", object(
-		"namespace", labels(q.Prefix), "suffix", labels(q.Suffix), "max_depth", depth, "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	return object("namespace", labels(q.Prefix), "suffix", labels(q.Suffix), "max_depth", depth, "limit", encoded(q.Limit), "offset", encoded(q.Offset))
+}
+
+func (g *items) Namespaces(ctx context.Context, q store.Namespaces) ([][]string, error) {
+	for _, labels := range [][]string{q.Prefix, q.Suffix} {
+		if err := store.CheckNamespace(labels); err != nil {
+			return nil, err
+		}
+	}
+	ctx, v, err := g.change(ctx, access.Store, "list_namespaces", namespacesListed(q))
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (g *readModels) Message(ctx context.Context, t id.Thread, message string) (
 }
 
 func (g *readModels) Recent(ctx context.Context, model string, before readmodel.Place, limit int) ([]readmodel.Row, readmodel.Place, error) {
-	ctx, _, err := g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+	ctx, _, err := g.ask(ctx, access.Threads, "search", anyThreads())
 	if err != nil {
 		return nil, readmodel.Place{}, err
 	}

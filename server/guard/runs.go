@@ -338,7 +338,7 @@ func (g *runs) List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, 
 
 // Recent asks as for a search of threads.
 func (g *runs) Recent(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error) {
-	ctx, _, err = g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+	ctx, _, err = g.ask(ctx, access.Threads, "search", anyThreads())
 	if err != nil {
 		return nil, "", err
 	}
@@ -356,17 +356,20 @@ func (g *runs) Spans(ctx context.Context, r id.Run) (*run.Run, []spans.Span, err
 
 // Newest asks as for the search that has found the threads.
 func (g *runs) Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
-	ctx, _, err := g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+	ctx, _, err := g.ask(ctx, access.Threads, "search", anyThreads())
 	if err != nil {
 		return err
 	}
 	return g.inner.Newest(ctx, threads, limit, fn)
 }
 
+// runDeleted is what handlers see of the end of a run.
+func runDeleted(t id.Thread, r id.Run) json.RawMessage {
+	return object("thread_id", jsonobj.Quote(string(t)), "run_id", jsonobj.Quote(string(r))).JSON()
+}
+
 func (g *runs) Delete(ctx context.Context, t id.Thread, r id.Run) error {
-	ctx, err := g.about(ctx, access.Threads, "delete", func() json.RawMessage {
-		return object("thread_id", jsonobj.Quote(string(t)), "run_id", jsonobj.Quote(string(r))).JSON()
-	})
+	ctx, err := g.about(ctx, access.Threads, "delete", func() json.RawMessage { return runDeleted(t, r) })
 	if err != nil {
 		return err
 	}
@@ -505,8 +508,13 @@ func (g *runs) CancelSome(ctx context.Context, of run.Active, above id.Thread, a
 
 // activeOf asks as CancelAll does.
 func (g *runs) activeOf(ctx context.Context, of run.Active, action run.Action) (context.Context, error) {
-	ctx, _, err := g.ask(ctx, access.Threads, "update", cancelled("", nil, cmp.Or(string(of.Status), "all"), action))
+	ctx, _, err := g.ask(ctx, access.Threads, "update", activeCancelled(of, action))
 	return ctx, err
+}
+
+// activeCancelled is what handlers see of a cancel of many runs.
+func activeCancelled(of run.Active, action run.Action) *jsonobj.Object {
+	return cancelled("", nil, cmp.Or(string(of.Status), "all"), action)
 }
 
 // Queue and Load are of the server.

@@ -18,7 +18,7 @@ func (g *searching) Search(ctx context.Context, q search.Query, limit int) (page
 	if q.Thread != "" {
 		ctx, err = g.read(ctx, q.Thread)
 	} else {
-		ctx, _, err = g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+		ctx, _, err = g.ask(ctx, access.Threads, "search", anyThreads())
 	}
 	if err != nil {
 		return nil, search.Place{}, err

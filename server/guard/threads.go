@@ -31,8 +31,7 @@ func (g *threads) Create(ctx context.Context, n thread.New) (*thread.View, error
 	if !chosen {
 		n.ID = id.NewThread()
 	}
-	narrow, v, err := g.ask(ctx, access.Threads, "create", object(
-		"thread_id", jsonobj.Quote(string(n.ID)), "metadata", orEmpty(n.Metadata), "if_exists", named(n.IfExists)))
+	narrow, v, err := g.ask(ctx, access.Threads, "create", threadCreated(n))
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +51,11 @@ func (g *threads) Create(ctx context.Context, n thread.New) (*thread.View, error
 	return made, nil
 }
 
+// threadCreated is what handlers see of a new thread.
+func threadCreated(n thread.New) *jsonobj.Object {
+	return object("thread_id", jsonobj.Quote(string(n.ID)), "metadata", orEmpty(n.Metadata), "if_exists", named(n.IfExists))
+}
+
 func (g *threads) Get(ctx context.Context, t id.Thread) (*thread.View, error) {
 	ctx, err := g.read(ctx, t)
 	if err != nil {
@@ -61,7 +65,7 @@ func (g *threads) Get(ctx context.Context, t id.Thread) (*thread.View, error) {
 }
 
 func (g *threads) Patch(ctx context.Context, t id.Thread, p thread.Patch) (*thread.View, error) {
-	ctx, v, err := g.ask(ctx, access.Threads, "update", object("thread_id", jsonobj.Quote(string(t)), "metadata", orEmpty(p.Metadata)))
+	ctx, v, err := g.ask(ctx, access.Threads, "update", threadPatched(t, p))
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +73,11 @@ func (g *threads) Patch(ctx context.Context, t id.Thread, p thread.Patch) (*thre
 		p.Metadata = m
 	}
 	return g.inner.Patch(ctx, t, p)
+}
+
+// threadPatched is what handlers see of a changed thread.
+func threadPatched(t id.Thread, p thread.Patch) *jsonobj.Object {
+	return object("thread_id", jsonobj.Quote(string(t)), "metadata", orEmpty(p.Metadata))
 }
 
 func (g *threads) Delete(ctx context.Context, t id.Thread) error {
@@ -80,8 +89,7 @@ func (g *threads) Delete(ctx context.Context, t id.Thread) error {
 }
 
 func (g *threads) search(ctx context.Context, q thread.Search) (context.Context, thread.Search, error) {
-	ctx, v, err := g.change(ctx, access.Threads, "search", object(
-		"metadata", orEmpty(q.Metadata), "values", orEmpty(q.Values), "status", named(string(q.Status)), "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	ctx, v, err := g.change(ctx, access.Threads, "search", threadsSearched(q))
 	if err == nil { // what a handler writes there it means as a filter as well
 		err = errors.Join(v.object(&q.Metadata, "metadata"), v.object(&q.Values, "values"))
 	}
@@ -89,6 +97,12 @@ func (g *threads) search(ctx context.Context, q thread.Search) (context.Context,
 		return nil, q, err
 	}
 	return ctx, q, nil
+}
+
+// threadsSearched is what handlers see of a search.
+func threadsSearched(q thread.Search) *jsonobj.Object {
+	return object(
+		"metadata", orEmpty(q.Metadata), "values", orEmpty(q.Values), "status", named(string(q.Status)), "limit", encoded(q.Limit), "offset", encoded(q.Offset))
 }
 
 func (g *threads) Search(ctx context.Context, q thread.Search) ([]*thread.View, bool, error) {
@@ -165,7 +179,7 @@ func (g *threads) Tree(ctx context.Context, t id.Thread, before id.Checkpoint, l
 
 // Prune asks for all threads at once, and prunes none unless all may be.
 func (g *threads) Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error) {
-	ctx, err := g.about(ctx, access.Threads, "delete", func() json.RawMessage { return object("thread_ids", encoded(ids)).JSON() })
+	ctx, err := g.about(ctx, access.Threads, "delete", func() json.RawMessage { return threadsPruned(ids) })
 	if err != nil {
 		return 0, err
 	}
@@ -178,6 +192,9 @@ func (g *threads) Prune(ctx context.Context, ids []id.Thread, strategy thread.St
 	}
 	return g.inner.Prune(ctx, ids, strategy)
 }
+
+// threadsPruned is what handlers see of a prune.
+func threadsPruned(ids []id.Thread) json.RawMessage { return object("thread_ids", encoded(ids)).JSON() }
 
 func (g *threads) State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error) {
 	ctx, err := g.read(ctx, at.Thread)

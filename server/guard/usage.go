@@ -19,7 +19,7 @@ type used struct {
 
 // Report asks as for a search of threads. Who reaches all threads sees the use of everyone, others their own.
 func (g *used) Report(ctx context.Context, q usage.Query) (*usage.Report, error) {
-	narrow, _, err := g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+	narrow, _, err := g.ask(ctx, access.Threads, "search", anyThreads())
 	if err != nil {
 		return nil, err
 	}

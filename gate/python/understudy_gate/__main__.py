@@ -215,11 +215,10 @@ class Gate:
         if do in ("wrap", "unwrap", "readable", "encryption_context"):
             await self._encryption.answer(call, answer, self._user_of)
             return
-        if do in ("authenticate", "admit"):
-            user, answer["actor"] = await self._handlers.authenticate(call["request"])
-        else:
+        if do == "decide":
             user = self._handlers.actor(call["actor"])
-        if do != "authenticate":
-            decisions = answer["decisions"] = []
-            for question in call["questions"]:
-                decisions.append(await self._handlers.decide(user, question))
+            answer["decisions"] = [await self._handlers.decide(user, question) for question in call["questions"]]
+            return
+        _, answer["actor"] = await self._handlers.authenticate(call["request"])
+        if do == "admit":
+            await self._handlers.admit(answer, call["questions"])

@@ -146,6 +146,16 @@ class Handlers:
 
     # --- what ------------------------------------------------------------------------------
 
+    async def admit(self, answer: dict[str, Any], questions: list[dict[str, Any]]) -> None:
+        """Answers questions about the user of an answer, as if each were asked alone: up to one that is refused, or whose filter the server has to examine first."""
+        form = answer["actor"]
+        decisions = answer["decisions"] = []
+        for question in questions:
+            user = self.actor({**form, "user": codec.loads(form["user"].encode())})
+            decisions.append(await self.decide(user, question))
+            if not _certain(decisions[-1].get("filter")):
+                return
+
     def _handler(self, resource: str, action: str) -> Callable | None:
         handlers = self._auth._handlers
         for key in ((resource, action), (resource, "*"), ("*", action), ("*", "*")):
@@ -208,6 +218,14 @@ def _named(exc: BaseException, name: str, *modules: str) -> bool:
 
 def _text(detail: Any) -> Any:
     return detail if detail is None or isinstance(detail, str) else str(detail)
+
+
+def _certain(text: str | None) -> bool:
+    """Whether a filter, as JSON, is certainly one that the server can apply: it compares texts."""
+    if text is None:
+        return True
+    fields = codec.loads(text.encode())
+    return "\\" not in text and all(isinstance(value, str) and not key.startswith("$") for key, value in fields.items())
 
 
 def _finite(value: Any) -> bool:

@@ -61,6 +61,10 @@ func (t *Transport) Body(c *fiber.Ctx) (body []byte, release func(), err error) 
 		t.reclaim(held)
 	}
 	r := Of(c)
+	if e := r.early; e != nil {
+		r.early = nil
+		return e.body, e.release, e.err
+	}
 	if r.Unwanted > 0 {
 		if err := t.refuses(r.Unwanted); err != nil {
 			return nil, release, err

@@ -44,6 +44,8 @@ type Request struct {
 	// Withdrawn reports whether the credentials of the request, which were accepted, were withdrawn since; nil: the authenticator of the server knows.
 	Withdrawn func(ctx context.Context) bool
 	Source    string // the address of its peer; "" when no credentials are needed
+	early     *early // nil: its body is not read, or was handed over
+	slot      bool   // a place for its open response is reserved
 	// The resource of the path that does not exist, or not for the actor: thread, assistant or cron; "" when it does.
 	absent, absentID string
 }
@@ -163,8 +165,10 @@ func requestID(given string) string {
 }
 
 // Param returns a parameter of the path.
-func Param(c *fiber.Ctx, name string) string {
-	v := c.Params(name)
+func Param(c *fiber.Ctx, name string) string { return Unescaped(c.Params(name)) }
+
+// Unescaped returns a segment of a path without percent signs; as it is, if it is not valid.
+func Unescaped(v string) string {
 	if u, err := url.PathUnescape(v); err == nil {
 		return u
 	}
