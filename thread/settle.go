@@ -1,7 +1,10 @@
 package thread
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"understudy/checkpointer"
@@ -47,6 +50,26 @@ type Settling struct {
 	Failed  bool            // the thread shows status error unless other runs are active
 	Now     time.Time
 	Waits   *bool // set to whether the head waits at an interrupt; nil: not needed
+}
+
+// SettleAsking calls settle, which makes a row show its thread's head. When settle returns checkpointer.ErrUndescribed, because no row describes that head, it asks
+// the graph and calls settle again with the answer; the first time head is nil.
+func SettleAsking(ctx context.Context, graph interface {
+	Head(ctx context.Context, t id.Thread) (checkpointer.HeadInfo, error)
+}, t id.Thread, settle func(head *checkpointer.HeadInfo) error,
+) error {
+	var head *checkpointer.HeadInfo
+	for {
+		err := settle(head)
+		if !errors.Is(err, checkpointer.ErrUndescribed) {
+			return err
+		}
+		asked, err := graph.Head(ctx, t)
+		if err != nil {
+			return fmt.Errorf("head of thread %s: %w", t, err)
+		}
+		head = &asked
+	}
 }
 
 // SettleIn updates the row of a thread for its head as seen by this transaction. busy reports whether runs of the thread are pending or

@@ -232,25 +232,16 @@ func unchanged(tx Tx, was, row *Thread, d *draft) error {
 
 // settle updates the row of a thread for a head that only its graph can describe.
 func (s *Service) settle(ctx context.Context, t id.Thread) error {
-	var asked *checkpointer.HeadInfo
-	for {
-		err := s.Store.Write(ctx, func(tx Tx) error {
+	return SettleAsking(ctx, s.Snapshots, t, func(head *checkpointer.HeadInfo) error {
+		return s.Store.Write(ctx, func(tx Tx) error {
 			row, err := tx.Thread(t)
 			if err != nil {
 				return err
 			}
-			_, err = SettleIn(tx, s.Snapshots, t, Settling{Head: asked, Failure: row.Error, Now: s.Now()})
+			_, err = SettleIn(tx, s.Snapshots, t, Settling{Head: head, Failure: row.Error, Now: s.Now()})
 			return err
 		})
-		if !errors.Is(err, checkpointer.ErrUndescribed) {
-			return err
-		}
-		head, err := s.Snapshots.Head(ctx, t)
-		if err != nil {
-			return fmt.Errorf("head of thread %s: %w", t, err)
-		}
-		asked = &head
-	}
+	})
 }
 
 func inFlight(t id.Thread) error {

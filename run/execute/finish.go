@@ -3,7 +3,6 @@ package execute
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"understudy/run/completion"
 	"understudy/run/settle"
 	"understudy/run/stream"
+	"understudy/thread"
 )
 
 // maxFailures is how often a worker may die under a run in a row.
@@ -57,45 +57,38 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 		}
 	}
 	c := &closing{x: x, ex: ex, out: out, last: ex.spans.Load().Last(out.kind.words().span, out.failure), values: values, read: read}
-	for {
-		var e ending
-		written := false
-		err := x.Settler.WriteWith(ctx, read, func(tx run.Tx, read *settle.Readings) (err error) {
+	var e ending
+	written := false
+	err := thread.SettleAsking(ctx, x.Snapshots, claimed.Thread, func(head *checkpointer.HeadInfo) error {
+		c.head = head
+		return x.Settler.WriteWith(ctx, read, func(tx run.Tx, read *settle.Readings) (err error) {
 			c.read = read
 			e, err = c.write(tx)
 			written = err == nil && e.row != nil
 			return err
 		})
-		if errors.Is(err, checkpointer.ErrUndescribed) {
-			asked, err := x.Snapshots.Head(ctx, claimed.Thread)
-			if err != nil {
-				return fmt.Errorf("head of thread %s: %w", claimed.Thread, err)
-			}
-			c.head = &asked
-			continue
+	})
+	if err != nil {
+		if written {
+			ex.tried = &e
 		}
-		if err != nil {
-			if written {
-				ex.tried = &e
-			}
-			return fmt.Errorf("end run %s: %w", claimed.ID, err)
-		}
-		if e.unsettled {
-			x.settle(ctx, claimed.Thread, e.failure)
-		}
-		if e.gone {
-			x.Publisher.Deleted(claimed)
-		}
-		ex.continues = e.row != nil && e.row.Status == run.Pending
-		x.announce(ctx, ex.Attempt, e, out)
-		if e.row != nil && e.row.Status.Over() {
-			x.Signals.Ended(e.row)
-		}
-		if e.gone || claimed.Kwargs.Temporary && e.row != nil && e.row.Status.Over() {
-			x.Gone(claimed)
-		}
-		return nil
+		return fmt.Errorf("end run %s: %w", claimed.ID, err)
 	}
+	if e.unsettled {
+		x.settle(ctx, claimed.Thread, e.failure)
+	}
+	if e.gone {
+		x.Publisher.Deleted(claimed)
+	}
+	ex.continues = e.row != nil && e.row.Status == run.Pending
+	x.announce(ctx, ex.Attempt, e, out)
+	if e.row != nil && e.row.Status.Over() {
+		x.Signals.Ended(e.row)
+	}
+	if e.gone || claimed.Kwargs.Temporary && e.row != nil && e.row.Status.Over() {
+		x.Gone(claimed)
+	}
+	return nil
 }
 
 // FinishCancelled writes the end of a run that was cancelled, and that no server executes any more.

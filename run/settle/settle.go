@@ -131,9 +131,8 @@ func failureAfter(last bool) func(row *thread.Thread) (failure json.RawMessage, 
 
 // settleWith is Settle with an error that depends on what the thread shows.
 func (s *Settler) settleWith(ctx context.Context, t id.Thread, failure func(*thread.Thread) (json.RawMessage, bool)) error {
-	var head *checkpointer.HeadInfo
-	for {
-		err := s.Store.Write(ctx, func(tx run.Tx) error {
+	return thread.SettleAsking(ctx, s.Snapshots, t, func(head *checkpointer.HeadInfo) error {
+		return s.Store.Write(ctx, func(tx run.Tx) error {
 			row, err := tx.Thread(t)
 			if err != nil {
 				return err
@@ -142,15 +141,7 @@ func (s *Settler) settleWith(ctx context.Context, t id.Thread, failure func(*thr
 			_, err = s.SettleIn(tx, t, head, why, failed, s.Now())
 			return err
 		})
-		if !errors.Is(err, checkpointer.ErrUndescribed) {
-			return err
-		}
-		asked, err := s.Snapshots.Head(ctx, t)
-		if err != nil {
-			return fmt.Errorf("head of thread %s: %w", t, err)
-		}
-		head = &asked
-	}
+	})
 }
 
 // SettleIn makes the row of a thread show its head within a transaction. See thread.SettleIn.
