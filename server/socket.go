@@ -374,7 +374,9 @@ func (k *socket) show(events []protocol.Event) error {
 		}
 	})
 	if err == nil {
-		k.sent = max(k.sent, events[len(events)-1].Seq) // a replay goes back
+		for i := range events {
+			k.sent = max(k.sent, events[i].Seq) // a replay goes back, and what is of the connection has none
+		}
 	}
 	return err
 }

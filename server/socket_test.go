@@ -299,6 +299,23 @@ func TestSocketFiltersOfLaterSubscriptions(t *testing.T) {
 	require.Contains(t, c.text(), `"d"`)
 }
 
+// What is of the connection has no seq: it is sent like an event, and does not change where a client resumes.
+func TestSocketShowsWhatIsNotNumbered(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	s := newEventScript()
+	c := dialSocket(t, w, s)
+	c.subscribe()
+	notice := `{"type":"error","id":null,"error":"end_not_saved","message":"the disk is full","run_id":"r"}`
+	s.events <- []protocol.Event{eventOf(7, "a"), {Method: "error", Data: []byte(notice)}}
+	require.Contains(t, c.text(), `"a"`)
+	require.Equal(t, notice, c.text())
+	s.fail(fmt.Errorf("%w: slow", bridge.ErrInterrupted))
+	require.Contains(t, c.text(), `"meta":{"applied_through_seq":7}`)
+	_, reason := c.end()
+	require.Contains(t, reason, "since 7")
+}
+
 // The end of a socket says what to do next.
 func TestSocketEnds(t *testing.T) {
 	t.Parallel()

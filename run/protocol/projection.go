@@ -37,7 +37,7 @@ const inputRequested = "input.requested"
 
 // Event is one selected event, or, with Gap, the report that events before it are gone.
 type Event struct {
-	Seq    int64
+	Seq    int64 // 0: it is of the connection, and not numbered
 	Method string
 	Data   []byte // the envelope: JSON
 	Gap    *Gap
@@ -47,8 +47,11 @@ type Event struct {
 
 // Frame returns the event for SSE, without the closing blank line; nil for a Gap.
 func (e *Event) Frame() []byte {
-	if e.frame == nil {
+	switch {
+	case e.frame == nil:
 		return nil
+	case e.Seq == 0:
+		return append(e.frame, "\r\n"...)
 	}
 	return append(strconv.AppendInt(append(e.frame, "\r\nid: "...), e.Seq, 10), "\r\n"...)
 }
@@ -129,6 +132,10 @@ func (p *Projection) Began() time.Time {
 // next call.
 func (p *Projection) Add(ctx context.Context, rec *bridge.Record) ([]Event, error) {
 	p.out = p.out[:0]
+	if rec.Event == EndNotSaved { // whatever is selected: without it a client waits for an end that cannot come
+		p.out = append(p.out, unsaved(rec))
+		return p.out, nil
+	}
 	if rec.Run == "" || rec.Ephemeral {
 		return nil, nil
 	}

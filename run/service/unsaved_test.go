@@ -15,6 +15,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/protocol"
 	"understudy/run/service"
 )
 
@@ -64,6 +65,10 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 	require.NoError(t, err)
 	all, err := in.runs.StreamThread(t.Context(), th, nil, nil)
 	require.NoError(t, err)
+	frames, err := in.runs.StreamEvents(t.Context(), th, allEvents)
+	require.NoError(t, err)
+	events, err := another.runs.FollowEvents(t.Context(), th, allEvents)
+	require.NoError(t, err)
 	for name, server := range map[string]*instance{"a join": in, "a join elsewhere": another} {
 		if followers[name], err = server.runs.Join(t.Context(), th, r.ID); err != nil {
 			require.NoError(t, err)
@@ -80,6 +85,7 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 	for name, f := range map[string]run.Follower{"the stream of the run": streams, "the stream of the thread": all} {
 		require.Contains(t, noticeIn(t, f), "its end cannot be saved: the disk is full", name)
 	}
+	requireNoticeOfEvents(t, r.ID, frames, events)
 	for name, f := range followers {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := f.Result(ctx)
@@ -121,6 +127,47 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 		}
 	}
 	all.Close(false)
+	for _, frame := range framesUntil(t, frames, 1) {
+		require.NotContains(t, frame, "end_not_saved")
+	}
+	frames.Close(false)
+	events.Close()
+}
+
+// requireNoticeOfEvents reads events, framed on one server and not on another, up to the notice that the end of a run cannot be saved. It is an error of the
+// connection, and has no number: SDKs report it and continue, and nobody resumes behind it.
+func requireNoticeOfEvents(t *testing.T, r id.Run, frames run.Follower, events protocol.Follower) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	requireNotice := func(data []byte) {
+		var notice map[string]any
+		require.NoError(t, json.Unmarshal(data, &notice))
+		require.Contains(t, notice["message"], "its end cannot be saved: the disk is full")
+		delete(notice, "message")
+		require.Equal(t, map[string]any{"type": "error", "id": nil, "error": "end_not_saved", "run_id": string(r)}, notice)
+	}
+	for seen := false; !seen; {
+		records, err := frames.Next(ctx)
+		require.NoError(t, err)
+		for _, rec := range records {
+			if frame := string(rec.Frame); strings.HasPrefix(frame, "event: error") {
+				require.NotContains(t, frame, "\nid:")
+				requireNotice(rec.Data)
+				seen = true
+			}
+		}
+	}
+	for seen := false; !seen; {
+		list, err := events.Next(ctx)
+		require.NoError(t, err)
+		for _, e := range list {
+			if e.Seq == 0 {
+				requireNotice(e.Data)
+				seen = true
+			}
+		}
+	}
 }
 
 // noticeIn reads a stream up to the notice that the end of its run cannot be saved, and returns its data. An error before it would be a failure of a run that

@@ -46,7 +46,7 @@ const UnsavedLog = "writing the end of a run failed; retrying"
 
 // unsavedEnd is the event of a record that informs followers, on all servers, that the end of a run cannot be written. Data is the message. Clients of streams
 // see unsavedNotice instead, under the same name.
-const unsavedEnd = "end_not_saved"
+const unsavedEnd = protocol.EndNotSaved
 
 // unsavedNotice is what clients of streams see of an unsavedEnd. It has no offset: it is not replayed, and the end of the run comes after it once it is saved.
 // It is no event `error`: to clients that is the end of a run, which has failed, and this one may succeed. Those that do not know its name ignore it.

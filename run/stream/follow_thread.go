@@ -185,7 +185,7 @@ func (tf *threadFollower) endedElsewhere(ctx context.Context) ([]*bridge.Record,
 
 // unsavedOf returns what the client sees of a run whose end cannot be written; nil when it was shown, or is not wanted.
 func (tf *threadFollower) unsavedOf(rec *bridge.Record) *bridge.Record {
-	if tf.unsaved[rec.Run] || tf.durableEnds || !tf.all {
+	if tf.unsaved[rec.Run] || !tf.all {
 		return nil
 	}
 	if tf.unsaved == nil {
