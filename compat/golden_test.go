@@ -154,7 +154,7 @@ func decodeAs(e exchange) (known bool, err error) {
 	case e.method == "POST" && path == "/threads/search":
 		_, _, err = SearchThreads(e.body)
 	case e.method == "POST" && path == "/threads/prune":
-		_, _, err = PruneThreads(e.body)
+		_, _, _, err = PruneThreads(e.body)
 	case e.method == "PATCH" && onThread.MatchString(path):
 		_, err = PatchThread(e.body)
 	case e.method == "POST" && strings.HasSuffix(path, "/state") && onState.MatchString(path):

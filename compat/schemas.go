@@ -168,9 +168,15 @@ var (
 		Prop{"supersteps", listOf(objectOf(Prop{"updates", listOf(stateUpdates)}).require("updates"))},
 	))
 
+	threadCondition = objectOf(
+		Prop{"status", enum("idle", "busy", "interrupted", "error")},
+		Prop{"metadata", anObject},
+	).doc("What must hold of a thread when it is changed: one that changed since it was found is left as it is.")
+
 	ThreadPatch = named("ThreadPatch", objectOf(
 		Prop{"metadata", anObject},
 		Prop{"ttl", ttlSchema},
+		Prop{"where", threadCondition},
 	))
 
 	ThreadSearch = named("ThreadSearchRequest", objectOf(
@@ -196,6 +202,7 @@ var (
 	ThreadPrune = named("ThreadPruneRequest", objectOf(
 		Prop{"thread_ids", listOf(anID)},
 		Prop{"strategy", withDefault(enum("delete", "keep_latest"), `"delete"`)},
+		Prop{"where", threadCondition},
 	).require("thread_ids"))
 
 	ThreadFork = named("ThreadFork", objectOf(

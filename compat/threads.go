@@ -46,7 +46,17 @@ func PatchThread(body []byte) (thread.Patch, error) {
 	if err != nil {
 		return thread.Patch{}, err
 	}
-	return thread.Patch{Metadata: o.metadata(), TTL: threadTTL(o.raw("ttl"))}, nil
+	return thread.Patch{Metadata: o.metadata(), TTL: threadTTL(o.raw("ttl")), Where: threadWhere(o)}, nil
+}
+
+// threadWhere reads what must hold of a thread that is changed; nil when absent. LangGraph Server does not know it.
+func threadWhere(o object) *thread.Condition {
+	raw := o.raw("where")
+	if raw == nil {
+		return nil
+	}
+	w := members(raw)
+	return &thread.Condition{Status: thread.Status(w.text("status")), Metadata: w.raw("metadata")}
 }
 
 // threadTTL reads how long to keep a thread; nil when absent. Zero or less: until the next sweep.
@@ -169,13 +179,22 @@ func CountThreads(body []byte) (thread.Search, error) {
 }
 
 // PruneThreads decodes the body of POST /threads/prune.
-func PruneThreads(body []byte) (ids []id.Thread, strategy thread.Strategy, err error) {
+func PruneThreads(body []byte) (ids []id.Thread, strategy thread.Strategy, where *thread.Condition, err error) {
 	o, err := decode(body, ThreadPrune)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	ids, err = threadIDs(o, "thread_ids")
-	return ids, thread.Strategy(o.textOr("strategy", string(thread.Delete))), err
+	return ids, thread.Strategy(o.textOr("strategy", string(thread.Delete))), threadWhere(o), err
+}
+
+// AppendPruned appends the answer of POST /threads/prune. Who gave no condition gets what LangGraph Server answers.
+func AppendPruned(dst []byte, p thread.Pruned, where *thread.Condition) []byte {
+	dst = strconv.AppendInt(append(dst, `{"pruned_count":`...), int64(p.Count), 10)
+	if where != nil {
+		dst = strconv.AppendInt(append(dst, `,"unmatched_count":`...), int64(p.Unmatched), 10)
+	}
+	return append(dst, '}')
 }
 
 // ThreadParts selects the parts of a thread to show in addition to its columns.

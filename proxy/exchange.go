@@ -226,7 +226,8 @@ func prunes(body []byte) ([]id.Thread, thread.Strategy, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return compat.PruneThreads(b)
+	ids, strategy, _, err := compat.PruneThreads(b)
+	return ids, strategy, err
 }
 
 // rewrite builds the request for the upstream.

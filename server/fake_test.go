@@ -183,8 +183,11 @@ func (f fakeThreads) Tree(_ context.Context, t id.Thread, before id.Checkpoint, 
 	return []thread.Step{{ID: "1f0bd33e-8a23-6f9d-8001-b9fb5e9b9a58", Parent: "c0", Run: "r", Source: "loop", Number: 1}, {ID: "c0", Source: "input", Number: -1}}, f.note(t, before, limit)
 }
 
-func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s thread.Strategy) (int, error) {
-	return len(ids), f.note(ids, s)
+func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s thread.Strategy, where *thread.Condition) (thread.Pruned, error) {
+	if where != nil {
+		return thread.Pruned{Unmatched: len(ids)}, f.note(ids, s, *where)
+	}
+	return thread.Pruned{Count: len(ids)}, f.note(ids, s)
 }
 
 func (f fakeThreads) State(_ context.Context, at checkpointer.Key, sub bool) (*checkpointer.Snapshot, error) {

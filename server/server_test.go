@@ -90,6 +90,7 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/threads/search", `{}`, 200, ""},
 		{"POST", "/threads/count", `{}`, 200, `3`},
 		{"POST", "/threads/prune", `{"thread_ids":["` + someThread + `"]}`, 200, `{"pruned_count":1}`},
+		{"POST", "/threads/prune", `{"thread_ids":["` + someThread + `"],"where":{"status":"error"}}`, 200, `{"pruned_count":0,"unmatched_count":1}`},
 		{"GET", th, "", 200, ""},
 		{"PATCH", th, `{}`, 200, ""},
 		{"DELETE", th, "", 204, ""},

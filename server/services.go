@@ -63,8 +63,8 @@ type Threads interface {
 	Usage(ctx context.Context, t id.Thread) (thread.Usage, error)
 	// Tree returns the newest root checkpoints of a thread before one ("": of all), newest first and without values.
 	Tree(ctx context.Context, t id.Thread, before id.Checkpoint, limit int) ([]thread.Step, error)
-	// Prune deletes threads, or all but their newest checkpoints. It returns the number of threads pruned.
-	Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error)
+	// Prune deletes threads, or all but their newest checkpoints, if they meet where; nil: all do.
+	Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy, where *thread.Condition) (thread.Pruned, error)
 	// State returns the live head of at.NS if at.ID is empty, else the snapshot of that checkpoint.
 	State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error)
 	// ReadHistory returns the entries of a history. The caller closes them.

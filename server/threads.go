@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -169,15 +168,15 @@ func (h *threadHandlers) countThreads(c *fiber.Ctx) error {
 
 func (h *threadHandlers) pruneThreads(c *fiber.Ctx) error {
 	return h.WithBody(c, func(body []byte) error {
-		ids, strategy, err := compat.PruneThreads(body)
+		ids, strategy, where, err := compat.PruneThreads(body)
 		if err != nil {
 			return err
 		}
-		n, err := h.threads.Prune(c.UserContext(), ids, strategy)
+		pruned, err := h.threads.Prune(c.UserContext(), ids, strategy, where)
 		if err != nil {
 			return err
 		}
-		return web.SendJSON(c, append(strconv.AppendInt([]byte(`{"pruned_count":`), int64(n), 10), '}'))
+		return web.SendJSON(c, compat.AppendPruned(nil, pruned, where))
 	})
 }
 

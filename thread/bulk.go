@@ -80,15 +80,25 @@ func (s *Service) clear(ctx context.Context, gone []*Thread) {
 
 // Remove deletes threads with all their data, and returns those that existed. Their runs stop.
 func (s *Service) Remove(ctx context.Context, ids []id.Thread) (gone []id.Thread, err error) {
+	gone, _, err = s.removeMatching(ctx, ids, func(*Thread) bool { return true })
+	return gone, err
+}
+
+// removeMatching is Remove of the threads that match in the transaction that removes them; others is the number of the rest.
+func (s *Service) removeMatching(ctx context.Context, ids []id.Thread, match func(*Thread) bool) (gone []id.Thread, others int, err error) {
 	ids = slices.Clone(ids)
 	slices.Sort(ids) // a storage that locks thread by thread needs the same order everywhere
 	for ids = slices.Compact(ids); len(ids) > 0; {
 		var removed []*Thread
-		tried := 0
+		tried, left := 0, 0
 		if err := s.alternately(ctx, func(tx Tx) error {
-			removed, tried = nil, 0
+			removed, tried, left = nil, 0, 0
 			for began := time.Now(); tried < min(len(ids), removeThreads) && time.Since(began) < biteTime; tried++ {
 				row, err := tx.Thread(ids[tried])
+				if err == nil && !match(row) {
+					left++
+					continue
+				}
 				if err == nil {
 					err = tx.DeleteThread(ids[tried])
 				}
@@ -102,23 +112,24 @@ func (s *Service) Remove(ctx context.Context, ids []id.Thread) (gone []id.Thread
 			}
 			return nil
 		}); err != nil {
-			return gone, err
+			return gone, others, err
 		}
 		ids = ids[tried:]
+		others += left
 		s.clear(ctx, removed)
 		for _, t := range removed {
 			gone = append(gone, t.ID)
 		}
 	}
-	return gone, nil
+	return gone, others, nil
 }
 
 // errStopped ends pruning of a thread that must not be pruned any more.
 var errStopped = errors.New("not to be pruned")
 
-// pruneSteps deletes checkpoints of a thread until none are left to delete; n is their number. allow is called in each transaction, with last set in the
+// pruneSteps deletes checkpoints of a thread until none are left to delete; n is their number. allow is called in each transaction with the row, and last set in the
 // final one. If it returns false, that transaction is the last one, and the error is errStopped. The thread can be read after each.
-func (s *Service) pruneSteps(ctx context.Context, t id.Thread, allow func(tx Tx, last bool) (bool, error)) (n int, err error) {
+func (s *Service) pruneSteps(ctx context.Context, t id.Thread, allow func(tx Tx, row *Thread, last bool) (bool, error)) (n int, err error) {
 	for range plans {
 		plan, err := s.Store.PlanPrune(ctx, t, biteCheckpoints)
 		if err != nil {
@@ -136,7 +147,7 @@ func (s *Service) pruneSteps(ctx context.Context, t id.Thread, allow func(tx Tx,
 				if used = !plan.holds(row); used {
 					return nil
 				}
-				ok, err := allow(tx, i >= len(plan.Steps)-1)
+				ok, err := allow(tx, row, i >= len(plan.Steps)-1)
 				if stopped = !ok; err != nil || stopped || i >= len(plan.Steps) {
 					return err
 				}

@@ -160,9 +160,9 @@ func TestLongThreadsHoldUpNoOtherWrite(t *testing.T) {
 			}
 			require.Equal(t, 3*runs-6, checkpoints(t, r, "long"))
 			check("prune", func() {
-				n, err := s.Prune(t.Context(), []id.Thread{"long"}, thread.KeepLatest)
+				pruned, err := s.Prune(t.Context(), []id.Thread{"long"}, thread.KeepLatest, nil)
 				require.NoError(t, err)
-				require.Equal(t, 1, n)
+				require.Equal(t, 1, pruned.Count)
 			})
 			require.Equal(t, 1, checkpoints(t, r, "long"))
 			require.Equal(t, 2*runs, events(t, r, "long"))

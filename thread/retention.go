@@ -149,7 +149,7 @@ func (s *Service) pruneExpired(ctx context.Context, t id.Thread, done *swept) er
 		return fmt.Errorf("record thread %s before pruning it: %w", t, err)
 	}
 	verdict := notDue
-	n, err := s.pruneSteps(ctx, t, func(tx Tx, last bool) (ok bool, err error) {
+	n, err := s.pruneSteps(ctx, t, func(tx Tx, _ *Thread, last bool) (ok bool, err error) {
 		if verdict, err = s.judge(tx, t, KeepLatest); err != nil || verdict != due {
 			return false, err
 		}
@@ -202,27 +202,36 @@ func (s *Service) judge(tx Tx, t id.Thread, strategy Strategy) (verdict, error) 
 	return due, nil
 }
 
-// Prune deletes threads, or all of their checkpoints but the newest and those needed to read it. It returns the number of pruned
-// threads. Threads with pending or running runs keep their checkpoints, from which the runs may start, and do not count.
-func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy) (int, error) {
+// Prune deletes threads, or all of their checkpoints but the newest and those needed to read it, if they meet where. Threads with pending or running runs keep
+// their checkpoints, from which the runs may start, and do not count.
+func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy, where *Condition) (pruned Pruned, err error) {
+	meets, err := where.ready()
+	if err != nil {
+		return pruned, err
+	}
 	if strategy != KeepLatest {
-		gone, err := s.Remove(ctx, ids)
-		return len(gone), err
+		gone, others, err := s.removeMatching(ctx, ids, meets)
+		return Pruned{len(gone), others}, err
 	}
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
-	pruned := 0
 	for _, t := range slices.Compact(ids) {
 		err := s.backfill(ctx, t) // unrecorded messages would be lost
+		unmatched := false
 		if err == nil {
-			_, err = s.pruneSteps(ctx, t, func(tx Tx, _ bool) (bool, error) {
+			_, err = s.pruneSteps(ctx, t, func(tx Tx, row *Thread, _ bool) (bool, error) {
+				if unmatched = !meets(row); unmatched {
+					return false, nil
+				}
 				active, err := tx.HasActiveRuns(t)
 				return !active, err
 			})
 		}
 		switch {
 		case err == nil:
-			pruned++
+			pruned.Count++
+		case unmatched && errors.Is(err, errStopped):
+			pruned.Unmatched++
 		case !errors.Is(err, errStopped) && !fault.Is(err, fault.NotFound):
 			return pruned, err
 		}

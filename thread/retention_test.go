@@ -324,9 +324,9 @@ func TestPrune(t *testing.T) {
 		return tx.InsertRun(&run.Run{ID: "r", Thread: "busy", Assistant: "a", Graph: "g", Status: run.Pending, Strategy: run.Enqueue, CreatedAt: base, UpdatedAt: base})
 	}))
 	prune := func(strategy thread.Strategy, ids ...id.Thread) int {
-		n, err := w.Prune(t.Context(), ids, strategy)
+		pruned, err := w.Prune(t.Context(), ids, strategy, nil)
 		require.NoError(t, err)
-		return n
+		return pruned.Count
 	}
 	require.Equal(t, 1, prune(thread.KeepLatest, "a", "none", "busy"))
 	require.Equal(t, 1, checkpoints(t, w.rows, "a"))

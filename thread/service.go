@@ -280,6 +280,9 @@ func (s *Service) Patch(ctx context.Context, t id.Thread, p Patch) (*View, error
 		if err != nil {
 			return err
 		}
+		if err := p.Where.check(row); err != nil {
+			return err
+		}
 		if p.Check != nil {
 			active, err := tx.HasActiveRuns(t)
 			if err != nil {

@@ -98,7 +98,8 @@ type New struct {
 type Patch struct {
 	Metadata json.RawMessage // merged, one level deep
 	TTL      *TTLRequest
-	Quiet    bool // UpdatedAt stays, and with it the place of the thread among others
+	Quiet    bool       // UpdatedAt stays, and with it the place of the thread among others
+	Where    *Condition // which else refuses the change; nil: none
 	// Check, if not nil, is called in the transaction of the change with the row before it, and whether a run of the thread is pending or running. Its error
 	// refuses the change. It must not block, and may be called again.
 	Check func(row *Thread, active bool) error

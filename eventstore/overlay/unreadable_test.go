@@ -67,7 +67,7 @@ func TestBackfilled(t *testing.T) {
 			return ids(v.Values)
 		},
 		"pruned": func(w *world) string {
-			_, err := w.threads.Prune(t.Context(), []id.Thread{w.thread}, "keep_latest")
+			_, err := w.threads.Prune(t.Context(), []id.Thread{w.thread}, "keep_latest", nil)
 			require.NoError(t, err)
 			return ids(w.state(t.Context(), ""))
 		},

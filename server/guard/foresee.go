@@ -139,7 +139,7 @@ func foreseenThreads() map[string]server.Foresight {
 			return asks(access.Threads, "search", threadsSearched(of(u, q, err)).JSON())
 		}),
 		"POST /threads/prune": reading(func(u *unserved) []access.Question {
-			ids, _, err := compat.PruneThreads(u.body())
+			ids, _, _, err := compat.PruneThreads(u.body())
 			return asks(access.Threads, "delete", threadsPruned(of(u, ids, err)))
 		}),
 	}

@@ -178,19 +178,19 @@ func (g *threads) Tree(ctx context.Context, t id.Thread, before id.Checkpoint, l
 }
 
 // Prune asks for all threads at once, and prunes none unless all may be.
-func (g *threads) Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error) {
+func (g *threads) Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy, where *thread.Condition) (thread.Pruned, error) {
 	ctx, err := g.about(ctx, access.Threads, "delete", func() json.RawMessage { return threadsPruned(ids) })
 	if err != nil {
-		return 0, err
+		return thread.Pruned{}, err
 	}
 	for _, t := range ids {
 		if _, err := g.Rows.Thread(ctx, t); fault.Is(err, fault.NotFound) {
-			return 0, fault.Newf(fault.NotFound, "Thread with ID %s not found", t)
+			return thread.Pruned{}, fault.Newf(fault.NotFound, "Thread with ID %s not found", t)
 		} else if err != nil {
-			return 0, err
+			return thread.Pruned{}, err
 		}
 	}
-	return g.inner.Prune(ctx, ids, strategy)
+	return g.inner.Prune(ctx, ids, strategy, where)
 }
 
 // threadsPruned is what handlers see of a prune.
