@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"understudy/internal/fault"
@@ -36,9 +37,24 @@ func AppendServers(dst []byte, list []fleet.Server) []byte {
 		r.int("running", s.Running)
 		r.int("workers", s.Workers)
 		r.int("memory_bytes", int(s.Memory))
-		r.raw("draining", []byte(map[bool]string{true: "true", false: "false"}[s.Draining]))
+		r.key("worker_memory_bytes")
+		r.dst = AppendList(r.dst, s.WorkerMemory, func(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) })
+		r.int("blocked", s.Blocked)
+		r.textOrNull("blocked_at", s.BlockedAt)
+		r.key("problems")
+		r.dst = AppendList(r.dst, s.Problems, appendProblem)
+		r.raw("draining", strconv.AppendBool(nil, s.Draining))
 		return r.end()
 	})
+	return r.end()
+}
+
+func appendProblem(dst []byte, p fleet.Problem) []byte {
+	r := newRow(dst, nil)
+	r.textOrNull("graph", p.Graph)
+	r.textOrNull("at", p.At)
+	r.text("error", p.Error)
+	r.raw("reload", strconv.AppendBool(nil, p.Reload))
 	return r.end()
 }
 

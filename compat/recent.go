@@ -2,6 +2,7 @@ package compat
 
 import (
 	"slices"
+	"time"
 
 	"understudy/id"
 	"understudy/internal/fault"
@@ -33,20 +34,48 @@ func RecentQuery(get func(name string) []string) (run.Recent, error) {
 		}
 	}
 	q.Graph, _ = p.last("graph_id")
+	if v, ok := p.last("cron_id"); ok && v != "" {
+		if q.Cron, err = CronID(v); err != nil {
+			return q, err
+		}
+	}
 	return q, nil
 }
 
 // AppendRecent appends a page of runs without their arguments: {"runs": […], "next": text or null}.
-func AppendRecent(dst []byte, page []*run.Run, next string) []byte {
+func AppendRecent(dst []byte, page []*run.Run, next string, now time.Time) []byte {
 	r := newRow(dst, nil)
 	r.key("runs")
-	r.dst = AppendList(r.dst, page, appendRecentRun)
+	r.dst = AppendList(r.dst, page, func(dst []byte, x *run.Run) []byte {
+		r := recentRow(dst, x)
+		r.textOrNull("waits_for", waitsFor(x, now))
+		owner, lease := "", time.Time{}
+		if x.Status == run.Running {
+			owner, lease = x.Owner, x.LeaseUntil
+		}
+		r.textOrNull("server", owner)
+		r.timeOrNull("lease_until", orNil(lease))
+		return r.end()
+	})
 	r.textOrNull("next", next)
 	return r.end()
 }
 
-// appendRecentRun appends a run: its error, and when it began and ended, are not in the API of LangGraph Server.
-func appendRecentRun(dst []byte, x *run.Run) []byte {
+// waitsFor returns what a run waits for: "time" until it is due, "thread" for another run of its thread, "job" for a server that may execute it; "" for nothing.
+func waitsFor(x *run.Run, now time.Time) string {
+	switch {
+	case x.Status != run.Pending:
+		return ""
+	case x.CreatedAt.After(now):
+		return "time"
+	case x.Behind:
+		return "thread"
+	}
+	return "job"
+}
+
+// recentRow begins the row of a run: its error, and when it began and ended, are not in the API of LangGraph Server.
+func recentRow(dst []byte, x *run.Run) row {
 	r := newRow(dst, nil)
 	r.text("run_id", string(x.ID))
 	r.text("thread_id", string(x.Thread))
@@ -60,5 +89,5 @@ func appendRecentRun(dst []byte, x *run.Run) []byte {
 	r.timeOrNull("ended_at", orNil(x.EndedAt))
 	r.int("attempt", x.Attempt)
 	r.raw("error", x.Error)
-	return r.end()
+	return r
 }

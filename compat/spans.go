@@ -60,7 +60,8 @@ func (q SpanQuery) Append(dst []byte, of *run.Run, list []spans.Span) []byte {
 	}
 	r := newRow(dst, nil)
 	r.key("run")
-	r.dst = appendRecentRun(r.dst, of)
+	about := recentRow(r.dst, of)
+	r.dst = about.end()
 	r.key("spans")
 	r.dst = AppendList(r.dst, list, q.appendSpan)
 	r.textOrNull("next", next)

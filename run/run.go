@@ -80,6 +80,8 @@ type Run struct {
 
 	// Left: only ID and Thread are set, because the list had as many bytes as Query.Bytes allows.
 	Left bool
+	// Behind: it is pending, and another run of its thread comes first. Only lists of recent runs have it.
+	Behind bool
 }
 
 // Durable reports whether the database has the records of the run.
@@ -237,9 +239,10 @@ func ErrorJSON(kind, message string) json.RawMessage {
 
 // Recent selects runs of all threads. Their order is that of their IDs, which ascend with time.
 type Recent struct {
-	Before id.Run // only older ones; "": from the newest
-	Status Status // "" all
-	Graph  string // "" all
+	Before id.Run  // only older ones; "": from the newest
+	Status Status  // "" all
+	Graph  string  // "" all
+	Cron   id.Cron // "" all
 	Limit  int
 }
 

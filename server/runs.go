@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -279,7 +280,7 @@ func (h *runHandlers) recentRuns(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return web.SendJSON(c, compat.AppendRecent(nil, page, h.cursors.Seal(string(next))))
+	return web.SendJSON(c, compat.AppendRecent(nil, page, h.cursors.Seal(string(next)), time.Now()))
 }
 
 // countActive answers how many runs cancelSome would cancel.

@@ -295,13 +295,18 @@ func TestServersAndLogs(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	k := &fleet.Keeper{
 		Self: fleet.Server{ID: "s", Version: "1", Host: "h", PID: 7, Mode: "serve", Started: at}, Ring: ring, Now: func() time.Time { return at },
-		Load: func(s *fleet.Server) { s.Jobs, s.Running, s.Workers, s.Memory = 4, 3, 2, 1 },
+		Load: func(s *fleet.Server) {
+			s.Jobs, s.Running, s.Workers, s.Memory, s.WorkerMemory, s.Blocked, s.BlockedAt = 4, 3, 2, 1, []int64{5, 6}, 1, "a.py:3"
+			s.Problems = []fleet.Problem{{Graph: "g", At: "g.py:1", Error: "E"}, {Error: "not JSON", Reload: true}}
+		},
 	}
 	w := setup(t, func(o *Options) { o.Fleet, o.MaxStreams = k, 1 })
 	res, body := w.ask(t, "GET", "/understudy/servers", "")
 	require.Equal(t, 200, res.StatusCode, body)
 	require.JSONEq(t, `{"servers": [{"id": "s", "version": "1", "address": null, "host": "h", "pid": 7, "mode": "serve", "started_at": "2026-01-02T03:04:05+00:00",
-		"heartbeat_at": "2026-01-02T03:04:05+00:00", "jobs": 4, "running": 3, "workers": 2, "memory_bytes": 1, "draining": false}]}`, body)
+		"heartbeat_at": "2026-01-02T03:04:05+00:00", "jobs": 4, "running": 3, "workers": 2, "memory_bytes": 1, "worker_memory_bytes": [5, 6],
+		"blocked": 1, "blocked_at": "a.py:3", "problems": [{"graph": "g", "at": "g.py:1", "error": "E", "reload": false}, {"graph": null, "at": null, "error": "not JSON", "reload": true}],
+		"draining": false}]}`, body)
 	log.Info("one", "run_id", "r")
 	log.Warn("two", "password", "x")
 	for query, want := range map[string]string{

@@ -18,7 +18,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"understudy/graph"
 	"understudy/graph/python"
 	"understudy/internal/app"
 	"understudy/internal/config"
@@ -50,6 +49,7 @@ type reloader struct {
 	bundles atomic.Bool // there were components the last time, or there may have been: the configuration was not read
 	// problems returns the import errors by graph.
 	problems func() map[string]error
+	onEnd    func(error) // is called when a reload has ended: with why it changed nothing, or nil. May be nil
 	rested   time.Duration
 	patience time.Duration // see apart
 	// fences is a folder in which each reload creates a file when it ends. The watcher reports files in the order in which they change, so once it reports that
@@ -461,6 +461,7 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 	}
 	var mistakes config.Mistakes
 	if err != nil {
+		r.noted(err)
 		if errors.As(err, &mistakes) {
 			for _, m := range mistakes {
 				log.Error("not reloaded; the graphs stay as they were", "mistake", m.String())
@@ -480,6 +481,9 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 	done := loop.Repeat(slowReload, slowReload, func() { log.Info("still reloading; the version before stays in service", took()) })
 	err = r.reload(ctx, cfg)
 	done()
+	if ctx.Err() == nil {
+		r.noted(err)
+	}
 	var refused *python.ReloadError
 	switch {
 	case err == nil:
@@ -510,6 +514,12 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 		log.Error("not reloaded; the graphs stay as they were", append(attrs, took())...)
 	default:
 		log.Error("not reloaded; the graphs stay as they were", "error", err, took())
+	}
+}
+
+func (r *reloader) noted(err error) {
+	if r.onEnd != nil {
+		r.onEnd(err)
 	}
 }
 
@@ -552,22 +562,9 @@ func (r *reloader) logFailures(log *slog.Logger, problems map[string]error) {
 	}
 }
 
-// placeOf is place of the traceback in an error.
+// placeOf returns "file:line" of the innermost line of the traceback in an error that is the user's; "" when there is none.
 func (r *reloader) placeOf(err error) string {
-	var f *graph.Failure
-	if !errors.As(err, &f) {
-		return ""
-	}
-	return r.place(f.Detail)
-}
-
-// place is "file:line" of the innermost line of a traceback that is the user's; "" when there is none.
-func (r *reloader) place(traceback string) string {
-	file, line := python.Innermost(traceback, append([]string{r.cfg.Dir}, r.cfg.Workers.PythonPath...))
-	if file == "" {
-		return ""
-	}
-	return r.short(file) + ":" + line
+	return app.PlaceOf(r.cfg, err)
 }
 
 func (r *reloader) short(path string) string {

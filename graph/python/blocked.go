@@ -41,6 +41,13 @@ const (
 	maxPlaces    = 1000
 )
 
+// Blocked returns how often code of graphs has blocked event loops of workers, and where the last time; "" before the first.
+func (p *Pool) Blocked() (times int, at string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.blocks, p.blockedAt
+}
+
 // blocked counts and logs one report.
 func (p *Pool) blocked(w *worker, text []byte) {
 	var r blockedReport
@@ -62,6 +69,9 @@ func (p *Pool) blocked(w *worker, text []byte) {
 		p.metrics.blockedSeconds.Add(max(0, r.Seconds))
 	} else {
 		p.metrics.blocked.Inc()
+		p.mu.Lock()
+		p.blocks, p.blockedAt = p.blocks+1, place
+		p.mu.Unlock()
 	}
 	times, log := p.logsBlocked(place, r.Over, time.Now())
 	if !log {

@@ -2,6 +2,7 @@ package python
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,6 +108,15 @@ func (p *Pool) Up() error {
 		return errStarting
 	}
 	return nil
+}
+
+// Memory returns the resident memory of each worker that has started, in bytes, ascending.
+func (p *Pool) Memory() (sizes []int64) {
+	for _, pid := range p.census().pids {
+		sizes = append(sizes, child.ResidentMemory(pid))
+	}
+	slices.Sort(sizes)
+	return sizes
 }
 
 // Workers returns how many Python processes there are, those that start and those that end included.

@@ -59,6 +59,8 @@ type Pool struct {
 	loggedReason string        // last logged reason
 	loggedAt     time.Time
 	blocking     map[string]*blocking // by place
+	blocks       int                  // how often event loops were blocked
+	blockedAt    string               // where the last time
 }
 
 // New returns a pool without starting workers, which Run does. It panics if opts.Serde is not JSON.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -88,7 +89,9 @@ type Server struct {
 	http       *server.Server  // nil without a listener
 	components *components.Set // nil when no graph has any
 	fleet      *fleet.Keeper
-	examiner   *examiner // nil: none
+	// notReloaded is why the last reload changed nothing; nil: it did, or there was none.
+	notReloaded atomic.Pointer[[]fleet.Problem]
+	examiner    *examiner // nil: none
 }
 
 // startingAfter is how long a start may take before the port answers health and 503 on its own.

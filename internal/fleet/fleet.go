@@ -34,17 +34,24 @@ const (
 
 // Server is what a server reports of itself.
 type Server struct {
-	ID       string    `json:"id"`
-	Version  string    `json:"version"`
-	Address  string    `json:"address"` // "": a worker without a port
-	Host     string    `json:"host"`
-	PID      int       `json:"pid"`
-	Mode     string    `json:"mode"`
-	Started  time.Time `json:"started_at"`
-	Beat     time.Time `json:"heartbeat_at"`
-	Jobs     int       `json:"jobs"` // runs that it executes at once at most
-	Running  int       `json:"running"`
-	Workers  int       `json:"workers"` // Python processes
+	ID      string    `json:"id"`
+	Version string    `json:"version"`
+	Address string    `json:"address"` // "": a worker without a port
+	Host    string    `json:"host"`
+	PID     int       `json:"pid"`
+	Mode    string    `json:"mode"`
+	Started time.Time `json:"started_at"`
+	Beat    time.Time `json:"heartbeat_at"`
+	Jobs    int       `json:"jobs"` // runs that it executes at once at most
+	Running int       `json:"running"`
+	Workers int       `json:"workers"` // Python processes
+	// WorkerMemory is the resident memory of each, in bytes.
+	WorkerMemory []int64 `json:"worker_memory,omitempty"`
+	// Blocked is how often code of graphs kept an event loop of a worker busy for more than a second, and BlockedAt where the last time.
+	Blocked   int    `json:"blocked,omitempty"`
+	BlockedAt string `json:"blocked_at,omitempty"`
+	// Problems are why graphs do not import, and why the last reload changed nothing.
+	Problems []Problem `json:"problems,omitempty"`
 	Memory   int64     `json:"memory_bytes"`
 	Streams  int       `json:"streams"` // that are open
 	Draining bool      `json:"draining"`
@@ -54,6 +61,31 @@ type Server struct {
 	Live string `json:"live,omitempty"`
 	// Keys are the IDs of the encryption keys that it can read with; nil: it has none, or is of a version that does not report them.
 	Keys []string `json:"keys,omitempty"`
+}
+
+// Problem is why a graph cannot be used, or was not loaded again.
+type Problem struct {
+	Graph  string `json:"graph,omitempty"` // "": the configuration
+	At     string `json:"at,omitempty"`    // file:line; "": not known
+	Error  string `json:"error"`
+	Reload bool   `json:"reload,omitempty"` // of the last reload: the version before is in service
+}
+
+// Bounds of what is reported: a row of the database, every few seconds.
+const (
+	maxProblems    = 20
+	maxProblemText = 1000
+)
+
+// Bounded returns the first problems, with texts that are not too long.
+func Bounded(problems []Problem) []Problem {
+	out := slices.Clone(problems[:min(len(problems), maxProblems)])
+	for i := range out {
+		if text := out[i].Error; len(text) > maxProblemText {
+			out[i].Error = strings.ToValidUTF8(text[:maxProblemText], "") + "…"
+		}
+	}
+	return out
 }
 
 // Place names where live streams are: in Redis below a prefix of keys, or, without one, in the memory of the server. Addresses of Redis are left out: two servers may

@@ -40,7 +40,7 @@ func Thread(t id.Thread, req *run.Request, temporary bool, now time.Time) *threa
 func Run(as *assistant.Assistant, row *thread.Thread, req *run.Request, stateless, temporary bool, ttl *thread.TTL, now time.Time) (*run.Run, error) {
 	r := &run.Run{
 		ID: cmp.Or(req.ID, id.NewRun()), Thread: row.ID, Assistant: as.ID, Graph: as.GraphID, Status: run.Pending, Strategy: req.Strategy,
-		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect,
+		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect, Cron: req.Cron,
 	}
 	if err := configure(r, as, row, req, stateless, now); err != nil {
 		return nil, err

@@ -82,6 +82,7 @@ var runCases = map[string]func(*testing.T, Backend){
 			r := newRun(n+1, 1+random.IntN(3))
 			r.Status = []run.Status{run.Pending, run.Success, run.Error}[random.IntN(3)]
 			r.Graph = []string{"g", "h"}[random.IntN(2)]
+			r.Cron = []id.Cron{"", "c"}[random.IntN(2)]
 			insertRuns(t, b, r)
 			all = append([]*run.Run{r}, all...)
 		}
@@ -93,10 +94,10 @@ var runCases = map[string]func(*testing.T, Backend){
 				ctx = access.Narrow(ctx, access.Threads, reach)
 			}
 			for range 20 {
-				q := run.Recent{Limit: 1 + random.IntN(15), Status: []run.Status{"", run.Error, run.Pending}[random.IntN(3)], Graph: []string{"", "g"}[random.IntN(2)]}
+				q := run.Recent{Limit: 1 + random.IntN(15), Status: []run.Status{"", run.Error, run.Pending}[random.IntN(3)], Graph: []string{"", "g"}[random.IntN(2)], Cron: []id.Cron{"", "c"}[random.IntN(2)]}
 				want, got := []id.Run{}, []id.Run{}
 				for _, r := range all {
-					if (q.Status == "" || r.Status == q.Status) && (q.Graph == "" || r.Graph == q.Graph) && (reach == nil || r.Thread == threadID(3)) {
+					if (q.Status == "" || r.Status == q.Status) && (q.Graph == "" || r.Graph == q.Graph) && (q.Cron == "" || r.Cron == q.Cron) && (reach == nil || r.Thread == threadID(3)) {
 						want = append(want, r.ID)
 					}
 				}
@@ -106,6 +107,7 @@ var runCases = map[string]func(*testing.T, Backend){
 					require.LessOrEqual(t, len(page), q.Limit)
 					for _, r := range page {
 						require.Nil(t, r.Kwargs.Input)
+						require.Equal(t, behind(all, r), r.Behind, r.ID)
 						got = append(got, r.ID)
 					}
 					if next == "" {
@@ -378,4 +380,12 @@ var runCases = map[string]func(*testing.T, Backend){
 		require.Equal(t, at(2), due)
 		insertRuns(t, b, newRun(1, 1)) // the id is free again
 	},
+}
+
+// behind reports whether a pending run comes after another one of its thread that is active.
+func behind(all []*run.Run, r *run.Run) bool {
+	return r.Status == run.Pending && slices.ContainsFunc(all, func(b *run.Run) bool {
+		first := b.CreatedAt.Before(r.CreatedAt) || b.CreatedAt.Equal(r.CreatedAt) && b.ID < r.ID
+		return b.Thread == r.Thread && (b.Status == run.Running || b.Status == run.Pending && first)
+	})
 }
