@@ -68,7 +68,8 @@ const state = (changes = {}) => ({
 });
 
 const runRow = (i, graph, status, ago, took, more = {}) => ({
-  run_id: uuid(101 + i), thread_id: uuid(1 + (i % 6)), assistant_id: support.assistant_id, graph_id: graph, status, metadata: {}, created_at: at(ago), updated_at: at(ago - took), started_at: status === "pending" ? null : at(ago - 0.04), ended_at: ["pending", "running"].includes(status) ? null : at(ago - took), attempt: 1, error: null, ...more,
+  run_id: uuid(101 + i), thread_id: uuid(1 + (i % 6)), assistant_id: support.assistant_id, graph_id: graph, status, metadata: {}, created_at: at(ago), updated_at: at(ago - took), started_at: status === "pending" ? null : at(ago - 0.04), ended_at: ["pending", "running"].includes(status) ? null : at(ago - took), attempt: 1, error: null,
+  waits_for: status === "pending" ? "thread" : null, server: status === "running" ? uuid(80) : null, lease_until: status === "running" ? at(-14) : null, ...more,
 });
 const runs = [
   runRow(0, "support", "success", 48, 8.4),
@@ -102,7 +103,7 @@ const report30 = {
   graphs: ["support", "researcher", "reviewer"].map((graph_id, n) => entry(n + 3, { graph_id })), assistants: assistants.map((a, n) => entry(n + 3, { assistant_id: a.assistant_id })),
   models: ["gpt-4o", "claude-sonnet-5"].map((model, n) => entry(n + 7, { model })), callers: ["5f6b2c", null].map((caller, n) => entry(n + 9, { caller })),
 };
-const servers = [0, 1].map((n) => ({ id: uuid(80 + n), version: "1.4.0", address: `http://10.0.0.${4 + n}:2024`, host: `agents-${n}`, pid: 7 + n, mode: "serve", started_at: at(400_000 - n * 9_000), heartbeat_at: at(2 + n), jobs: 20, running: n ? 3 : 19, workers: 4, memory_bytes: (310 + n * 92) * 1_000_000, draining: n === 1 }));
+const servers = [0, 1].map((n) => ({ id: uuid(80 + n), version: "1.4.0", address: `http://10.0.0.${4 + n}:2024`, host: `agents-${n}`, pid: 7 + n, mode: "serve", started_at: at(400_000 - n * 9_000), heartbeat_at: at(2 + n), jobs: 20, running: n ? 3 : 19, workers: 4, memory_bytes: (310 + n * 92) * 1_000_000, worker_memory_bytes: [210, 214, 219, 236].map((mb) => mb * 1_000_000), blocked: n, blocked_at: n ? "support/graph.py:41" : null, problems: n ? [] : [{ graph: "refunds", at: "refunds.py:3", error: "ModuleNotFoundError: No module named 'stripe'", reload: false }], draining: n === 1 }));
 const lines = [
   ["info", "request", { method: "POST", route: "/threads/{thread_id}/runs", status: "200", duration_ms: "3.1" }],
   ["info", "run started", { run_id: run, graph: "support", attempt: "1" }],

@@ -45,6 +45,123 @@ describe("the studio", { concurrency: 2, skip }, () => {
     for (const [id, state] of [["leaf:leaf_prepare", ""], ["leaf:leaf_ask", "waiting"], ["after", ""]]) await node(id, state);
   });
 
+  for (const colorScheme of ["light", "dark"])
+    journey(`a subgraph is closed and opened in place, by mouse and by keyboard, ${colorScheme}`, async (studio, page) => {
+      const { assistant_id } = (await studio.rest("/assistants/search", { graph_id: "nested", limit: 1 }))[0];
+      await page.goto(`${BASE_URL}/studio/graphs/${assistant_id}`);
+      const node = (id) => page.locator(`.graph [data-node="${id}"]`);
+      await page.locator('.graph [data-frame="leaf"]').waitFor();
+      await page.getByRole("button", { name: "Close leaf" }).click();
+      await node("leaf").waitFor();
+      assert.equal(await node("leaf:leaf_ask").count(), 0);
+      await page.reload(); // the address has it
+      await node("leaf").press("Enter");
+      await page.getByRole("region", { name: "Node leaf" }).waitFor();
+      await studio.accessible("a closed subgraph");
+      const toggle = page.getByRole("button", { name: /^(Open|Close) leaf$/ });
+      await toggle.press("Enter");
+      await node("leaf:leaf_ask").waitFor();
+      assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Close leaf", "the focus stays");
+      await studio.accessible("an open subgraph");
+      await toggle.press(" ");
+      await node("leaf").waitFor();
+    }, { options: { colorScheme } });
+
+  for (const colorScheme of ["light", "dark"])
+    journey(`an older version is tried beside the latest on one input, by keyboard too, ${colorScheme}`, async (studio, page) => {
+      const { assistant_id } = await studio.rest("/assistants", { graph_id: "agent", name: `tried ${Date.now()}`, config: { tags: ["one"] } });
+      const patch = await fetch(`${BASE_URL}/assistants/${assistant_id}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify({ config: { tags: ["two"] } }) });
+      assert.ok(patch.ok);
+      const made = () => studio.rest("/assistants/search", { metadata: { studio_tries: `${assistant_id}@1` } });
+      try {
+        await page.goto(`${BASE_URL}/studio/graphs/${assistant_id}`);
+        await page.getByRole("region", { name: "Versions" }).getByRole("link", { name: "try beside the latest" }).press("Enter");
+        await page.getByRole("heading", { name: "Try side by side" }).waitFor();
+        await page.getByRole("combobox", { name: "First version" }).waitFor();
+        await eventually(async () => assert.deepEqual([await page.getByRole("combobox", { name: "First version" }).inputValue(), await page.getByRole("combobox", { name: "Second version" }).inputValue()], ["1", "2"]));
+        await studio.accessible("what is tried");
+        const box = page.getByRole("textbox", { name: "Message" });
+        await box.fill("say 3");
+        await box.press("Enter");
+        const said = (name) => page.getByRole("region", { name }).locator('[data-kind="ai"]').allTextContents();
+        for (const name of ["First", "Second"]) await eventually(async () => assert.deepEqual(await said(name), [words(3)]));
+        await page.locator('button[aria-label="Send"]').waitFor();
+        await box.fill("say 2");
+        await eventually(async () => assert.ok(await page.getByRole("button", { name: "Send" }).isEnabled()));
+        await box.press("Enter");
+        for (const name of ["First", "Second"]) await eventually(async () => assert.deepEqual(await said(name), [words(3), words(2)]));
+        await studio.accessible("two that answered");
+        const [older] = await made();
+        assert.deepEqual([(await made()).length, older.config.tags, older.name.endsWith(", version 1")], [1, ["one"], true]);
+        await page.getByRole("link", { name: "Compare what they did" }).press("Enter");
+        await page.getByText("4 equal messages").waitFor();
+        await page.goto(`${BASE_URL}/studio/`);
+        await page.getByRole("radio").first().waitFor();
+        assert.equal(await page.getByRole("radio", { name: older.name }).count(), 0, "what was made to try a version is not offered");
+        await page.goto(`${BASE_URL}/studio/try`);
+        await page.setViewportSize({ width: 320, height: 700 });
+        await page.getByRole("combobox", { name: "First version" }).waitFor();
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "not wider than the screen");
+      } finally {
+        for (const { assistant_id: id } of [...(await made()), { assistant_id }]) await fetch(`${BASE_URL}/assistants/${id}`, { method: "DELETE" });
+      }
+    }, { options: { colorScheme } });
+
+  journey("what a subagent does is read step by step while its task runs, each step once", async (studio, page) => {
+    const { thread_id } = await studio.rest("/threads", { metadata: { graph_id: "agent" } });
+    const state = (messages) => studio.rest(`/threads/${thread_id}/state`, { values: { messages }, as_node: "model" });
+    await state([{ id: "h", type: "human", content: "look" }, { id: "a", type: "ai", content: "", tool_calls: [{ id: "call-1", name: "task", args: { prompt: "cats" } }, { id: "call-2", name: "task", args: { prompt: "dogs" } }] }]);
+    const [rows, asked] = [[], []];
+    const add = (task_id, text, more = {}) => rows.push({ seq: 10 * (rows.length + 1), content: { task_id, text, kind: "ai", ...more } });
+    await page.route(/\/events\?event_types=subagent\.step/, (route) => {
+      const after = Number(new URL(route.request().url()).searchParams.get("after_seq"));
+      const rest = rows.filter((r) => r.seq > after);
+      asked.push(after);
+      return route.fulfill({ json: { data: rest.slice(0, 2), has_more: rest.length > 2 } });
+    });
+    for (const text of ["**one**", "two", "three"]) add("call-1", text, text === "two" ? { tool_calls: [{ name: "search", args: { q: "cats" } }] } : {});
+    add("call-2", "of the other task");
+    await page.goto(`${BASE_URL}/studio/t/${thread_id}`);
+    const call = page.locator("details[data-call=task]").first();
+    await call.locator("summary").press("Enter");
+    const steps = call.getByRole("region", { name: "In task" });
+    const texts = () => steps.locator(".message .markdown").allTextContents();
+    await eventually(async () => assert.deepEqual(await texts(), ["one", "two", "three"]));
+    await steps.getByText('search {"q":"cats"}').waitFor();
+    await studio.accessible("steps of a task");
+    add("call-1", "four");
+    await eventually(async () => assert.deepEqual(await texts(), ["one", "two", "three", "four"]));
+    assert.deepEqual(asked.slice(0, 2), [0, 20], "page by page");
+    assert.ok(asked.slice(2).every((seq) => seq >= 40), `only what is new is asked for: ${asked}`);
+    add("call-1", "five");
+    await state([{ id: "t1", type: "tool", tool_call_id: "call-1", name: "task", content: "done" }, { id: "t2", type: "tool", tool_call_id: "call-2", name: "task", content: "done" }]);
+    await eventually(async () => assert.deepEqual(await texts(), ["one", "two", "three", "four", "five"]));
+    await page.reload();
+    await call.locator("summary").press("Enter");
+    await eventually(async () => assert.deepEqual(await texts(), ["one", "two", "three", "four", "five"]));
+  });
+
+  journey("what is copied has times in UTC, and pages show ages", async (studio, page) => {
+    const { thread_id } = await studio.rest("/threads", { metadata: { title: `copied ${Date.now()}` } });
+    await page.goto(`${BASE_URL}/studio/threads`);
+    const line = page.locator(`[data-thread="${thread_id}"]`);
+    const time = line.locator("time");
+    const exact = new Date(await time.getAttribute("datetime")).toISOString();
+    assert.equal(await time.textContent(), "now");
+    assert.match(await time.getAttribute("title"), / UTC\)$/);
+    const copied = (element) =>
+      element.evaluate((e) => {
+        getSelection().selectAllChildren(e);
+        const event = new ClipboardEvent("copy", { bubbles: true, cancelable: true, clipboardData: new DataTransfer() });
+        document.body.dispatchEvent(event);
+        return [event.defaultPrevented, event.clipboardData.getData("text/plain")];
+      });
+    assert.deepEqual(await copied(time), [true, exact]);
+    const [own, text] = await copied(line);
+    assert.ok(own && text.includes(exact) && /copied \d+/.test(text), text);
+    assert.deepEqual(await copied(page.locator("h1")), [false, ""], "what has no time is the browser's to copy");
+  });
+
   journey("a graph that does not import leads to Health", async (studio, page) => {
     if (!(await studio.rest("/info")).understudy_doctor) return;
     await page.route(/\/assistants\/[^/]+\/schemas$/, (route) => route.fulfill({ status: 422, json: { detail: "ModuleNotFoundError: No module named 'x'" } }));
@@ -528,6 +645,79 @@ describe("the studio", { concurrency: 2, skip }, () => {
       await fetch(`${BASE_URL}/runs/crons/${cron.cron_id}`, { method: "DELETE" });
     }
   });
+
+  journey("how the last runs of a schedule ended, newest first", async (studio, page) => {
+    if (!recorded) return;
+    const [{ assistant_id }] = await studio.rest("/assistants/search", { graph_id: "failing", limit: 1 });
+    const { thread_id } = await studio.rest("/threads", { metadata: { graph_id: "failing" } });
+    const name = `results ${Date.now()}`;
+    const cron = await studio.rest(`/threads/${thread_id}/runs/crons`, { assistant_id, schedule: "* * * * * *", input: { name } }); // each second
+    const change = (method, body) => fetch(`${BASE_URL}/runs/crons/${cron.cron_id}`, { method, headers: { "content-type": "application/json" }, body: JSON.stringify(body ?? {}) });
+    try {
+      const ended = async () => (await studio.rest(`/understudy/runs?cron_id=${cron.cron_id}&status=error`)).runs;
+      await eventually(async () => assert.ok((await ended()).length > 0));
+      await change("PATCH", { enabled: false });
+      await page.goto(`${BASE_URL}/studio/crons`);
+      const card = page.locator("article.card", { hasText: name }).first();
+      const more = page.getByRole("button", { name: "More", exact: true });
+      await eventually(async () => {
+        if ((await card.count()) === 0 && (await more.count()) > 0) await more.click();
+        assert.equal(await card.count(), 1);
+      });
+      await card.getByText("Last results").press("Enter");
+      const results = card.getByRole("list", { name: "Last results" }).getByRole("listitem");
+      await results.first().locator(".status", { hasText: "error" }).waitFor();
+      await results.first().locator(".why").waitFor();
+      await studio.accessible("last results");
+      await results.first().getByRole("link", { name: "timeline" }).press("Enter");
+      await page.getByRole("heading", { name: "Run of failing" }).waitFor();
+    } finally {
+      await change("DELETE");
+    }
+  });
+
+  journey("a run that waits says what for, and one that is executed where, with its lease", async (studio, page) => {
+    if (!recorded) return;
+    const [late] = await begun("memory", 1);
+    const { thread_id } = await studio.rest("/threads", {});
+    const say = (text) => studio.rest(`/threads/${thread_id}/runs`, { assistant_id: "tokens", input: { messages: [{ role: "user", content: text }] }, multitask_strategy: "enqueue" });
+    const [first, second] = [await say("say 9000"), await say("say 1")];
+    try {
+      await page.goto(`${BASE_URL}/studio/runs`);
+      await page.locator(`[data-run="${second.run_id}"]`, { hasText: "waits for another run of its thread" }).waitFor();
+      await page.locator(`[data-run="${first.run_id}"]`, { hasText: "on server …" }).waitFor();
+      await page.locator("[data-run]", { has: page.locator(`a[href*="${late}"]`) }).filter({ hasText: "waits until" }).waitFor();
+      await page.goto(`${BASE_URL}/studio/servers`);
+      const mine = page.locator("[data-server] .runs li", { has: page.locator(`a[href$="${first.run_id}"]`) });
+      await mine.getByText(/^lease for \d+/).waitFor();
+      await studio.accessible("servers with runs");
+    } finally {
+      for (const [thread, runs] of [[thread_id, [first, second]], [late, await studio.rest(`/threads/${late}/runs`)]])
+        await fetch(`${BASE_URL}/runs/cancel`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ thread_id: thread, run_ids: runs.map((r) => r.run_id) }) });
+    }
+  });
+
+  for (const colorScheme of ["light", "dark"])
+    journey(`servers show why graphs do not import, and why a reload changed nothing, with the place, ${colorScheme}`, async (studio, page) => {
+      if (!recorded) return;
+      const { servers } = await studio.rest("/understudy/servers");
+      const problems = [
+        { graph: "refunds", at: "refunds.py:3", error: "ModuleNotFoundError: No module named 'stripe'", reload: false },
+        { graph: "support", at: "support/graph.py:41", error: "SyntaxError: '(' was never closed", reload: true },
+        { graph: null, at: null, error: "langgraph.json: graphs: not an object", reload: true },
+      ];
+      await page.route(/\/understudy\/servers$/, (route) => route.fulfill({ json: { servers: [{ ...servers[0], problems, blocked: 3, blocked_at: "support/graph.py:12", worker_memory_bytes: [310e6, 340e6] }] } }));
+      await page.goto(`${BASE_URL}/studio/servers`);
+      const card = page.locator("[data-server]");
+      await card.getByText("refunds.py:3").waitFor();
+      await card.getByText("Not reloaded: support").waitFor();
+      await card.getByText("not an object").waitFor();
+      await card.getByText("3, last at support/graph.py:12").waitFor();
+      await card.getByText("310.0 MB, 340.0 MB").waitFor();
+      await studio.accessible("servers with problems");
+      await page.setViewportSize({ width: 320, height: 700 });
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "not wider than the screen");
+    }, { options: { colorScheme } });
 
   journey("a run stops at breakpoints, goes one step, and then to its end", async (studio, page) => {
     const call = 'call search {"q": "cats"}';
@@ -1186,14 +1376,39 @@ describe("the studio", { concurrency: 2, skip }, () => {
       }
     }, { options: { colorScheme } });
 
+  /** What each page has when it is there. */
+  const ready = (thread, run) => ({
+    "": ".choice",
+    [`t/${thread}`]: ".transcript .message",
+    [`t/${thread}?panel=state`]: ".steps li",
+    [`t/${thread}?panel=graph`]: ".graph .node",
+    [`t/${thread}?panel=runs`]: ".panel .runs li",
+    [`compare?a=thread:${thread}&b=run:${thread}/${run}`]: ".compare details",
+    compare: ".columns li",
+    try: '[aria-label="First version"] option',
+    approvals: ".question, .empty",
+    threads: "[data-thread]",
+    runs: "[data-run]",
+    graphs: ".graph .node",
+    store: "main .tabs, .empty, main form",
+    crons: "article.card, .empty",
+    connect: "pre",
+    ...(recorded && { [`t/${thread}?panel=search`]: '.panel input[type="search"]', [`r/${run}`]: ".span-row", usage: ".figures", servers: "[data-server]", logs: ".log-lines li", health: ".findings li" }),
+  });
+
   for (const colorScheme of ["light", "dark"])
     for (const width of [320, 768, 1920])
-      journey(`nothing is wider than a screen of ${width} pixels, ${colorScheme}`, async (studio, page) => {
-        await page.getByRole("textbox", { name: "Message" }).waitFor();
-        for (const path of ["", "approvals", "threads", "runs", "graphs", "store", "crons", "connect", ...own]) {
+      journey(`nothing is wider than a screen of ${width} pixels, and axe finds nothing, ${colorScheme}`, async (studio, page) => {
+        await studio.begin("agent", 'call search {"q": "cats"}');
+        await page.getByText("tool said").waitFor();
+        await studio.idle();
+        const thread = studio.thread;
+        const [{ run_id }] = await studio.rest(`/threads/${thread}/runs`);
+        for (const [path, there] of Object.entries(ready(thread, run_id))) {
           await page.goto(`${BASE_URL}/studio/${path}`);
-          await page.locator("h1").first().waitFor();
+          await page.locator(there).first().waitFor({ state: "attached" });
           assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `/studio/${path}`);
+          await studio.accessible(`${path}, ${width} pixels`);
         }
       }, { options: { viewport: { width, height: 700 }, colorScheme } });
 });

@@ -4,40 +4,64 @@ import { describe } from "node:test";
 import assert from "node:assert/strict";
 import { createServer, request } from "node:http";
 import { BASE_URL, eventually, openPage, words } from "./browser.mjs";
-import { journey, skip } from "./studio.mjs";
+import { journey, recorded, skip } from "./studio.mjs";
 
 const box = (page) => page.getByRole("textbox", { name: "Message" });
 
 /** Errors of requests that a test lets fail are logged by the browser. */
 const forgive = (studio, pattern) => (studio.errors = studio.errors.filter((error) => !pattern.test(error)));
 
-/** The server, with streams of threads that end in the middle of an event as soon as they contain a text; once. */
-async function cutting(text) {
-  let cuts = 0;
+/** The server behind a gate. onPiece gets each piece of the streams of threads, and write, which passes on what is to be seen instead. */
+async function between(onPiece, port = 0) {
   const gate = createServer((from, to) => {
     const passed = request(BASE_URL + from.url, { method: from.method, headers: { ...from.headers, host: new URL(BASE_URL).host } }, (answer) => {
       to.writeHead(answer.statusCode, answer.headers);
-      let seen = "";
-      answer.on("data", (chunk) => {
-        if (cuts === 0 && /^\/threads\/[^/]+\/stream/.test(from.url)) {
-          seen += chunk;
-          const at = seen.indexOf(text);
-          if (at >= 0) {
-            cuts++;
-            to.write(chunk.subarray(0, Math.max(1, chunk.length - (seen.length - at) + 3)), () => (to.destroy(), passed.destroy()));
-            return;
-          }
-        }
-        to.write(chunk);
-      });
+      const cut = () => (to.destroy(), passed.destroy());
+      const seen = /^\/threads\/[^/]+\/stream/.test(from.url) && onPiece ? onPiece(cut) : (piece, write) => write(piece);
+      answer.on("data", (piece) => seen(piece, (...what) => to.write(...what)));
       answer.on("end", () => to.end());
     });
     passed.on("error", () => to.destroy());
     to.on("close", () => passed.destroy());
     from.pipe(passed);
   });
-  await new Promise((resolve) => gate.listen(0, "127.0.0.1", resolve));
-  return { url: `http://127.0.0.1:${gate.address().port}`, cuts: () => cuts, stop: () => (gate.closeAllConnections(), gate.close()) };
+  await new Promise((resolve) => gate.listen(port, "127.0.0.1", resolve));
+  const { port: own } = gate.address();
+  return { port: own, url: `http://127.0.0.1:${own}`, stop: () => (gate.closeAllConnections(), gate.close()) };
+}
+
+/** The server, with streams of threads that end in the middle of an event as soon as they contain a text; once. */
+async function cutting(text) {
+  let cuts = 0;
+  const gate = await between((cut) => {
+    let seen = "";
+    return (piece, write) => {
+      seen += piece;
+      const at = seen.indexOf(text);
+      if (cuts > 0 || at < 0) return write(piece);
+      cuts++;
+      write(piece.subarray(0, Math.max(1, piece.length - (seen.length - at) + 3)), cut);
+    };
+  });
+  return { ...gate, cuts: () => cuts };
+}
+
+/** The server, which says in the stream of a thread that the end of its run cannot be saved, before the end of a run; end lets that come. */
+async function unsaved(notice) {
+  let end;
+  const held = new Promise((resolve) => (end = resolve));
+  const gate = await between(() => {
+    let said = false;
+    return async (piece, write) => {
+      if (String(piece).includes('"run_done"') && !said) {
+        said = true;
+        write(`event: end_not_saved\r\ndata: ${JSON.stringify(notice)}\r\n\r\n`);
+      }
+      if (said) await held;
+      write(piece);
+    };
+  });
+  return { ...gate, end };
 }
 
 describe("the studio in trouble", { concurrency: 2, skip }, () => {
@@ -48,8 +72,8 @@ describe("the studio in trouble", { concurrency: 2, skip }, () => {
     await page.getByText("reconnecting").waitFor();
     await box(page).fill("say 2");
     await box(page).press("Enter");
-    await page.getByRole("alert").filter({ hasText: "does not answer" }).waitFor();
-    assert.equal(await box(page).inputValue(), "say 2", "what was typed is kept");
+    await page.getByRole("alert").filter({ hasText: "does not answer" }).first().waitFor();
+    await eventually(async () => assert.equal(await box(page).inputValue(), "say 2", "what was typed is kept"));
     await page.context().setOffline(false);
     await page.getByText("reconnecting").waitFor({ state: "detached" });
     await studio.expect([["human", "say 400"], ["ai", words(400)]]);
@@ -104,6 +128,46 @@ describe("the studio in trouble", { concurrency: 2, skip }, () => {
       gate.stop();
     }
     forgive(studio, /net::ERR|^loads /);
+  });
+
+  journey("a run whose end cannot be saved says so at once, and what to do, until it has ended", async (studio, page) => {
+    const gate = await unsaved({ error: "ServiceUnavailable", message: "The run has stopped, but its end cannot be saved: the disk is full." });
+    try {
+      await page.goto(`${gate.url}/studio/`);
+      await studio.begin("agent", "say 3");
+      const problem = page.getByRole("alert").filter({ hasText: "its end cannot be saved: the disk is full" });
+      await problem.getByText("Free space on the disk").waitFor();
+      await page.locator("header .status", { hasText: "running" }).waitFor();
+      await studio.accessible("a run that cannot be saved");
+      gate.end();
+      await problem.waitFor({ state: "detached" });
+      await studio.expect([["human", "say 3"], ["ai", words(3)]]);
+    } finally {
+      gate.stop();
+    }
+    forgive(studio, /net::ERR|^loads /);
+  });
+
+  journey("a server that dies is named within three seconds on every page, and what was not read is there when it is back", async (studio, page) => {
+    if (!recorded) return; // who has no stream of changes asks every few seconds
+    let gate;
+    for (const path of ["crons", "t/none", "runs"]) {
+      gate = await between();
+      const opened = page.waitForResponse(/\/understudy\/changes$/);
+      await page.goto(`${gate.url}/studio/${path}`);
+      await opened;
+      gate.stop();
+      await page.locator(".down", { hasText: "does not answer. See that it runs" }).waitFor({ timeout: 3_000 });
+    }
+    await studio.accessible("a server that does not answer");
+    const back = await between(undefined, gate.port);
+    try {
+      await page.locator(".down").waitFor({ state: "detached" });
+      await eventually(async () => assert.equal(await page.getByRole("alert").count(), 0));
+    } finally {
+      back.stop();
+    }
+    forgive(studio, /net::ERR|^loads |40[04]|422/);
   });
 
   journey("an answer that the server refuses is kept, and sent again", async (studio, page) => {

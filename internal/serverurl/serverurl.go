@@ -131,7 +131,7 @@ func host(u *url.URL) (string, error) {
 }
 
 // StudioPages matches the addresses of the studio's pages below /studio/, in a regular expression; ui/src/app.tsx has the pages.
-const StudioPages = `approvals|compare|connect|crons|graphs(?:/[^/]+)?|health|logs|r/[^/]+|runs|servers|store|t/[^/]+|threads|usage`
+const StudioPages = `approvals|compare|connect|crons|graphs(?:/[^/]+)?|health|logs|r/[^/]+|runs|servers|store|t/[^/]+|threads|try|usage`
 
 // page is the end of a path of a page that people open in a browser, and copy. What is before it is a mount prefix. Other paths with such parts are left alone: a
 // gateway may have a server at /docs/agents. pageFile is that of a page which is a file, and cannot be a mount prefix.

@@ -1,10 +1,10 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Bot, CalendarClock, ChartColumn, Database, Hourglass, Keyboard, ListChecks, LogOut, MessagesSquare, Network, Plug, ScrollText, Server as ServerIcon, Stethoscope } from "lucide-react";
+import { Bot, CalendarClock, ChartColumn, Database, Hourglass, Keyboard, ListChecks, LogOut, MessagesSquare, Network, Plug, ScrollText, Server as ServerIcon, Stethoscope, WifiOff } from "lucide-react";
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState, type ReactNode } from "react";
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useDoctor, useOwn } from "./api/server";
-import { useChanges } from "./api/use-changes";
-import { APIError, get, hasSession, signOut, whenRefused } from "./api/client";
+import { useChanges, useDown } from "./api/use-changes";
+import { APIError, apiURL, get, hasSession, signOut, whenRefused } from "./api/client";
 import { Chosen } from "./compare/chosen";
 import { Approvals } from "./pages/approvals";
 import { draftsOf, dropDrafts, hideDrafts } from "./conversation/draft";
@@ -14,6 +14,7 @@ import { Home } from "./pages/home";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/sign-in";
 import { Commands } from "./parts/commands";
+import { copyTimesInUTC } from "./parts/copied-times";
 import { Elsewhere } from "./parts/elsewhere";
 import { Help } from "./parts/help";
 import { focusPage, keepFocus } from "./parts/keep-focus";
@@ -24,6 +25,7 @@ import { asks, useThreads } from "./threads/threads";
 
 const AllThreads = lazy(() => import("./pages/all-threads"));
 const RunPage = lazy(() => import("./run/run-page"));
+const TryPage = lazy(() => import("./compare/try-page"));
 const ComparePage = lazy(() => import("./compare/compare-page"));
 const UsagePage = lazy(() => import("./pages/usage"));
 const ServersPage = lazy(() => import("./pages/servers"));
@@ -88,10 +90,11 @@ function Shell() {
   const showHelp = useCallback(() => setHelp(true), []);
   const showCommands = useCallback(() => setCommands(true), []);
   const entries = useEntries(location);
-  const pages = useMemo(() => [...entries.map(([href, label]) => [href, label] as const), ["/threads", "All threads"] as const], [entries]);
+  const pages = useMemo(() => [...entries.map(([href, label]) => [href, label] as const), ["/threads", "All threads"] as const, ["/try", "Try side by side"] as const], [entries]);
   useShortcuts(showHelp, showCommands);
   useChanges();
   useEffect(keepFocus, []);
+  useEffect(copyTimesInUTC, []);
   return (
     <div className={chats ? "shell with-sidebar" : "shell"}>
       <Rail entries={entries} onHelp={showHelp} />
@@ -121,6 +124,11 @@ function Shell() {
             <ComparePage />
           </Suspense>
         </Route>
+        <Route path="/try">
+          <Suspense fallback={<main className="page" aria-busy />}>
+            <TryPage />
+          </Suspense>
+        </Route>
         {([["Usage", UsagePage], ["Servers", ServersPage], ["Logs", LogsPage], ["Health", HealthPage]] as const).map(([title, Page]) => (
           <Route key={title} path={`/${title.toLowerCase()}`}>
             <Recorded own={own} title={title}>
@@ -143,7 +151,18 @@ function Shell() {
         </Route>
       </Switch>
       <Chosen />
+      <Down />
     </div>
+  );
+}
+
+/** That the server does not answer, on every page. */
+function Down() {
+  if (!useDown()) return null;
+  return (
+    <p className="down notice" role="alert">
+      <WifiOff size={14} aria-hidden /> The server at {apiURL} does not answer. See that it runs: the page continues by itself, and what you typed is kept.
+    </p>
   );
 }
 

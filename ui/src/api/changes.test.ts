@@ -22,7 +22,7 @@ class Browser {
     return {
       channel,
       open: async (signal) => {
-        if (this.refuse) throw Object.assign(new Error("no"), { status: this.refuse });
+        if (this.refuse !== null) throw Object.assign(new Error("no"), { status: this.refuse });
         return this.stream(signal);
       },
       alone: (signal, work) => {
@@ -30,7 +30,7 @@ class Browser {
         this.lock = turn;
         return turn;
       },
-      sleep: async (ms) => void this.slept.push(ms),
+      sleep: (ms) => (this.slept.push(ms), turn()),
     };
   }
 
@@ -50,11 +50,11 @@ class Browser {
 }
 
 const settle = () => new Promise((resolve) => setTimeout(resolve, 5));
-const turn = () => new Promise((resolve) => setTimeout(resolve)); // of the event loop
+const turn = () => new Promise<void>((resolve) => setTimeout(resolve)); // of the event loop
 
 function follow(browser: Browser) {
-  const seen: { changed: Changed[]; live: boolean[] } = { changed: [], live: [] };
-  const end = followChanges({ changed: (c) => seen.changed.push(c), live: (l) => seen.live.push(l) }, browser.tab());
+  const seen: { changed: Changed[]; live: boolean[]; down: boolean[] } = { changed: [], live: [], down: [] };
+  const end = followChanges({ changed: (c) => seen.changed.push(c), live: (l) => seen.live.push(l), down: (d) => seen.down.push(d) }, browser.tab());
   return { ...seen, end };
 }
 
@@ -107,7 +107,7 @@ describe("changes", () => {
         return open(signal);
       };
       const tab = { read: version, end: () => {} };
-      tab.end = followChanges({ changed: () => (tab.read = version), live: () => {} }, tools);
+      tab.end = followChanges({ changed: () => (tab.read = version), live: () => {}, down: () => {} }, tools);
       tabs.push(tab);
     };
     openTab();
@@ -140,6 +140,23 @@ describe("changes", () => {
     for (const tab of tabs) tab.end();
   });
 
+  it("say in every tab that the server does not answer, from the first refusal until it answers", async () => {
+    const browser = new Browser();
+    const one = follow(browser);
+    await settle();
+    browser.refuse = 0;
+    browser.streams[0]!.fail();
+    await settle();
+    const two = follow(browser); // opened meanwhile
+    await settle();
+    expect([one.down.at(-1), two.down.at(-1)]).toEqual([true, true]);
+    expect(browser.slept.slice(0, 4)).toEqual([1_000, 1_000, 2_000, 2_000]);
+    browser.refuse = null;
+    await settle();
+    expect([one.down.at(-1), two.down.at(-1), one.live.at(-1), two.live.at(-1)]).toEqual([false, false, true, true]);
+    one.end();
+    two.end();
+  });
   it("are asked for seldom where the server has no such route", async () => {
     const browser = new Browser();
     browser.refuse = 404;
@@ -150,7 +167,7 @@ describe("changes", () => {
       await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
     };
     const live: boolean[] = [];
-    const end = followChanges({ changed: stop, live: (l) => live.push(l) }, tools);
+    const end = followChanges({ changed: stop, live: (l) => live.push(l), down: () => {} }, tools);
     await settle();
     expect([browser.slept, live]).toEqual([[300_000], [false]]);
     end();

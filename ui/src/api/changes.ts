@@ -13,7 +13,8 @@ export interface Changed {
 export interface Word {
   changed?: Changed;
   live?: boolean;
-  ask?: true; // whether the stream is open
+  down?: boolean; // whether the server does not answer
+  ask?: true; // how it is
 }
 
 /** What following needs of the browser. */
@@ -29,17 +30,27 @@ export interface Tools {
 /** How long to wait where the server has no such route. */
 const seldom = 300_000;
 
-/** Follows what changes, by one stream for all tabs of the browser. on.live says whether it is open. Returns how to end it. */
-export function followChanges(on: { changed: (c: Changed) => void; live: (l: boolean) => void }, tools: Tools): () => void {
+/** How long to wait for a server that does not answer: its pages say so, and a person may be starting it. */
+const soon = 2_000;
+
+/** What following reports: changes, whether they are reported as they happen, and whether the server does not answer. */
+export interface Heard {
+  changed: (c: Changed) => void;
+  live: (l: boolean) => void;
+  down: (d: boolean) => void;
+}
+
+/** Follows what changes, by one stream for all tabs of the browser. Returns how to end it. */
+export function followChanges(on: Heard, tools: Tools): () => void {
   const stop = new AbortController();
   const { signal } = stop;
   let leads = false;
-  let live = false;
-  const hear = ({ changed, live: now }: Word) => {
-    if (now !== undefined) {
-      live = now;
-      on.live(now);
-    }
+  let state = { live: false, down: false };
+  const hear = ({ changed, ...said }: Word) => {
+    const { live = state.live, down = state.down } = said;
+    state = { live, down };
+    if (said.live !== undefined) on.live(live);
+    if (said.down !== undefined) on.down(down);
     if (changed) on.changed(changed);
   };
   const say = (word: Word) => {
@@ -47,7 +58,7 @@ export function followChanges(on: { changed: (c: Changed) => void; live: (l: boo
     hear(word);
   };
   tools.channel.hear((word) => {
-    if (word.ask) leads && tools.channel.post({ live });
+    if (word.ask) leads && tools.channel.post(state);
     else hear(word);
   });
   tools.channel.post({ ask: true });
@@ -55,20 +66,23 @@ export function followChanges(on: { changed: (c: Changed) => void; live: (l: boo
     leads = true;
     for (let failures = 0; !signal.aborted; ) {
       let pause = Math.min(1_000 * 2 ** failures++, 30_000);
+      let down = state.down;
       try {
         const events = await tools.open(signal);
-        say({ live: true, changed: { all: true } }); // what pages read before does not have what changed since, the first time too
+        say({ live: true, down: false, changed: { all: true } }); // what pages read before does not have what changed since, the first time too
         failures = 0;
         pause = 1_000;
         for await (const event of events) {
           if (event.name === "changes") say({ changed: JSON.parse(event.data) as Changed });
         }
       } catch (error) {
-        const { status = 0 } = error as { status?: number };
-        if (status >= 400 && status < 500 && status !== 429) pause = seldom;
+        const { status } = error as { status?: number }; // undefined: the stream broke, and why is known when it is opened again
+        if (status !== undefined && status >= 400 && status < 500 && status !== 429) pause = seldom;
+        if (status !== undefined) down = status === 0;
+        if (down) pause = Math.min(pause, soon);
       }
       if (signal.aborted) return;
-      say({ live: false });
+      say({ live: false, down });
       await tools.sleep(pause, signal);
     }
   });

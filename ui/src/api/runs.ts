@@ -23,6 +23,9 @@ export interface RecentRun extends Run {
   ended_at: string | null;
   attempt: number;
   error: Json;
+  waits_for?: "time" | "thread" | "job" | null; // of a pending one
+  server?: string | null; // that executes it
+  lease_until?: string | null; // when another server takes it over, unless this one reports that it lives
 }
 
 export interface RecentRuns {
@@ -33,6 +36,7 @@ export interface RecentRuns {
 export interface RunFilter {
   status?: string;
   graph?: string;
+  cron?: string; // where the server lists the runs of all threads
   before?: string;
 }
 
@@ -42,8 +46,8 @@ export async function recentRuns(filter: RunFilter, signal: AbortSignal): Promis
 }
 
 /** The route of the runs of all threads, which LangGraph Server does not have. */
-export function recentPath({ status, graph, before }: RunFilter): string {
-  return `/understudy/runs?${new URLSearchParams({ limit: "50", ...(status && { status }), ...(graph && { graph_id: graph }), ...(before && { before }) })}`;
+export function recentPath({ status, graph, cron, before }: RunFilter): string {
+  return `/understudy/runs?${new URLSearchParams({ limit: "50", ...(status && { status }), ...(graph && { graph_id: graph }), ...(cron && { cron_id: cron }), ...(before && { before }) })}`;
 }
 
 /** How many threads a page of runs is of, and how many runs it has of each, where a server lists the runs of one thread only. */

@@ -152,6 +152,7 @@ export interface Cron {
   timezone?: string | null;
   next_run_date: string | null;
   enabled?: boolean;
+  on_run_completed?: string | null; // delete or keep
   payload: JsonObject;
 }
 

@@ -24,20 +24,26 @@ function browserTools(): Tools | null {
   };
 }
 
-let live = false;
+let [live, down] = [false, false];
 const watchers = new Set<() => void>();
+const watch = (changed: () => void) => (watchers.add(changed), () => watchers.delete(changed));
 
 function setLive(now: boolean) {
   live = now;
-  for (const watch of watchers) watch();
+  for (const changed of watchers) changed();
 }
+
+function setDown(now: boolean) {
+  down = now;
+  for (const changed of watchers) changed();
+}
+
+/** Whether the server does not answer. */
+export const useDown = (): boolean => useSyncExternalStore(watch, () => down);
 
 /** How often to read what the server does not report: ms while changes are not reported, and seldom while they are. */
 export function usePoll(ms: number): number {
-  const reported = useSyncExternalStore(
-    (watch) => (watchers.add(watch), () => watchers.delete(watch)),
-    () => live,
-  );
+  const reported = useSyncExternalStore(watch, () => live);
   return reported ? Math.max(ms, 60_000) : ms;
 }
 
@@ -51,11 +57,16 @@ export function useChanges() {
     const refresher = new Refresher(queries);
     const onSeen = () => refresher.plan();
     document.addEventListener("visibilitychange", onSeen);
-    const end = followChanges({ changed: (c) => refresher.add(c), live: setLive }, tools);
+    const onDown = (now: boolean) => {
+      if (down && !now) void queries.invalidateQueries(); // pages may show what they could not read meanwhile
+      setDown(now);
+    };
+    const end = followChanges({ changed: (c) => refresher.add(c), live: setLive, down: onDown }, tools);
     return () => {
       end();
       refresher.stop();
       setLive(false);
+      setDown(false);
       document.removeEventListener("visibilitychange", onSeen);
     };
   }, [queries, reports]);

@@ -1,8 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "wouter";
 import { get } from "../api/client";
 import { recentRuns } from "../api/runs";
 import type { Run, Thread } from "../api/types";
-import { age } from "../parts/format";
+import { Age } from "../parts/age";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { statusOf, useThreads, useTitle } from "../threads/threads";
@@ -24,6 +25,9 @@ export function Candidates({ near, other, onChoose }: Props) {
   return (
     <>
       <p className="quiet">{other ? `Choose what to compare ${nameOf(other)} with` : "Choose the first of two"}; for a checkpoint, press Compare in the State of a thread.</p>
+      <p>
+        <Link href="/try">Try two assistants, or two versions of one, on the same input</Link>
+      </p>
       <Problem error={own.error ?? recent.error ?? threads.error} />
       <div className="columns">
         <section aria-label="Runs">
@@ -38,7 +42,7 @@ export function Candidates({ near, other, onChoose }: Props) {
                 </button>
                 {"graph_id" in r && <b>{String(r.graph_id)}</b>}
                 {r.thread_id === near?.thread && <span className="quiet">same thread</span>}
-                <time dateTime={r.created_at}>{age(r.created_at)}</time>
+                <Age of={r.created_at} />
               </li>
             ))}
           </ol>
@@ -53,7 +57,7 @@ export function Candidates({ near, other, onChoose }: Props) {
                 <button type="button" className="link" onClick={() => onChoose(threadRef(t.thread_id))}>
                   <Title of={t} />
                 </button>
-                <time dateTime={t.updated_at}>{age(t.updated_at)}</time>
+                <Age of={t.updated_at} />
               </li>
             ))}
           </ol>

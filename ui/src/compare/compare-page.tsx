@@ -5,8 +5,9 @@ import { Link, useSearchParams } from "wouter";
 import { usePoll } from "../api/use-changes";
 import type { Message } from "../api/types";
 import { callsOf, kindOf, textOf } from "../conversation/message";
+import { Age } from "../parts/age";
 import { CopyButton } from "../parts/copy";
-import { age, count } from "../parts/format";
+import { count } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { Beside } from "./beside-page";
@@ -82,7 +83,7 @@ function Head({ letter, text, side, onRemove }: { letter: string; text: string |
         <b className="letter">{letter}</b>
         {ref ? <Link href={pageOf(ref)}>{nameOf(text!)}</Link> : <span className="quiet">{text ? "unknown" : "not chosen"}</span>}
         {side?.status && <Status of={side.status} text />}
-        {side?.at && <time dateTime={side.at} title={new Date(side.at).toLocaleString()}>{age(side.at)}</time>}
+        {side?.at && <Age of={side.at} />}
         {text && (
           <button type="button" className="plain" onClick={onRemove}>
             Change<span className="hidden"> {letter}</span>

@@ -58,7 +58,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
             {count(usage.input_tokens)} in, {count(usage.output_tokens)} out
           </span>
         )}
-        <span className="tools">
+        <span className={branch && branch.all.length > 1 ? "tools branched" : "tools"}>
           {branch && branch.all.length > 1 && <BranchSwitch branch={branch} choose={actions.choose} />}
           {text && <CopyButton text={text} label="Copy message" />}
           {row && kind === "human" && (
@@ -101,7 +101,8 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
   );
 });
 
-function Content({ message, results, nested, text, run }: { message: Message; results: ReadonlyMap<string, Message>; nested: Conversation["nested"]; text: string; run?: string }) {
+/** What a message says, shows and calls. */
+export function Content({ message, results, nested, text, run }: { message: Message; results: ReadonlyMap<string, Message>; nested: Conversation["nested"]; text: string; run?: string }) {
   const reasoning = reasoningOf(message);
   return (
     <>

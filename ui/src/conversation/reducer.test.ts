@@ -111,6 +111,11 @@ describe("a conversation", () => {
     c = reduce(c, { type: "event", event: event("tasks", { id: "1", name: "n", error: "no", result: {}, interrupts: [] }), now: 30 });
     expect(c.tasks).toEqual([{ id: "1", node: "n", began: 10, took: 20, error: "no", interrupted: false }]);
   });
+  test("that the end of a run cannot be saved is known until the run has ended, or is tried again", () => {
+    const unsaved = run(empty, [event("metadata", { run_id: "r", attempt: 1 }), event("end_not_saved", { error: "ServiceUnavailable", message: "The disk is full." })]);
+    expect([unsaved.unsaved, unsaved.run, unsaved.failure]).toEqual(["The disk is full.", "r", null]);
+    for (const next of [{ run_id: "r", status: "run_done" }, { run_id: "r", attempt: 2 }, { run_id: "s", attempt: 1 }]) expect(run(unsaved, [event("metadata", next)]).unsaved).toBeNull();
+  });
   test("tasks of subgraphs have the ID of their node in the drawing", () => {
     const inside = "outer:7788|inner:99|1";
     let c = reduce(empty, { type: "event", event: event("tasks", { id: "1", name: "outer", input: {} }), now: 0 });

@@ -28,6 +28,7 @@ export interface Conversation {
   run: string | null; // the run whose events arrive
   attempt: number; // of that run; above 1 its worker or server ended before it
   failure: string | null; // of the last run
+  unsaved: string | null; // why the end of the current run cannot be saved; the server tries until it can
 }
 
 export const empty: Conversation = {
@@ -41,6 +42,7 @@ export const empty: Conversation = {
   run: null,
   attempt: 1,
   failure: null,
+  unsaved: null,
 };
 
 export type Action =
@@ -93,6 +95,8 @@ function onEvent(c: Conversation, event: StreamEvent, now: number): Conversation
       return onTask(c, data as unknown as TaskEvent | null, namespace, now);
     case "error":
       return { ...c, failure: describe(data), tasks: c.tasks.map((t) => (t.took === undefined ? { ...t, took: now - t.began } : t)) };
+    case "end_not_saved":
+      return { ...c, unsaved: (data as { message?: string } | null)?.message ?? "The end of the run cannot be saved." };
     default:
       return c;
   }
@@ -106,10 +110,10 @@ interface RunMetadata {
 
 function onMetadata(c: Conversation, data: RunMetadata | null): Conversation {
   if (!data?.run_id) return c;
-  if (data.status === "run_done") return { ...c, run: c.run === data.run_id ? null : c.run };
+  if (data.status === "run_done") return { ...c, run: c.run === data.run_id ? null : c.run, unsaved: null };
   const attempt = data.attempt ?? 1;
-  if (c.run === data.run_id) return { ...c, attempt, streamed: new Map(), nested: new Map(), tasks: [] }; // another attempt repeats what it said
-  return { ...c, run: data.run_id, attempt, failure: null, tasks: [], calls: new Map(), nested: new Map() };
+  if (c.run === data.run_id) return { ...c, attempt, streamed: new Map(), nested: new Map(), tasks: [], unsaved: null }; // another attempt repeats what it said
+  return { ...c, run: data.run_id, attempt, failure: null, tasks: [], calls: new Map(), nested: new Map(), unsaved: null };
 }
 
 function onMessage(c: Conversation, data: [Message, { langgraph_checkpoint_ns?: string }] | null, namespace: string[]): Conversation {

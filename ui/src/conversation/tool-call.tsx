@@ -1,12 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { LoaderCircle, Wrench, X } from "lucide-react";
 import { useState } from "react";
-import { useParams } from "wouter";
-import { get } from "../api/client";
-import type { Json, Message } from "../api/types";
-import { JsonView } from "../parts/json";
+import type { Message } from "../api/types";
 import { Markdown } from "./markdown";
 import { callsOf, kindOf, textOf, type Call } from "./message";
+import { Steps } from "./steps";
+import { Arguments, Result } from "./tool-result";
 
 /** The same element for all calls: a long conversation has thousands, and each frame of scrolling draws some. */
 const wrench = <Wrench size={14} aria-hidden />;
@@ -49,50 +47,4 @@ export function ToolCallView({ call, result, nested, run }: { call: Call; result
       )}
     </details>
   );
-}
-
-interface Step {
-  seq: number;
-  content: { task_id?: string; text?: string; tool_name?: string; kind?: string; tool_calls?: { name: string; args: Json }[] };
-}
-
-/** What a subagent of DeerFlow's agent said and did, as the log of its thread has it. */
-function Steps({ call, run, running }: { call: string; run?: string; running: boolean }) {
-  const { id } = useParams<{ id?: string }>();
-  const path = `/threads/${id}${run ? `/runs/${run}` : ""}/events?event_types=subagent.step&limit=1000`;
-  const { data } = useQuery({ queryKey: ["steps", path, running], enabled: id !== undefined, refetchInterval: running ? 1000 : false, queryFn: ({ signal }) => get<{ data: Step[] }>(path, signal) });
-  const steps = data?.data.filter((s) => s.content.task_id === call) ?? [];
-  if (steps.length === 0) return null;
-  return (
-    <section className="nested" aria-label="In task">
-      {steps.map(({ seq, content }) => (
-        <div key={seq} className={`message ${content.kind === "tool" ? "tool" : "ai"}`}>
-          {content.kind === "tool" ? <Result text={content.text ?? ""} /> : <Markdown text={content.text ?? ""} />}
-          {content.tool_calls?.map((c, i) => (
-            <code key={i} className="brief">
-              {c.name} {JSON.stringify(c.args)}
-            </code>
-          ))}
-        </div>
-      ))}
-    </section>
-  );
-}
-
-function Arguments({ args }: { args: string }) {
-  const value = parsed(args);
-  return value === undefined ? <pre className="result">{args}</pre> : <JsonView value={value} open={2} />;
-}
-
-function Result({ text }: { text: string }) {
-  const value = /^\s*[[{]/.test(text) ? parsed(text) : undefined;
-  return value === undefined ? <pre className="result">{text}</pre> : <JsonView value={value} open={2} />;
-}
-
-function parsed(text: string): Json | undefined {
-  try {
-    return JSON.parse(text) as Json;
-  } catch {
-    return undefined;
-  }
 }

@@ -30,6 +30,12 @@ export interface Turn {
   after?: string[] | "*";
 }
 
+/** A turn with the words of a person. */
+export function saying(text: string): Turn {
+  const message = { id: crypto.randomUUID(), type: "human", content: text };
+  return { said: message, input: { messages: [message] } };
+}
+
 /** Follows a thread: its record, its runs whoever began them, and its status. */
 export function useConversation(threadID: string) {
   const [conversation, change] = useReducer(reduce, empty);

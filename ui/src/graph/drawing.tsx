@@ -1,10 +1,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
+import { useSearchParams } from "wouter";
 import { get } from "../api/client";
 import type { Drawing as Shape } from "../api/types";
 import type { Task } from "../conversation/reducer";
 import { duration } from "../parts/format";
 import { Problem } from "../parts/problem";
+import { closedOf, fold } from "./fold";
 import { place, type Layout } from "./layout";
 
 interface Props {
@@ -15,16 +17,43 @@ interface Props {
   onSelect?: (node: string) => void;
 }
 
-/** The graph of an assistant. Nodes show whether they run, how often they ran and how long the last time took. */
+/**
+ * The graph of an assistant. Nodes show whether they run, how often they ran and how long the last time took. Subgraphs are opened and closed in place; the address
+ * has which.
+ */
 export default function Drawing({ assistant, tasks = [], waiting = [], selected, onSelect }: Props) {
   const { data, error } = useQuery({ queryKey: ["graph", assistant], queryFn: ({ signal }) => get<Shape>(`/assistants/${assistant}/graph?xray=true`, signal), staleTime: 60_000 });
-  const drawn = useMemo(() => (data ? place(data) : null), [data]);
+  const [params, setParams] = useSearchParams();
+  const text = params.get("fold") ?? "";
+  const drawn = useMemo(() => {
+    if (!data) return null;
+    const closed = closedOf(data, new Set(text.split(" ")));
+    return { layout: place(fold(data, closed)), closed };
+  }, [data, text]);
+  const toggle = (subgraph: string) =>
+    setParams(
+      (old) => {
+        const toggled = new Set(text.split(" ").filter(Boolean));
+        toggled.delete(subgraph) || toggled.add(subgraph);
+        toggled.size > 0 ? old.set("fold", [...toggled].join(" ")) : old.delete("fold");
+        return old;
+      },
+      { replace: true },
+    );
   if (error) return <Problem error={error} />;
   if (!drawn) return <p className="quiet">Drawing…</p>;
-  return <Picture layout={drawn} tasks={tasks} waiting={waiting} selected={selected} onSelect={onSelect} />;
+  return <Picture {...drawn} tasks={tasks} waiting={waiting} selected={selected} onSelect={onSelect} onToggle={toggle} />;
 }
 
-function Picture({ layout, tasks, waiting, selected, onSelect }: { layout: Layout } & Omit<Props, "assistant"> & { tasks: readonly Task[]; waiting: readonly string[] }) {
+interface PictureProps extends Omit<Props, "assistant"> {
+  layout: Layout;
+  closed: ReadonlySet<string>; // subgraphs that are drawn as nodes
+  tasks: readonly Task[];
+  waiting: readonly string[];
+  onToggle: (subgraph: string) => void;
+}
+
+function Picture({ layout, closed, tasks, waiting, selected, onSelect, onToggle }: PictureProps) {
   const { width, height } = layout;
   return (
     <svg className="graph" viewBox={`0 0 ${width} ${height}`} style={{ maxWidth: width * 1.25 }} role="group" aria-label="Graph">
@@ -33,6 +62,14 @@ function Picture({ layout, tasks, waiting, selected, onSelect }: { layout: Layou
           <path d="M0 0 8 4 0 8z" />
         </marker>
       </defs>
+      {layout.frames.map((f) => (
+        <g key={f.id} className="frame" data-frame={f.id} transform={`translate(${f.x - f.width / 2} ${f.y - f.height / 2})`}>
+          <rect width={f.width} height={f.height} rx={10} />
+          <text x={12} y={17}>
+            {f.id.split(":").at(-1)}
+          </text>
+        </g>
+      ))}
       {layout.lines.map((line, i) => (
         <g key={i} className={line.conditional ? "edge conditional" : "edge"}>
           <path d={curve(line.points)} markerEnd="url(#arrow)" />
@@ -46,7 +83,8 @@ function Picture({ layout, tasks, waiting, selected, onSelect }: { layout: Layou
       {layout.boxes.map((box) => {
         const own = tasks.filter((t) => t.node === box.id);
         const last = own.at(-1);
-        const state = !last ? (waiting.includes(box.id) ? "waiting" : "") : last.interrupted ? "waiting" : last.error ? "failed" : last.took === undefined ? "running" : "done";
+        const waits = waiting.includes(box.id) || (closed.has(box.id) && waiting.some((node) => node.startsWith(`${box.id}:`)));
+        const state = !last ? (waits ? "waiting" : "") : last.interrupted ? "waiting" : last.error ? "failed" : last.took === undefined ? "running" : "done";
         return (
           <g
             key={box.id}
@@ -70,6 +108,28 @@ function Picture({ layout, tasks, waiting, selected, onSelect }: { layout: Layou
                 {last!.took === undefined ? "running" : duration(last!.took)}
               </text>
             )}
+          </g>
+        );
+      })}
+      {[...layout.frames, ...layout.boxes.filter((b) => closed.has(b.id))].map((o) => {
+        const open = !closed.has(o.id);
+        const name = `${open ? "Close" : "Open"} ${o.id}`;
+        return (
+          <g
+            key={o.id}
+            className="toggle"
+            data-toggle={o.id}
+            transform={`translate(${o.x + o.width / 2 - (open ? 16 : 0)} ${o.y - o.height / 2 + (open ? 14 : 0)})`}
+            tabIndex={0}
+            role="button"
+            aria-label={name}
+            aria-expanded={open}
+            onClick={() => onToggle(o.id)}
+            onKeyDown={(e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), onToggle(o.id))}
+          >
+            <title>{name}</title>
+            <circle r={9} />
+            <path d={open ? "M-4 0H4" : "M-4 0H4M0 -4V4"} />
           </g>
         );
       })}

@@ -4,7 +4,8 @@ import { Link } from "wouter";
 import { get } from "../api/client";
 import { recentRuns, type RecentRun } from "../api/runs";
 import type { Run } from "../api/types";
-import { age, duration } from "../parts/format";
+import { Age } from "../parts/age";
+import { duration } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
@@ -44,9 +45,7 @@ export function NodeRuns({ graph, node, thread }: Props) {
             <li key={key} data-execution={run.run_id}>
               <Status of={span.status === "lost" ? "error" : span.status} text />
               <span className="numbers">{span.end_time ? duration(Date.parse(span.end_time) - Date.parse(span.start_time)) : ""}</span>
-              <time dateTime={span.start_time} title={new Date(span.start_time).toLocaleString()}>
-                {age(span.start_time)}
-              </time>
+              <Age of={span.start_time} />
               {span.step !== undefined && !nested && (
                 <button type="button" className="plain" aria-expanded={open === key} onClick={() => setOpen(open === key ? null : key)}>
                   State

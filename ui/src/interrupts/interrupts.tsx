@@ -24,14 +24,20 @@ export function Interrupts({ interrupts, busy, onAnswer }: Props) {
     setAnswers(next);
   };
   const box = useRef<HTMLDivElement>(null);
+  const pressed = useRef<HTMLElement | null>(null); // for an answer that was refused
+  useEffect(() => {
+    if (sending || !pressed.current) return;
+    if (document.activeElement === box.current) pressed.current.focus(); // now that it is enabled again
+    pressed.current = null;
+  }, [sending]);
   const send = async (all: ReadonlyMap<number, Json>) => {
-    const pressed = document.activeElement as HTMLElement | null;
+    const button = document.activeElement as HTMLElement | null;
     box.current?.focus({ preventScroll: true }); // what was pressed cannot have the focus while it is disabled
     setSending(true);
     try {
       await onAnswer(command(interrupts.map((q, i) => ({ id: q.id, value: all.get(i)! }))));
     } catch {
-      requestAnimationFrame(() => document.activeElement === box.current && pressed?.focus());
+      pressed.current = button;
     } finally {
       setSending(false);
     }

@@ -1,9 +1,10 @@
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import type { JsonObject, Thread, ThreadStatus } from "../api/types";
+import { Age } from "../parts/age";
 import { Choice } from "../parts/choice";
 import { CopyCall } from "../parts/copy-call";
-import { age, count, plural } from "../parts/format";
+import { count, plural } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { Found, useSettled } from "../threads/found";
@@ -128,9 +129,7 @@ function Line({ thread: t, chosen, onChoose }: { thread: Thread; chosen: boolean
       <td>{typeof t.metadata?.owner === "string" ? t.metadata.owner : ""}</td>
       <td className="numbers">{typeof t.extracted?.tokens === "number" ? count(t.extracted.tokens) : ""}</td>
       <td>
-        <time dateTime={t.updated_at} title={new Date(t.updated_at).toLocaleString()}>
-          {age(t.updated_at)}
-        </time>
+        <Age of={t.updated_at} />
       </td>
     </tr>
   );

@@ -5,7 +5,7 @@ import { readAgain } from "../api/read-again";
 import { beginRun } from "../api/runs";
 import type { JsonObject, Thread } from "../api/types";
 import { Interrupts } from "../interrupts/interrupts";
-import { age } from "../parts/format";
+import { Age } from "../parts/age";
 import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
 import { asks, useThreads, useTitle } from "../threads/threads";
@@ -53,7 +53,7 @@ function Waiting({ thread }: { thread: Thread }) {
     <article className="card" data-thread={thread.thread_id}>
       <header className="bar">
         <Link href={`/t/${thread.thread_id}`}>{useTitle(thread)}</Link>
-        <time dateTime={thread.updated_at}>{age(thread.updated_at)}</time>
+        <Age of={thread.updated_at} />
       </header>
       <Interrupts interrupts={Object.values(thread.interrupts ?? {}).flat()} busy={sent} onAnswer={answer} />
       <Problem error={error} />

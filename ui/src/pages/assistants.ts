@@ -3,7 +3,10 @@ import { useEffect, useRef, useState } from "react";
 import { get, post } from "../api/client";
 import { isOwn } from "../api/server";
 import type { Assistant, Schemas } from "../api/types";
+import { triedKey } from "../compare/tried";
 import { firstTalker } from "../parts/schema";
+
+export type Version = Omit<Assistant, "updated_at">;
 
 /** All assistants, those that the server makes of its graphs first, and the graphs that the server has; null: it does not say. */
 const all = {
@@ -23,11 +26,11 @@ async function served(signal: AbortSignal): Promise<string[] | null> {
 }
 
 type All = Awaited<ReturnType<typeof all.queryFn>>;
-const canRun = ({ graphs }: All, a: Assistant) => graphs === null || graphs.includes(a.graph_id);
+const canRun = ({ graphs }: All, a: Assistant) => (graphs === null || graphs.includes(a.graph_id)) && a.metadata?.[triedKey] === undefined;
 const thatRun = (known: All) => known.assistants.filter((a) => canRun(known, a));
-const thatCannot = (known: All) => known.assistants.filter((a) => !canRun(known, a));
+const thatCannot = (known: All) => known.assistants.filter((a) => !canRun(known, a) && a.metadata?.[triedKey] === undefined);
 
-/** The assistants that can run: those of graphs that left langgraph.json cannot. */
+/** The assistants that can run: those of graphs that left langgraph.json cannot. Those that were made to try a version of another one are left out. */
 export const useAssistants = () => useQuery({ ...all, select: thatRun });
 
 /** Those that cannot run too, for what was done before. */
@@ -35,6 +38,16 @@ export const useAllAssistants = () => useQuery({ ...all, select: (known) => know
 
 /** The assistants of graphs that the server does not have. */
 export const useStranded = () => useQuery({ ...all, select: thatCannot }).data ?? [];
+
+/** How many versions are listed, the newest ones. */
+export const mostVersions = 1_000;
+
+/** The versions of an assistant, the newest first. */
+export const useAllVersions = (of: Assistant) =>
+  useQuery({
+    queryKey: ["versions", of.assistant_id, of.version],
+    queryFn: async ({ signal }) => (await post<Version[]>(`/assistants/${of.assistant_id}/versions`, { limit: mostVersions }, signal)).sort((a, b) => b.version - a.version),
+  });
 
 const schemasOf = (assistant: string | undefined) => ({
   queryKey: ["schemas", assistant],

@@ -2,6 +2,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { request } from "../api/client";
 import { readAgain } from "../api/read-again";
+import { isOwn } from "../api/server";
 import { Dialog } from "../parts/dialog";
 import { plural } from "../parts/format";
 import { Problem } from "../parts/problem";
@@ -46,7 +47,7 @@ export function ChangeThreads({ of, onClose }: { of: string[] | ThreadFilter; on
     try {
       const ids = Array.isArray(asked) ? asked : await listMatching(send, asked, until);
       setFound(ids.length);
-      await changeMany(send, ids, { what, minutes: Number(days) * 1_440 }, Array.isArray(asked) ? null : asked, setOutcome);
+      await changeMany(send, ids, { what, minutes: Number(days) * 1_440, conditional: await isOwn() }, Array.isArray(asked) ? null : asked, setOutcome);
     } catch (e) {
       if (signal.aborted) return;
       setError(e);

@@ -4,13 +4,17 @@ import { useState } from "react";
 import { Link } from "wouter";
 import { get, post, request } from "../api/client";
 import { readAgain } from "../api/read-again";
-import { beginRun } from "../api/runs";
+import { beginRun, recentPath, recentRuns } from "../api/runs";
+import { usePoll } from "../api/use-changes";
+import { describe } from "../conversation/reducer";
 import { useOwn } from "../api/server";
 import type { Cron, Thread } from "../api/types";
+import { Age } from "../parts/age";
 import { CopyCall } from "../parts/copy-call";
 import { duration, inZone } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
+import { Status } from "../parts/status";
 import { useAllAssistants } from "./assistants";
 
 const size = 50;
@@ -51,6 +55,7 @@ function CronCard({ cron }: { cron: Cron }) {
   const [began, setBegan] = useState<string | null>(null); // the thread of a run that was begun here
   const own = useOwn();
   const [unfolded, setUnfolded] = useState(false);
+  const [results, setResults] = useState(false); // are unfolded
   const zone = cron.timezone ?? "UTC";
   const name = assistants.data?.find((a) => a.assistant_id === cron.assistant_id)?.name ?? cron.assistant_id;
   const changed = () => readAgain(queries, ["crons"]);
@@ -83,6 +88,12 @@ function CronCard({ cron }: { cron: Cron }) {
           {unfolded && <Times cron={cron} zone={zone} />}
         </details>
       )}
+      {own && (
+        <details onToggle={(e) => setResults(e.currentTarget.open)}>
+          <summary className="quiet">Last results</summary>
+          {results && <Results cron={cron} />}
+        </details>
+      )}
       <JsonView value={cron.payload.input ?? null} open={1} />
       <div className="buttons">
         <button type="button" className="plain" disabled={now.isPending} onClick={() => now.mutate()}>
@@ -99,6 +110,59 @@ function CronCard({ cron }: { cron: Cron }) {
       </div>
       <Problem error={toggle.error ?? remove.error ?? now.error} />
     </article>
+  );
+}
+
+/** How many results of a schedule are shown at first. */
+const few = 5;
+
+/** How the last runs of a schedule ended, newest first. */
+function Results({ cron }: { cron: Cron }) {
+  const filter = { cron: cron.cron_id };
+  const runs = useInfiniteQuery({
+    queryKey: ["recent", "cron", cron.cron_id],
+    initialPageParam: "",
+    queryFn: ({ pageParam, signal }) => recentRuns({ ...filter, before: pageParam }, signal),
+    getNextPageParam: (last) => last.next ?? undefined,
+    refetchInterval: usePoll(5_000),
+  });
+  const [whole, setWhole] = useState(false);
+  const all = runs.data?.pages.flatMap((p) => p.runs) ?? [];
+  const shown = whole ? all : all.slice(0, few);
+  const more = shown.length < all.length || runs.hasNextPage;
+  return (
+    <>
+      <Problem error={runs.error} />
+      {runs.isPending && <p className="quiet">Reading…</p>}
+      {runs.isSuccess && all.length === 0 && (
+        <p className="quiet">
+          {cron.thread_id || cron.on_run_completed === "keep" ? `${runs.hasNextPage ? "None of the last runs on this server is of it" : "It has not run yet"}.` : "Its runs are deleted when they end: make it with on_run_completed=keep, or with a thread, to see how they ended."}
+        </p>
+      )}
+      {all.length > 0 && (
+        <ol className="runs" aria-label="Last results">
+          {shown.map((r) => (
+            <li key={r.run_id} data-run={r.run_id}>
+              <Status of={r.status} text />
+              <Link href={`/r/${r.run_id}`}>timeline</Link>
+              <Link href={`/t/${r.thread_id}`}>thread …{r.thread_id.slice(-8)}</Link>
+              {r.started_at && r.ended_at && <span className="quiet numbers">took {duration(Date.parse(r.ended_at) - Date.parse(r.started_at))}</span>}
+              <Age of={r.created_at} />
+              {r.error && <p className="why">{describe(r.error).slice(0, 500)}</p>}
+            </li>
+          ))}
+        </ol>
+      )}
+      <div className="bar">
+        {more && (
+          <button type="button" className="plain" disabled={runs.isFetchingNextPage} onClick={() => (whole || all.length <= few ? void runs.fetchNextPage() : setWhole(true))}>
+            Earlier results
+          </button>
+        )}
+        <span className="grow" />
+        <CopyCall of={{ method: "GET", path: recentPath(filter) }} what="the results" />
+      </div>
+    </>
   );
 }
 

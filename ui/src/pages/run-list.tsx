@@ -9,9 +9,10 @@ import { useOwn } from "../api/server";
 import type { Run } from "../api/types";
 import { CompareButton } from "../compare/chosen";
 import { runRef } from "../compare/refs";
+import { Age } from "../parts/age";
 import { ID } from "../parts/copy";
 import { CopyCall } from "../parts/copy-call";
-import { age, duration } from "../parts/format";
+import { duration } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
@@ -47,9 +48,7 @@ export function RunList({ thread }: { thread: string }) {
             {own && <Link href={`/r/${r.run_id}`}>timeline</Link>}
             <CompareButton of={runRef(thread, r.run_id)} />
             <span className="quiet numbers">{isActive(r) ? "" : duration(Date.parse(r.updated_at) - Date.parse(r.created_at))}</span>
-            <time dateTime={r.created_at} title={new Date(r.created_at).toLocaleString()}>
-              {age(r.created_at)}
-            </time>
+            <Age of={r.created_at} />
             {isActive(r) && (
               <button type="button" className="plain" onClick={() => cancel.mutate(r.run_id)}>
                 <Square size={12} aria-hidden /> Cancel

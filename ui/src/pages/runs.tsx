@@ -10,10 +10,11 @@ import { useOwn } from "../api/server";
 import { CompareButton } from "../compare/chosen";
 import { runRef } from "../compare/refs";
 import { describe } from "../conversation/reducer";
+import { Age } from "../parts/age";
 import { Choice } from "../parts/choice";
 import { CopyButton } from "../parts/copy";
 import { CopyCall } from "../parts/copy-call";
-import { age, duration } from "../parts/format";
+import { duration } from "../parts/format";
 import { Empty, Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { useAllAssistants } from "./assistants";
@@ -99,6 +100,14 @@ export function Runs() {
   );
 }
 
+/** Why a run does not run yet, or where it does. */
+function why({ waits_for, server, created_at }: RecentRun): string {
+  if (waits_for === "time") return `waits until ${new Date(created_at).toLocaleString()}`;
+  if (waits_for === "thread") return "waits for another run of its thread";
+  if (waits_for === "job") return "waits for a server with a free job";
+  return server ? `on server …${server.slice(-8)}` : "";
+}
+
 function Line({ run, timeline, chosen, onChoose }: { run: RecentRun; timeline: boolean; chosen: boolean; onChoose: (on: boolean) => void }) {
   const ran = run.started_at ? Date.parse(run.ended_at ?? run.updated_at) - Date.parse(run.started_at) : null;
   const waited = run.started_at ? Date.parse(run.started_at) - Date.parse(run.created_at) : null;
@@ -112,6 +121,7 @@ function Line({ run, timeline, chosen, onChoose }: { run: RecentRun; timeline: b
       <span className="quiet numbers">
         {[
           ran !== null && !isActive(run) && `took ${duration(ran)}`,
+          why(run),
           waited !== null && waited > 1_000 && `waited ${duration(waited)}`,
           run.attempt > 1 && `attempt ${run.attempt}`,
         ]
@@ -120,9 +130,7 @@ function Line({ run, timeline, chosen, onChoose }: { run: RecentRun; timeline: b
       </span>
       <CompareButton of={runRef(run.thread_id, run.run_id)} />
       <CopyButton text={run.run_id} label={`Copy ${run.run_id}`} />
-      <time dateTime={run.created_at} title={new Date(run.created_at).toLocaleString()}>
-        {age(run.created_at)}
-      </time>
+      <Age of={run.created_at} />
       {run.error && <p className="why">{describe(run.error).slice(0, 500)}</p>}
       {run.error && (
         <Link href={`/t/${run.thread_id}?panel=state`} className="quiet">

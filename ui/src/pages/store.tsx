@@ -5,7 +5,7 @@ import { useSearchParams } from "wouter";
 import { post, request } from "../api/client";
 import { readAgain } from "../api/read-again";
 import type { Item, Json } from "../api/types";
-import { age } from "../parts/format";
+import { Age } from "../parts/age";
 import { CopyCall } from "../parts/copy-call";
 import { JsonView } from "../parts/json";
 import { Empty, Problem } from "../parts/problem";
@@ -101,9 +101,7 @@ function ItemCard({ item }: { item: Item }) {
       <header className="bar wrap">
         <b>{item.key}</b>
         <span className="quiet">{item.namespace.join(" / ")}</span>
-        <time dateTime={item.updated_at} title={new Date(item.updated_at).toLocaleString()}>
-          {age(item.updated_at)}
-        </time>
+        <Age of={item.updated_at} />
         <button type="button" className="plain" aria-pressed={editing} onClick={() => setEditing(!editing)}>
           Edit
         </button>

@@ -14,7 +14,8 @@ import { keepDraft } from "../conversation/draft";
 import type { MessageActions, MessageEntry } from "../conversation/message-view";
 import { entriesOf, empty } from "../conversation/reducer";
 import { Transcript } from "../conversation/transcript";
-import { useConversation, type Turn } from "../conversation/use-conversation";
+import { Unsaved } from "../conversation/unsaved";
+import { saying, useConversation, type Turn } from "../conversation/use-conversation";
 import { NodeDetail } from "../graph/node-detail";
 import { waitingNodes } from "../graph/nodes";
 import { Interrupts } from "../interrupts/interrupts";
@@ -175,6 +176,7 @@ export function ThreadPage({ id }: { id: string }) {
             <RotateCcw size={14} aria-hidden /> The worker or server of this run stopped. The run continues from the last saved step: attempt {conversation.attempt}.
           </p>
         )}
+        {busy && conversation.unsaved && <Unsaved why={conversation.unsaved} />}
         <div className="turn" role="group" aria-label="Your turn">
           {conversation.failure && !busy && (
             <Problem error={conversation.failure}>
@@ -236,12 +238,6 @@ export function ThreadPage({ id }: { id: string }) {
 }
 
 const nameless = (id: string): Thread => ({ thread_id: id, created_at: "", updated_at: "", metadata: {}, status: "idle" });
-
-/** A turn with the words of a person. */
-function saying(text: string): Turn {
-  const message = { id: crypto.randomUUID(), type: "human", content: text };
-  return { said: message, input: { messages: [message] } };
-}
 
 /** The branches at each message, by the key of its entry. Of the messages behind a fork, the first has the switch. */
 function branchesOf(tree: Tree, entries: MessageEntry[]): ReadonlyMap<string, Branch> {

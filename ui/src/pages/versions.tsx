@@ -1,20 +1,17 @@
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { ArrowUpToLine } from "lucide-react";
 import { useMemo } from "react";
-import { useSearchParams } from "wouter";
+import { Link, useSearchParams } from "wouter";
 import { post } from "../api/client";
 import { readAgain } from "../api/read-again";
 import type { Assistant, Json } from "../api/types";
 import { ChangeList } from "../compare/change-list";
 import { diff } from "../compare/diff";
+import { triedPath } from "../compare/tried";
+import { Age } from "../parts/age";
 import { CopyCall } from "../parts/copy-call";
-import { age } from "../parts/format";
 import { Problem } from "../parts/problem";
-
-type Version = Omit<Assistant, "updated_at">;
-
-/** How many versions are listed, the newest ones. */
-const most = 1_000;
+import { mostVersions, useAllVersions, type Version } from "./assistants";
 
 /** The versions of an assistant: how any two differ, and which one counts. The address names the two. */
 export function Versions({ assistant }: { assistant: Assistant }) {
@@ -22,12 +19,12 @@ export function Versions({ assistant }: { assistant: Assistant }) {
   const path = `/assistants/${id}/versions`;
   const queries = useQueryClient();
   const [params, setParams] = useSearchParams();
-  const versions = useQuery({ queryKey: ["versions", id, assistant.version], queryFn: ({ signal }) => post<Version[]>(path, { limit: most }, signal) });
+  const versions = useAllVersions(assistant);
   const latest = useMutation({
     mutationFn: (version: number) => post<Assistant>(`/assistants/${id}/latest`, { version }),
     onSettled: () => readAgain(queries, ["assistants"], ["versions", id], ["schemas", id]),
   });
-  const list = useMemo(() => [...(versions.data ?? [])].sort((a, b) => b.version - a.version), [versions.data]);
+  const list = versions.data ?? [];
   const find = (name: string) => list.find((v) => v.version === Number(params.get(name)));
   const current = list.find((v) => v.version === assistant.version);
   const to = find("to") ?? current ?? list[0];
@@ -43,7 +40,7 @@ export function Versions({ assistant }: { assistant: Assistant }) {
   return (
     <section aria-label="Versions">
       <h2 className="bar">
-        Versions <CopyCall of={{ method: "POST", path, body: { limit: most } }} what="versions" />
+        Versions <CopyCall of={{ method: "POST", path, body: { limit: mostVersions } }} what="versions" />
       </h2>
       <Problem error={versions.error ?? latest.error} />
       {list.length === 1 && <p className="quiet">There is one version. A change of the assistant makes another.</p>}
@@ -55,9 +52,12 @@ export function Versions({ assistant }: { assistant: Assistant }) {
                 <b className="numbers">{v.version}</b>
                 <span>{v.name}</span>
                 {v.version === assistant.version && <span className="tag">latest</span>}
-                <time dateTime={v.created_at} title={new Date(v.created_at).toLocaleString()}>
-                  {age(v.created_at)}
-                </time>
+                <Age of={v.created_at} />
+                {v.version !== assistant.version && (
+                  <Link href={triedPath(`${id}@${v.version}`, id)} className="quiet">
+                    try beside the latest
+                  </Link>
+                )}
                 {v.version !== assistant.version && (
                   <button type="button" className="plain" disabled={latest.isPending} onClick={() => latest.mutate(v.version)}>
                     <ArrowUpToLine size={12} aria-hidden /> Make {v.version} the latest

@@ -35,6 +35,12 @@ export function age(time: string, now = Date.now()): string {
   return time.slice(0, 10);
 }
 
+/** A time by the clock of the reader, and in UTC. */
+export const exact = (time: string) => `${new Date(time).toLocaleString()} (${inUTC(time).replace("T", " ").slice(0, 19)} UTC)`;
+
+/** A time in UTC; as it is when it is none. */
+export const inUTC = (time: string) => (Number.isNaN(Date.parse(time)) ? time : new Date(time).toISOString());
+
 /** Mon 2026-11-30 09:15 +01:00: a time as clocks of a zone show it. A zone that the browser does not know is shown as UTC. */
 export function inZone(time: string, zone: string): string {
   const at = new Date(time);

@@ -1,9 +1,12 @@
 import { TriangleAlert } from "lucide-react";
 import type { ReactNode } from "react";
+import { APIError } from "../api/client";
+import { useDown } from "../api/use-changes";
 
-/** Something went wrong: what, and what to do. */
+/** Something went wrong: what, and what to do. That the server does not answer the page says once, not in each list. */
 export function Problem({ error, children }: { error: unknown; children?: ReactNode }) {
-  if (!error) return null;
+  const down = useDown();
+  if (!error || (down && error instanceof APIError && error.status === 0)) return null;
   return (
     <div className="problem" role="alert">
       <TriangleAlert size={16} aria-hidden />

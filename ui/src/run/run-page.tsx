@@ -79,6 +79,7 @@ export default function RunPage({ id }: { id: string }) {
           {run && <ID id={run.run_id} />}
           {run && <CompareButton of={runRef(run.thread_id, run.run_id)} />}
           {run && <Link href={`/t/${run.thread_id}?panel=runs`}>thread …{run.thread_id.slice(-8)}</Link>}
+          {run && <Link href={`/logs?level=debug&text=${run.run_id}`}>its log</Link>}
         </header>
         <Problem error={answer.error} />
         {run?.error && <p className="wrong">{describe(run.error).slice(0, 1_000)}</p>}
@@ -173,40 +174,38 @@ function Rows({ view, rows, axis, prices, selected, onSelect }: RowsProps) {
     if (!entries) list.current?.scrollToIndex(to, { align: "nearest" });
   };
   return (
-    <div className="span-list" role="group" aria-label="Spans" tabIndex={0} onKeyDown={onKeyDown}>
-      <VList ref={list} data={Array.from({ length }, (_, i) => i)} style={{ height: "100%" }}>
-        {(i) => {
-          if (entries) {
-            const { row, end, time } = entries[i]!;
-            return (
-              <button type="button" tabIndex={-1} key={`${row.id}${end}`} className={`span-row ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
-                <time className="numbers">{new Date(time).toISOString().slice(11, 23)}</time>
-                <Name row={row} depth={0} />
-                <span className="quiet">{end ? `${row.status} after ${duration(row.end - row.start)}` : "began"}</span>
-                {end && row.error && <span className="wrong">{row.error.error} {row.error.message}</span>}
-              </button>
-            );
-          }
-          const row = rows[i]!;
-          const cost = costOf(row, prices);
+    <VList ref={list} data={Array.from({ length }, (_, i) => i)} className="span-list" style={{ height: "auto" }} role="group" aria-label="Spans" tabIndex={0} onKeyDown={onKeyDown}>
+      {(i) => {
+        if (entries) {
+          const { row, end, time } = entries[i]!;
           return (
-            <button type="button" tabIndex={-1} key={row.id} data-span={row.id} className={`span-row ${view} ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
-              <Name row={row} depth={row.depth} />
-              {view === "timeline" ? (
-                <Bar row={row} axis={axis} />
-              ) : (
-                <span className="quiet numbers facts">
-                  {row.usage && `${count(row.usage.input_tokens)} in, ${count(row.usage.output_tokens)} out`}
-                  {row.first_token_time && `, first token ${duration(Date.parse(row.first_token_time) - row.start)}`}
-                  {cost !== null && `, ${dollars(cost)}`}
-                </span>
-              )}
-              <span className="numbers took">{duration(row.end - row.start)}</span>
+            <button type="button" tabIndex={-1} key={`${row.id}${end}`} className={`span-row ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
+              <time className="numbers" dateTime={new Date(time).toISOString()}>{new Date(time).toISOString().slice(11, 23)}</time>
+              <Name row={row} depth={0} />
+              <span className="quiet">{end ? `${row.status} after ${duration(row.end - row.start)}` : "began"}</span>
+              {end && row.error && <span className="wrong">{row.error.error} {row.error.message}</span>}
             </button>
           );
-        }}
-      </VList>
-    </div>
+        }
+        const row = rows[i]!;
+        const cost = costOf(row, prices);
+        return (
+          <button type="button" tabIndex={-1} key={row.id} data-span={row.id} className={`span-row ${view} ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
+            <Name row={row} depth={row.depth} />
+            {view === "timeline" ? (
+              <Bar row={row} axis={axis} />
+            ) : (
+              <span className="quiet numbers facts">
+                {row.usage && `${count(row.usage.input_tokens)} in, ${count(row.usage.output_tokens)} out`}
+                {row.first_token_time && `, first token ${duration(Date.parse(row.first_token_time) - row.start)}`}
+                {cost !== null && `, ${dollars(cost)}`}
+              </span>
+            )}
+            <span className="numbers took">{duration(row.end - row.start)}</span>
+          </button>
+        );
+      }}
+    </VList>
   );
 }
 

@@ -6,10 +6,10 @@ import type { Json, State } from "../api/types";
 import { CompareButton } from "../compare/chosen";
 import { checkpointRef } from "../compare/refs";
 import type { Checkpoint } from "../conversation/branches";
+import { Age } from "../parts/age";
 import { onArrows, reached } from "../parts/arrows";
 import { ID } from "../parts/copy";
 import { CopyCall } from "../parts/copy-call";
-import { age } from "../parts/format";
 import { JsonView } from "../parts/json";
 import { Problem } from "../parts/problem";
 import { JsonField } from "../parts/schema-form";
@@ -52,9 +52,7 @@ export function Inspector({ thread, assistant, checkpoints, selected, busy, onSe
               <span className="numbers">{c.step}</span> {c.source}
               {places.get(c.checkpoint_id)!.lane > 0 && <span className="hidden">, branch {places.get(c.checkpoint_id)!.lane}</span>}
               {places.get(c.checkpoint_id)!.fork && <GitFork size={12} aria-label="branches begin here" />}
-              <time dateTime={c.created_at} title={new Date(c.created_at).toLocaleString()}>
-                {age(c.created_at)}
-              </time>
+              <Age of={c.created_at} />
             </button>
           </li>
         ))}

@@ -27,19 +27,23 @@ function server(n: number, before: (method: string, path: string, body: any) => 
       const sorted = body.sort_order === "desc" ? of().reverse() : of();
       return sorted.slice(body.offset ?? 0, (body.offset ?? 0) + body.limit);
     }
+    const meets = (t: T) => !body.where?.status || t.status === body.where.status;
     if (method === "PATCH") {
-      if (!threads.has(path.split("/").at(-1)!)) throw missing();
+      const t = threads.get(path.split("/").at(-1)!);
+      if (!t) throw missing();
+      if (!meets(t)) throw Object.assign(new Error("does not match"), { status: 409 });
       return {};
     }
     const ids = body.thread_ids as string[];
     if (!ids.every((id) => threads.has(id))) throw missing();
-    const pruned = ids.filter((id) => body.strategy === "delete" || threads.get(id)!.status !== "busy");
+    const matching = ids.filter((id) => meets(threads.get(id)!));
+    const pruned = matching.filter((id) => body.strategy === "delete" || threads.get(id)!.status !== "busy");
     if (body.strategy === "delete") for (const id of pruned) threads.delete(id);
-    return { pruned_count: pruned.length };
+    return { pruned_count: pruned.length, ...(body.where && { unmatched_count: ids.length - matching.length }) };
   }) as Send;
-  const change = async (ids: string[], what: What, filter: ThreadFilter | null = null) => {
+  const change = async (ids: string[], what: What, filter: ThreadFilter | null = null, conditional = false) => {
     let last: Outcome | undefined;
-    await changeMany(send, ids, { what, minutes: 60 }, filter, (outcome) => (last = outcome));
+    await changeMany(send, ids, { what, minutes: 60, conditional }, filter, (outcome) => (last = outcome));
     return last;
   };
   return { threads, add, requests, send, change };
@@ -78,6 +82,14 @@ it.each(["delete", "keep_latest", "ttl"] as const)("%s: leaves threads alone tha
   expect(s.threads.has("t70")).toBe(true);
 });
 
+it.each(["delete", "keep_latest", "ttl"] as const)("%s: leaves threads alone that leave the filter while they are changed, where the server looks at it", async (what) => {
+  const s = server(120, (method, path) => {
+    if (method === "PATCH" || path === "/threads/prune") s.threads.get("t70")!.status = "busy"; // retried after the page asked
+  });
+  expect(await s.change(ids(120), what, { status: "error" }, true)).toEqual({ changed: 119, skipped: 0, gone: 0, left: 1 });
+  expect(s.threads.has("t70")).toBe(true);
+});
+
 it.each(["delete", "keep_latest", "ttl"] as const)("%s: continues past threads that do not exist", async (what) => {
   const s = server(120);
   s.threads.delete("t3");
@@ -98,7 +110,7 @@ it("stops at other errors, and reports what was changed before", async () => {
     if (method === "PATCH" && path.endsWith("t80")) throw Object.assign(new Error("no"), { status: 403 });
   });
   let last: Outcome | undefined;
-  await expect(changeMany(s.send, ids(120), { what: "ttl", minutes: 60 }, null, (o) => (last = o))).rejects.toThrow("no");
+  await expect(changeMany(s.send, ids(120), { what: "ttl", minutes: 60, conditional: true }, null, (o) => (last = o))).rejects.toThrow("no");
   expect(last!.changed).toBeGreaterThanOrEqual(80);
   expect(last!.changed).toBeLessThan(90);
 });

@@ -5,6 +5,7 @@ export type What = "keep_latest" | "ttl" | "delete";
 export interface Change {
   what: What;
   minutes: number; // of a ttl
+  conditional: boolean; // whether the server knows `where`
 }
 
 /** What became of the threads of a change: skipped ones have active runs, gone ones do not exist, others left the filter meanwhile. */
@@ -53,9 +54,13 @@ export async function listMatching(send: Send, filter: ThreadFilter, until: stri
   }
 }
 
-/** Changes threads in batches and reports after each. With a filter, only what still matches right before its change. */
-export async function changeMany(send: Send, ids: string[], { what, minutes }: Change, filter: ThreadFilter | null, report: (outcome: Outcome) => void): Promise<void> {
+/**
+ * Changes threads in batches and reports after each. With a filter, only what still matches: a server that knows the condition `where` looks at it with the
+ * change, others are asked right before it.
+ */
+export async function changeMany(send: Send, ids: string[], { what, minutes, conditional }: Change, filter: ThreadFilter | null, report: (outcome: Outcome) => void): Promise<void> {
   const done: Outcome = { changed: 0, skipped: 0, gone: 0, left: 0 };
+  const where = filter && conditional ? { where: filter } : {};
   const existing = async (some: string[], also: ThreadFilter = {}) => {
     const found = new Set((await search(send, { ...also, ids: some, limit: some.length })).map((t) => t.thread_id));
     return some.filter((id) => found.has(id));
@@ -74,14 +79,20 @@ export async function changeMany(send: Send, ids: string[], { what, minutes }: C
     for (let at = 0; at < some.length; at += atOnce) for (const ok of await Promise.all(some.slice(at, at + atOnce).map((id) => known(() => change(id))))) if (!ok) done.gone++;
   };
   const expire = async (id: string) => {
-    await send("PATCH", `/threads/${id}`, { ttl: { ttl: minutes, strategy: "delete" } });
-    done.changed++;
+    try {
+      await send("PATCH", `/threads/${id}`, { ttl: { ttl: minutes, strategy: "delete" }, ...where });
+      done.changed++;
+    } catch (e) {
+      if (!conditional || (e as { status?: number }).status !== 409) throw e;
+      done.left++;
+    }
   };
   const prune = async (some: string[]) => {
-    const { pruned_count } = await send<{ pruned_count: number }>("POST", "/threads/prune", { thread_ids: some, strategy: what });
-    const rest = some.length - pruned_count;
+    const { pruned_count, unmatched_count = 0 } = await send<{ pruned_count: number; unmatched_count?: number }>("POST", "/threads/prune", { thread_ids: some, strategy: what, ...where });
+    const rest = some.length - pruned_count - unmatched_count;
     const skipped = rest > 0 && what === "keep_latest" ? Math.min(rest, rest - some.length + (await existing(some)).length) : 0;
     done.changed += pruned_count;
+    done.left += unmatched_count;
     done.skipped += skipped;
     done.gone += rest - skipped;
   };

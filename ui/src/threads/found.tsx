@@ -3,7 +3,7 @@ import { useEffect, useState } from "react";
 import { Link } from "wouter";
 import { get } from "../api/client";
 import { useOwn } from "../api/server";
-import { age } from "../parts/format";
+import { Age } from "../parts/age";
 import { Problem } from "../parts/problem";
 
 interface Result {
@@ -64,7 +64,7 @@ export function Found({ words, thread, nameOf }: { words: string; thread?: strin
               <span className="quiet">
                 {speakers[r.event_type] ?? "message"}
                 {!thread && ` in ${nameOf?.(r.thread_id) ?? `thread …${r.thread_id.slice(-8)}`}`}
-                {r.created_at && ` · ${age(r.created_at)}`}
+                {r.created_at && <> · <Age of={r.created_at} /></>}
               </span>
               <span className="snippet">
                 {r.snippet.map((p, i) => (p.match ? <mark key={i}>{p.text}</mark> : p.text))}

@@ -3,9 +3,9 @@ import { useEffect, useRef, useState } from "react";
 import { Link, useLocation, useRoute } from "wouter";
 import { useOwn } from "../api/server";
 import type { Thread } from "../api/types";
-import { age } from "../parts/format";
 import { CompareButton } from "../compare/chosen";
 import { threadRef } from "../compare/refs";
+import { Age } from "../parts/age";
 import { Menu } from "../parts/menu";
 import { Empty, Problem } from "../parts/problem";
 import { Splitter } from "../parts/splitter";
@@ -87,9 +87,7 @@ function Line({ thread }: { thread: Thread }) {
         <Status of={statusOf(thread)} />
         <span className="title">{title}</span>
         {isPinned(thread) && <Pin size={12} aria-label="pinned" />}
-        <time dateTime={thread.updated_at} title={new Date(thread.updated_at).toLocaleString()}>
-          {age(thread.updated_at)}
-        </time>
+        <Age of={thread.updated_at} />
       </Link>
       <Menu label={`Actions for ${title}`} menu="Actions" icon={<MoreHorizontal size={14} />} className="icon more" button={more}>
         {(close) => (
