@@ -85,6 +85,24 @@ func (s *Service) Put(ctx context.Context, i Item) error {
 	return s.backend.Apply(ctx, items)
 }
 
+// Swap writes an item as Put does, or deletes it if its Value is nil, unless it has changed since it was read (nil: there was none). done is false when it has.
+func (s *Service) Swap(ctx context.Context, i Item, was *Item) (done bool, err error) {
+	if err := checkWritable(i.Namespace); err != nil {
+		return false, err
+	}
+	if err := limits.ItemName(i.Namespace, i.Key); err != nil {
+		return false, err
+	}
+	next := &i
+	if i.Value != nil {
+		next = s.stamped(i)
+	}
+	if err := s.embed(ctx, []*Item{next}); err != nil {
+		return false, err
+	}
+	return s.backend.Swap(ctx, next, was)
+}
+
 func (s *Service) stamped(i Item) *Item {
 	now := s.now()
 	i.CreatedAt, i.UpdatedAt = now, now

@@ -49,6 +49,9 @@ type Backend interface {
 	ListNamespaces(ctx context.Context, q Namespaces) ([][]string, error)
 	// Apply puts and deletes in one transaction, in order. An existing item keeps its CreatedAt. A nil Value deletes.
 	Apply(ctx context.Context, items []*Item) error
+	// Swap is Apply for an item that has not changed since it was read (nil: there was none). done is false when it has: then nothing is written. The UpdatedAt of
+	// what is written is behind that of what was read.
+	Swap(ctx context.Context, item, was *Item) (done bool, err error)
 	// Touch postpones the expiry of items that have a TTL, if their expiry has not changed since they were read.
 	Touch(ctx context.Context, items []*Item) error
 	// UseVectors prepares searches by vectors of a model, and must precede them. Vectors of other models are ignored.

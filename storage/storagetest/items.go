@@ -1,7 +1,10 @@
 package storagetest
 
 import (
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,6 +74,51 @@ var itemCases = map[string]func(*testing.T, Backend){
 		got, err = b.Items.Item(ctx, one.Namespace, "k")
 		require.NoError(t, err)
 		require.NotNil(t, got)
+	},
+	"swap": func(t *testing.T, b Backend) {
+		swap := func(want bool, i, was *store.Item) *store.Item {
+			t.Helper()
+			done, err := b.Items.Swap(ctx, i, was)
+			require.NoError(t, err)
+			require.Equal(t, want, done)
+			got, err := b.Items.Item(ctx, i.Namespace, i.Key)
+			require.NoError(t, err)
+			return got
+		}
+		gone := &store.Item{Namespace: []string{"a"}, Key: "k"}
+		require.Nil(t, swap(false, gone, nil))
+		one := swap(true, item("a", "k", `{"n":1}`, 1), nil)
+		same(t, item("a", "k", `{"n":1}`, 1), one)
+		same(t, one, swap(false, item("a", "k", `{"n":2}`, 2), nil))
+		two := swap(true, item("a", "k", `{"n":2}`, 1), one) // also within a microsecond
+		require.JSONEq(t, `{"n":2}`, string(two.Value))
+		require.True(t, two.UpdatedAt.After(one.UpdatedAt))
+		require.Equal(t, one.CreatedAt, two.CreatedAt)
+		same(t, two, swap(false, item("a", "k", `{"n":3}`, 9), one))
+		same(t, two, swap(false, gone, one))
+		require.Nil(t, swap(true, gone, two))
+		require.Nil(t, swap(false, item("a", "k", `{"n":3}`, 9), two))
+
+		expired := item("a", "k", `{"n":4}`, 1)
+		expired.TTL, expired.ExpiresAt = time.Hour, time.Now().Add(-time.Minute)
+		apply(t, b, expired)
+		same(t, item("a", "k", `{"n":5}`, 5), swap(true, item("a", "k", `{"n":5}`, 5), nil))
+
+		// Of many at once one succeeds.
+		var all sync.WaitGroup
+		var done atomic.Int32
+		was := swap(true, item("b", "k", `{}`, 1), nil)
+		for n := range 8 {
+			all.Go(func() {
+				ok, err := b.Items.Swap(ctx, item("b", "k", fmt.Sprintf(`{"n":%d}`, n), 2), was)
+				require.NoError(t, err)
+				if ok {
+					done.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, done.Load())
 	},
 	"order, ties, pages, prefixes": func(t *testing.T, b Backend) {
 		apply(

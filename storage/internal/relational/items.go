@@ -72,6 +72,10 @@ var (
 	// An expired item is gone, whether or not it was swept: its successor gets a new created_at.
 	putItem = same(insertInto("store_items", itemColumns+", embedding") + ` ON CONFLICT (namespace, key) DO UPDATE SET value = $3, updated_at = $5, ttl = $6, expires_at = $7,
 		indexed = $8, embedding = $9, created_at = CASE WHEN store_items.expires_at <= $10 THEN $4 ELSE store_items.created_at END`)
+	// swapItem and dropItem change an item that is as it was read, and putNew one that there is not; putNew has the parameters of putItem.
+	swapItem = same("UPDATE store_items SET value = $3, updated_at = $4, ttl = $5, expires_at = $6, indexed = $7, embedding = $8 WHERE namespace = $1 AND key = $2 AND updated_at = $9")
+	dropItem = same("DELETE FROM store_items WHERE namespace = $1 AND key = $2 AND updated_at = $3")
+	putNew   = putItem.Then(same(" WHERE store_items.expires_at <= $10"))
 	// The expiry never goes back, because two readers may touch an item in either order. An item
 	// put with another TTL since it was read keeps its own.
 	touchItem = same("UPDATE store_items SET expires_at = $3 WHERE namespace = $1 AND key = $2 AND ttl > 0 AND ttl = $4 AND expires_at < $3")
@@ -261,6 +265,43 @@ func (s itemStore) Apply(ctx context.Context, list []*store.Item) error {
 		}
 		return nil
 	})
+}
+
+// Swap implements store.Backend.
+func (s itemStore) Swap(ctx context.Context, item, was *store.Item) (done bool, err error) {
+	name, err := rows.JoinNamespace(item.Namespace)
+	if err != nil {
+		return false, err
+	}
+	next := *item
+	if was != nil && !next.UpdatedAt.After(was.UpdatedAt) {
+		next.UpdatedAt = was.UpdatedAt.Add(time.Microsecond)
+	}
+	err = s.db.Write(ctx, func(tx *Tx) error {
+		n, err := tx.swapItem(name, &next, was, s.now())
+		if done = n > 0; err != nil || !done {
+			return err
+		}
+		return tx.replaceVectors(name, &next)
+	})
+	if err != nil {
+		return false, fmt.Errorf("item %q: %w", item.Key, err)
+	}
+	return done, nil
+}
+
+// swapItem writes or deletes an item that is as it was read, without its vectors, and returns how many rows that were.
+func (tx *Tx) swapItem(namespace string, i, was *store.Item, now time.Time) (int64, error) {
+	switch {
+	case was == nil && i.Value == nil:
+		return 0, nil
+	case was == nil:
+		return tx.Affected(putNew, putArgs(namespace, i, now)...)
+	case i.Value == nil:
+		return tx.Affected(dropItem, namespace, i.Key, micros(was.UpdatedAt))
+	}
+	args := itemArgs(namespace, i)
+	return tx.Affected(swapItem, namespace, i.Key, args[2], args[4], args[5], args[6], args[7], configurationOf(i), micros(was.UpdatedAt))
 }
 
 // Touch implements store.Backend. The items have the new expiry.

@@ -37,14 +37,23 @@ var (
 
 // putItem writes an item with its embedding.
 func (tx *Tx) putItem(namespace string, i *store.Item, now time.Time) error {
-	configuration := ""
-	if i.Embedding != nil {
-		configuration = i.Embedding.Configuration
-	}
-	if err := tx.Exec(putItem, append(itemArgs(namespace, i), configuration, micros(now))...); err != nil {
+	if err := tx.Exec(putItem, putArgs(namespace, i, now)...); err != nil {
 		return err
 	}
 	return tx.replaceVectors(namespace, i)
+}
+
+// putArgs are the parameters of putItem.
+func putArgs(namespace string, i *store.Item, now time.Time) []any {
+	return append(itemArgs(namespace, i), configurationOf(i), micros(now))
+}
+
+// configurationOf returns the configuration with which an item is embedded; "": it is not.
+func configurationOf(i *store.Item) string {
+	if i.Embedding == nil {
+		return ""
+	}
+	return i.Embedding.Configuration
 }
 
 func (tx *Tx) replaceVectors(namespace string, i *store.Item) error {
