@@ -42,8 +42,10 @@ type Options struct {
 	// Ask sends a prompt to a model and returns its answer.
 	Ask     func(ctx context.Context, m *settings.Model, system, prompt string) (string, error)
 	Convert files.Converter // nil: documents are not converted
-	Log     *slog.Logger
-	Now     func() time.Time
+	// Memories is where memories are, with those of the home folder moved there; nil: they stay in DeerFlow's files, because its own agent works on them.
+	Memories memory.Documents
+	Log      *slog.Logger
+	Now      func() time.Time
 }
 
 // Condensing says how the conversation of a thread is condensed on request.
@@ -80,6 +82,8 @@ type DeerFlow struct {
 	ask     func(ctx context.Context, m *settings.Model, system, prompt string) (string, error)
 	convert files.Converter
 	log     *slog.Logger
+
+	memories memory.Documents // unless the settings name a file
 }
 
 // Open reads the settings, which must be right at the start, and makes the home folder.
@@ -131,8 +135,12 @@ func Read(o Options) (*DeerFlow, error) {
 		d.Internal = hex.EncodeToString(b[:])
 	}
 	d.Origins, d.Commands = origins(env("GATEWAY_CORS_ORIGINS")), list(env("DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST"))
-	d.Memory = &memory.Book{File: d.memoryFile, Facts: d.memoryFacts, Now: o.Now}
-	d.Agents = &agent.Folder{Dir: func(user string) string { return filepath.Join(d.Home.UserDir(user), "agents") }, Shared: filepath.Join(d.Home.Dir, "agents"), Log: o.Log}
+	d.memories = Memories(d.Home)
+	if o.Memories != nil {
+		d.memories = &memory.Moved{Documents: o.Memories, From: d.memories, Log: o.Log}
+	}
+	d.Memory = &memory.Book{In: d.memoriesOf, Now: o.Now}
+	d.Agents = &agent.Folder{Dir: agentsDir(d.Home), Shared: filepath.Join(d.Home.Dir, "agents"), Log: o.Log}
 	d.Skills = &skill.Library{
 		Root: d.skillsRoot, User: func(user string) string { return filepath.Join(d.Home.UserDir(user), "skills", "custom") },
 		Enabled: func(_ string, s *skill.Skill) (bool, error) { return d.Extensions.SkillEnabled(s.Name) },
@@ -238,25 +246,12 @@ func (d *DeerFlow) registration() bool {
 	return err == nil && s.Registration()
 }
 
-// memoryFile returns the file of a memory: of a user, of a user's agent, or the one that all share, if memory.storage_path is absolute.
-func (d *DeerFlow) memoryFile(subject string) string {
+// memoriesOf returns where memories are: all in one file, if memory.storage_path is absolute.
+func (d *DeerFlow) memoriesOf(string) memory.Documents {
 	if s, err := d.LastSettings(); err == nil && filepath.IsAbs(s.Memory.Path) {
-		return s.Memory.Path
+		return memory.Files{Path: func(string) string { return s.Memory.Path }}
 	}
-	user, name := memory.Of(subject)
-	if name == "" {
-		return filepath.Join(d.Home.UserDir(user), "memory.json")
-	}
-	return filepath.Join(d.Agents.Dir(user), name, "memory.json")
-}
-
-// memoryFacts returns the folder in which newer releases of DeerFlow keep the facts of a memory.
-func (d *DeerFlow) memoryFacts(subject string) string {
-	user, name := memory.Of(subject)
-	if name == "" {
-		name = "__default__"
-	}
-	return filepath.Join(d.Agents.Dir(user), name, "facts")
+	return d.memories
 }
 
 // EnabledSkills returns the skills of a user that are switched on.

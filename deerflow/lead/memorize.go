@@ -48,7 +48,7 @@ func (g *Graph) memorizing(set settings.Memory) []agent.Tool {
 	}
 	return []agent.Tool{
 		agent.MustTool(memoryTools[0], "Searches what you know of the user: preferences, corrections, goals. Use it when something said earlier may matter.", func(ctx context.Context, a search) (any, error) {
-			m, err := book.Read(subject(ctx))
+			m, err := book.Read(ctx, subject(ctx))
 			if err != nil {
 				return nil, err
 			}
@@ -64,18 +64,18 @@ func (g *Graph) memorizing(set settings.Memory) []agent.Tool {
 				return wrong("confidence must be between 0 and 1"), nil
 			}
 			info, _ := pregel.Info(ctx)
-			fact, err := book.Keep(subject(ctx), memory.Edit{Content: &a.Content, Category: a.Category, Confidence: a.Confidence}, string(info.Thread), set.MaxFacts)
+			fact, err := book.Keep(ctx, subject(ctx), memory.Edit{Content: &a.Content, Category: a.Category, Confidence: a.Confidence}, string(info.Thread), set.MaxFacts)
 			return kept(fact, "added", err)
 		}),
 		agent.MustTool(memoryTools[2], "Changes a fact about the user that is outdated or not exact. What you leave out stays.", func(ctx context.Context, a update) (any, error) {
 			if a.Confidence != nil && (*a.Confidence < 0 || *a.Confidence > 1) {
 				return wrong("confidence must be between 0 and 1"), nil
 			}
-			_, err := book.Edit(subject(ctx), a.Fact, memory.Edit{Content: a.Content, Category: a.Category, Confidence: a.Confidence})
+			_, err := book.Edit(ctx, subject(ctx), a.Fact, memory.Edit{Content: a.Content, Category: a.Category, Confidence: a.Confidence})
 			return kept(a.Fact, "updated", err)
 		}),
 		agent.MustTool(memoryTools[3], "Deletes a fact about the user that is no longer true.", func(ctx context.Context, a remove) (any, error) {
-			_, err := book.Delete(subject(ctx), a.Fact)
+			_, err := book.Delete(ctx, subject(ctx), a.Fact)
 			return kept(a.Fact, "deleted", err)
 		}),
 	}

@@ -1,6 +1,7 @@
 package lead_test
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,12 +19,13 @@ func TestMemoryTools(t *testing.T) {
 	t.Parallel()
 	w := setup(t, config+"memory: {mode: tool, backend_config: {max_facts: 3}}\n")
 	learned := 0
-	book := &memory.Book{Now: time.Now, File: func(subject string) string {
+	kept := memory.Files{Path: func(subject string) string {
 		return filepath.Join(w.dir, "memories", strings.ReplaceAll(subject, "\x00", "+")+".json")
 	}}
+	book := &memory.Book{Now: time.Now, In: func(string) memory.Documents { return kept }}
 	w.options.Memory = lead.Memory{
 		Book:  book,
-		Learn: func(string, string, string, []memory.Turn) error { learned++; return nil },
+		Learn: func(context.Context, string, string, string, []memory.Turn) error { learned++; return nil },
 	}
 	w.options.Agent = func(_, name string) (lead.Character, error) {
 		if name != "cook" {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"time"
 
 	"understudy/deerflow/memory"
 	"understudy/deerflow/settings"
@@ -16,9 +17,9 @@ import (
 // Memory is what agents know of users, and where they put what they learn.
 type Memory struct {
 	// agent is a user's own one, which has a memory of its own; "": the one of the user.
-	Read func(user, agent string) (*memory.Memory, error)
+	Read func(ctx context.Context, user, agent string) (*memory.Memory, error)
 	// Learn queues a conversation.
-	Learn func(user, agent, thread string, turns []memory.Turn) error
+	Learn func(ctx context.Context, user, agent, thread string, turns []memory.Turn) error
 	// Book is what the agent changes itself, when memory.mode is tool; nil: it cannot.
 	Book *memory.Book
 }
@@ -29,7 +30,7 @@ func (g *Graph) about(set settings.Memory) func(ctx context.Context) string {
 		if g.o.Memory.Read == nil || !set.Enabled || !set.Injection {
 			return ""
 		}
-		known, err := g.o.Memory.Read(userOf(ctx), g.remembers(ctx))
+		known, err := g.o.Memory.Read(ctx, userOf(ctx), g.remembers(ctx))
 		if err != nil { // an answer without a memory is better than none
 			pregel.LogOf(ctx).Warn("the memory of the user cannot be read", "error", err)
 			return ""
@@ -66,13 +67,18 @@ func (g *Graph) rescue(set settings.Memory) func(context.Context, []message.Mess
 	}
 }
 
+// queueTime bounds how long the end of a run waits for the queue of the memory.
+const queueTime = 10 * time.Second
+
 // learn queues messages for the memory. part is added to the name of the thread, in whose place later messages come.
 func (g *Graph) learn(ctx context.Context, set settings.Memory, part string, list []message.Message) {
 	info, ok := pregel.Info(ctx)
 	if g.o.Memory.Learn == nil || !set.Enabled || set.Mode == toolMode || !ok {
 		return
 	}
-	if err := g.o.Memory.Learn(userOf(ctx), g.remembers(ctx), string(info.Thread)+part, turns(list)); err != nil {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), queueTime) // also of a run that is being cancelled
+	defer cancel()
+	if err := g.o.Memory.Learn(limited, userOf(ctx), g.remembers(ctx), string(info.Thread)+part, turns(list)); err != nil {
 		pregel.LogOf(ctx).Error("the conversation was not queued for the memory", "error", err)
 	}
 }

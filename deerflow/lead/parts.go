@@ -196,16 +196,19 @@ func (p *Parts) Memory(o MemoryPart) []agent.Middleware {
 		set.MaxTokens = o.MaxTokens
 	}
 	home := files.Home{Dir: o.Home}
-	book := &memory.Book{File: func(user string) string { return filepath.Join(home.UserDir(user), "memory.json") }, Now: time.Now}
+	kept := memory.Files{Path: func(user string) string { return filepath.Join(home.UserDir(user), "memory.json") }}
+	book := &memory.Book{In: func(string) memory.Documents { return kept }, Now: time.Now}
 	learner := &memory.Learner{
-		Book: book, Dir: filepath.Join(o.Home, "memory-queue"), Log: p.log, Limits: func() memory.Limits { return limits },
+		Book: book, Queue: &memory.Folder{Dir: filepath.Join(o.Home, "memory-queue")}, Log: p.log, Limits: func() memory.Limits { return limits },
 		Ask: func(ctx context.Context, prompt string) (string, error) {
 			return Ask(ctx, o.Model, o.Model.Name, "", prompt)
 		},
 	}
 	p.g.o.Memory = Memory{
-		Read:  func(user, _ string) (*memory.Memory, error) { return book.Read(user) },
-		Learn: func(user, _, thread string, turns []memory.Turn) error { return learner.Add(user, thread, turns) },
+		Read: func(ctx context.Context, user, _ string) (*memory.Memory, error) { return book.Read(ctx, user) },
+		Learn: func(ctx context.Context, user, _, thread string, turns []memory.Turn) error {
+			return learner.Add(ctx, user, thread, turns)
+		},
 	}
 	var once sync.Once
 	start := func() {

@@ -1,6 +1,7 @@
 package lead_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -120,10 +121,10 @@ func TestMemoryOfARun(t *testing.T) {
 	withSkills(t, w.options, t.TempDir())
 	learned := map[string]string{}
 	w.options.Memory = lead.Memory{
-		Read: func(user, agent string) (*memory.Memory, error) {
+		Read: func(_ context.Context, user, agent string) (*memory.Memory, error) {
 			return &memory.Memory{Facts: []memory.Fact{{Content: "likes " + agent + "!", Category: "preference", Confidence: 1}}}, nil
 		},
-		Learn: func(user, agent, thread string, turns []memory.Turn) error {
+		Learn: func(_ context.Context, user, agent, thread string, turns []memory.Turn) error {
 			for _, turn := range turns {
 				learned[agent+" "+thread] += turn.Text + ";"
 			}

@@ -9,9 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/deerflow/memory"
+	"understudy/internal/fault"
 )
 
-// Newer releases of DeerFlow keep facts in Markdown files. They are known here from the first start on, and belong to the memory's file as soon as it is changed.
+// Newer releases of DeerFlow keep facts in Markdown files, and its own agent goes on doing so: what is changed here is changed there, and what that agent adds is known here.
 func TestFactsInFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -27,8 +28,9 @@ func TestFactsInFiles(t *testing.T) {
 	write("facts/cd/.fact_3.md.tmp", "---\nid: fact_3\n---\n\nx\n")
 	write("facts/index.md", "---\nid: fact_4\n---\n\nx\n")
 
-	book := &memory.Book{Now: time.Now, File: func(string) string { return filepath.Join(dir, "memory.json") }, Facts: func(string) string { return filepath.Join(dir, "facts") }}
-	m, err := book.Read("u")
+	in := &memory.Folders{File: func(string) string { return filepath.Join(dir, "memory.json") }, Facts: func(string) string { return filepath.Join(dir, "facts") }}
+	book := &memory.Book{Now: time.Now, In: func(string) memory.Documents { return in }}
+	m, err := book.Read(t.Context(), "u")
 	require.NoError(t, err)
 	wrong := "said coffee"
 	require.Equal(t, []memory.Fact{
@@ -37,17 +39,44 @@ func TestFactsInFiles(t *testing.T) {
 	}, m.Facts)
 	require.Equal(t, "Builds ships", m.User["workContext"].Summary)
 
-	// One that is deleted here does not come back.
-	_, err = book.Delete("u", "fact_2")
+	// What is deleted, changed and added here is so in the files.
+	_, err = book.Delete(t.Context(), "u", "fact_2")
 	require.NoError(t, err)
-	m, err = book.Read("u")
+	content, category := "Knows Go: \"well\".\nAnd Rust.", "skills"
+	_, err = book.Edit(t.Context(), "u", "fact_1", memory.Edit{Content: &content, Category: &category})
 	require.NoError(t, err)
-	require.Len(t, m.Facts, 1)
-	require.Equal(t, "1.0", m.Version)
+	other := "Lives in Rome"
+	m, err = book.Add(t.Context(), "u", memory.Edit{Content: &other})
+	require.NoError(t, err)
+	require.NoFileExists(t, filepath.Join(dir, "facts/cd/fact_2.md"))
+	require.FileExists(t, filepath.Join(dir, "facts/cd/broken.md"))
+	text, err := os.ReadFile(filepath.Join(dir, "facts/ab/fact_1.md"))
+	require.NoError(t, err)
+	for _, line := range []string{`category: "other"`, `categoryExtension: "skills"`, "confidence: 0.9", `createdAt: "2026-08-01T00:00:00Z"`, "revision: 1", `source: {"threadId":"t7","type":"conversation"}`, "schemaVersion: 2", `user_id: "u"`, `agent_name: "__default__"`} {
+		require.Contains(t, string(text), "\n"+line+"\n")
+	}
+	require.Contains(t, string(text), "\n# Knows Go: \"well\".\n\n"+content+"\n")
+	again, err := book.Read(t.Context(), "u")
+	require.NoError(t, err)
+	require.ElementsMatch(t, m.Facts, again.Facts)
+	text, err = os.ReadFile(filepath.Join(dir, "memory.json"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"version": "2.0"`)
+	require.Contains(t, string(text), `"revision": 7`)
+	require.NotContains(t, string(text), "facts")
 
-	_, err = book.Clear("u")
+	write("facts/ef/fact_9.md", "---\nid: fact_9\ncategory: goal\nconfidence: 1\n---\n\n# Sails\n\nSails.\n") // by the agent
+	m, err = book.Read(t.Context(), "u")
 	require.NoError(t, err)
-	m, err = book.Read("u")
+	require.Len(t, m.Facts, 3)
+
+	odd := &memory.Memory{Facts: []memory.Fact{{ID: "../../x", Content: "x"}}}
+	_, err = book.Replace(t.Context(), "u", odd)
+	require.True(t, fault.Is(err, fault.Unprocessable), err)
+
+	_, err = book.Clear(t.Context(), "u")
+	require.NoError(t, err)
+	m, err = book.Read(t.Context(), "u")
 	require.NoError(t, err)
 	require.Empty(t, m.Facts)
 }

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,13 +18,6 @@ import (
 )
 
 const childFolder = "UNDERSTUDY_MEMORY_FOLDER"
-
-func inFolder(dir string, ask func(context.Context, string) (string, error)) *Learner {
-	return &Learner{
-		Book: &Book{File: func(user string) string { return filepath.Join(dir, "users", user, "memory.json") }, Now: time.Now},
-		Dir:  filepath.Join(dir, "queue"), Ask: ask, Limits: func() Limits { return Limits{Confidence: 0.7, MaxFacts: 10} }, Log: slog.New(slog.DiscardHandler),
-	}
-}
 
 // TestKilledChild learns until it is killed: while the model reads the second of two conversations.
 func TestKilledChild(t *testing.T) {
@@ -42,8 +34,8 @@ func TestKilledChild(t *testing.T) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	})
-	require.NoError(t, l.Add("ann", "t1", []Turn{{User: true, Text: "likes tea"}}))
-	require.NoError(t, l.Add("ann", "t2", []Turn{{User: true, Text: "likes tea"}}))
+	require.NoError(t, l.Add(t.Context(), "ann", "t1", []Turn{{User: true, Text: "likes tea"}}))
+	require.NoError(t, l.Add(t.Context(), "ann", "t2", []Turn{{User: true, Text: "likes tea"}}))
 	require.NoError(t, l.Run(t.Context()))
 }
 
@@ -67,7 +59,7 @@ func TestKilledWhileLearning(t *testing.T) {
 		return fact(strings.Repeat("really ", int(asked.Add(1)-1))+"likes tea", 0.9), nil // in other words each time
 	})
 	require.Equal(t, 1, l.waits(t))
-	left, err := filepath.Glob(filepath.Join(l.Dir, "*.json"))
+	left, err := filepath.Glob(filepath.Join(l.folder(), "*.json"))
 	require.NoError(t, err)
 	text, err := os.ReadFile(left[0])
 	require.NoError(t, err)
@@ -78,7 +70,7 @@ func TestKilledWhileLearning(t *testing.T) {
 		require.Eventually(t, func() bool { return l.waits(t) == 0 }, time.Minute, time.Millisecond)
 		cancel()
 		require.NoError(t, <-ended)
-		m, err := l.Book.Read("ann")
+		m, err := l.Book.Read(t.Context(), "ann")
 		require.NoError(t, err)
 		require.Len(t, m.Facts, 1)
 		require.NoError(t, os.WriteFile(left[0], text, 0o600)) // as if it was killed before it deleted the file

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,17 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"understudy/internal/flock"
 )
 
 // Bounds of learning.
@@ -28,7 +22,8 @@ const (
 	maxTurns = 40   // messages of a conversation that it reads, the newest
 	maxTries = 3    // of a conversation
 	retry    = time.Minute
-	soon     = time.Second // to the next look at a folder in which another server learns
+	soon     = time.Second     // to the next look at a queue on which another server works
+	idle     = 2 * time.Minute // to the next look at a queue: another server may have left something
 )
 
 // Part separates the ID of a thread from what distinguishes a part of its conversation, such as one that was condensed: both wait, and are learned.
@@ -47,12 +42,10 @@ type Limits struct {
 	MaxFacts   int           // those of least confidence go
 }
 
-// Learner learns from conversations what to remember of their users. What waits to be learned is in files, so that it survives a restart.
-//
-// It is safe for concurrent use.
+// Learner learns from conversations what to remember of their users. It is safe for concurrent use, and several servers may share its Queue and the memories.
 type Learner struct {
-	Book *Book
-	Dir  string // of the files that wait
+	Book  *Book
+	Queue Queue
 	// Ask sends a prompt to a model and returns its answer.
 	Ask func(ctx context.Context, prompt string) (string, error)
 	// Limits are read whenever something is learned.
@@ -61,8 +54,6 @@ type Learner struct {
 
 	mu   sync.Mutex
 	wake chan struct{} // made by Run or Add
-
-	files sync.Mutex // while one that waits is replaced or deleted
 }
 
 // waiting is a conversation that waits to be learned from.
@@ -70,6 +61,7 @@ type waiting struct {
 	User, Thread string
 	Turns        []Turn
 	Tries        int
+	At           time.Time // when it was queued
 }
 
 func (l *Learner) signal() chan struct{} {
@@ -82,7 +74,7 @@ func (l *Learner) signal() chan struct{} {
 }
 
 // Add queues a conversation, in place of what waits of the same thread.
-func (l *Learner) Add(user, thread string, turns []Turn) error {
+func (l *Learner) Add(ctx context.Context, user, thread string, turns []Turn) error {
 	if len(turns) == 0 {
 		return nil
 	}
@@ -92,8 +84,13 @@ func (l *Learner) Add(user, thread string, turns []Turn) error {
 			turns[i].Text = string(r[:maxTurn]) + "…"
 		}
 	}
-	if err := l.put(&waiting{User: user, Thread: thread, Turns: turns}); err != nil {
-		return err
+	w := &waiting{User: user, Thread: thread, Turns: turns, At: l.Book.Now().UTC()}
+	text, err := json.Marshal(w)
+	if err == nil {
+		err = l.Queue.Put(ctx, user, w.name(), text)
+	}
+	if err != nil {
+		return fmt.Errorf("queue a conversation: %w", err)
 	}
 	select {
 	case l.signal() <- struct{}{}:
@@ -102,148 +99,114 @@ func (l *Learner) Add(user, thread string, turns []Turn) error {
 	return nil
 }
 
-// file is where a conversation waits. Names are hashed: they come from outside, and may be long.
-func (l *Learner) file(w *waiting) string {
+// name is under which a conversation waits. Names are hashed: they come from outside, and may be long.
+func (w *waiting) name() string {
 	sum := sha256.Sum256([]byte(w.User + "\x00" + w.Thread))
-	return filepath.Join(l.Dir, hex.EncodeToString(sum[:])+".json")
+	return hex.EncodeToString(sum[:])
 }
 
-func (l *Learner) put(w *waiting) error {
-	text, err := json.Marshal(w)
-	if err != nil {
-		return fmt.Errorf("queue a conversation: %w", err)
-	}
-	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
-		return fmt.Errorf("queue a conversation: %w", err)
-	}
-	f, err := os.CreateTemp(l.Dir, ".new-*")
-	if err != nil {
-		return fmt.Errorf("queue a conversation: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		l.files.Lock()
-		err = os.Rename(f.Name(), l.file(w))
-		l.files.Unlock()
-	}
-	if err != nil {
-		return fmt.Errorf("queue a conversation: %w", err)
-	}
-	return nil
-}
-
-// drop deletes a conversation that waited, unless it has changed since it was read.
-func (l *Learner) drop(path string, read []byte) (changed bool, err error) {
-	l.files.Lock()
-	defer l.files.Unlock()
-	if now, err := os.ReadFile(path); err == nil && !bytes.Equal(now, read) {
-		return true, nil
-	}
-	return false, os.Remove(path)
-}
-
-// Run learns until ctx ends. What is left then, the next start learns.
+// Run learns until ctx ends. What is left then, the next start learns, or another server.
 func (l *Learner) Run(ctx context.Context) error {
 	wake := l.signal()
 	timer := time.NewTimer(0) // what an earlier process left
 	defer timer.Stop()
+	next := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-wake:
-			timer.Reset(l.Limits().Wait)
-		case <-timer.C:
-			if after := l.alone(ctx); after > 0 && ctx.Err() == nil {
-				timer.Reset(after)
+			if at := time.Now().Add(l.Limits().Wait); at.Before(next) {
+				next = at
+				timer.Reset(time.Until(at))
 			}
+		case <-timer.C:
+			after := l.alone(ctx)
+			next = time.Now().Add(after)
+			timer.Reset(after)
 		}
 	}
 }
 
-// folders are those of Learners in this process, each with a place for one that works: while an agent is replaced by another one, both have the same folder.
-var folders sync.Map // of chan struct{}
-
-// alone does work while no other Learner works in the folder, in this process or in another server's. after is when there is more to do; 0: nothing.
+// alone learns from what has waited long enough, while no other Learner works on the queue, in this process or in another server's. It returns when to look again.
 func (l *Learner) alone(ctx context.Context) (after time.Duration) {
-	place, _ := folders.LoadOrStore(l.Dir, make(chan struct{}, 1))
-	taken := place.(chan struct{})
-	select {
-	case taken <- struct{}{}:
-		defer func() { <-taken }()
-	case <-ctx.Done():
-		return retry
+	due, after, err := l.due(ctx)
+	if err == nil && len(due) == 0 {
+		return after
 	}
-	if _, err := os.Stat(l.Dir); errors.Is(err, fs.ErrNotExist) {
-		return 0 // nothing ever waited
-	}
-	lock, err := os.OpenFile(filepath.Join(l.Dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	var held context.Context
+	var release func()
 	if err == nil {
-		defer lock.Close()
-		err = flock.Try(lock, false)
+		held, release, err = l.Queue.Hold(ctx)
 	}
 	switch {
-	case errors.Is(err, flock.ErrLocked):
-		return soon
-	case err != nil: // of a file system without locks: two servers may learn the same twice
-		l.Log.Warn("conversations that wait for the memory cannot be locked", "folder", l.Dir, "error", err)
-	}
-	if l.work(ctx) {
+	case err != nil:
+		if ctx.Err() == nil {
+			l.Log.Warn("conversations that wait for the memory cannot be looked at; trying again", "after", retry, "error", err)
+		}
 		return retry
+	case held == nil:
+		return soon
 	}
-	return 0
+	defer release()
+	for _, e := range due {
+		if held.Err() != nil {
+			return soon
+		}
+		if l.one(held, e) {
+			after = min(after, retry)
+		}
+	}
+	return after
 }
 
-// work learns from all that waits, one after the other. again: something failed, and is worth another try.
-func (l *Learner) work(ctx context.Context) (again bool) {
-	list, err := os.ReadDir(l.Dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		l.Log.Error("conversations that wait for the memory cannot be listed", "folder", l.Dir, "error", err)
+// due returns what has waited long enough, the oldest first, and when there may be more.
+func (l *Learner) due(ctx context.Context) (due []Entry, after time.Duration, err error) {
+	list, err := l.Queue.List(ctx)
+	rest, after := l.Limits().Wait, idle
+	for _, e := range list {
+		if age := l.Book.Now().Sub(e.At); -rest < age && age < rest {
+			after = min(after, rest-age)
+		} else {
+			due = append(due, e)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b Entry) int { return a.At.Compare(b.At) })
+	return due, after, err
+}
+
+// one learns from a conversation. again: it waits still.
+func (l *Learner) one(ctx context.Context, e Entry) (again bool) {
+	was, err := l.Queue.Load(ctx, e)
+	if was == nil && err == nil {
+		return false
+	}
+	var w waiting
+	if err == nil {
+		err = json.Unmarshal(was.Text, &w)
+	}
+	if err == nil {
+		err = l.learn(ctx, &w)
+	}
+	if ctx.Err() != nil || was == nil {
 		return true
 	}
-	for _, e := range list {
-		if ctx.Err() != nil {
-			return true
-		}
-		if !strings.HasSuffix(e.Name(), ".json") {
-			continue
-		}
-		path := filepath.Join(l.Dir, e.Name())
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		var w waiting
-		if err == nil {
-			err = json.Unmarshal(text, &w)
-		}
-		if err == nil {
-			err = l.learn(ctx, &w)
-		}
-		if ctx.Err() != nil {
-			return true
-		}
-		if err != nil {
-			if w.Tries++; w.User != "" && w.Tries < maxTries {
-				l.Log.Warn("nothing was learned from a conversation; trying again", "thread_id", w.Thread, "try", w.Tries, "of", maxTries, "after", retry, "error", err)
-				if now, read := os.ReadFile(path); read == nil && bytes.Equal(now, text) { // a newer one has its own tries
-					if err := l.put(&w); err != nil {
-						l.Log.Error("a conversation that waits for the memory cannot be written", "file", path, "error", err)
-					}
-				}
-				again = true
-				continue
+	var next []byte // nil: it is done
+	if err != nil {
+		if w.Tries++; w.User != "" && w.Tries < maxTries {
+			l.Log.Warn("nothing was learned from a conversation; trying again", "thread_id", w.Thread, "try", w.Tries, "of", maxTries, "after", retry, "error", err)
+			if next, err = json.Marshal(w); err != nil {
+				next = nil
 			}
+		} else {
 			l.Log.Warn("nothing was learned from a conversation; giving up", "thread_id", w.Thread, "error", err)
 		}
-		changed, err := l.drop(path, text)
-		again = again || changed
-		if err != nil {
-			l.Log.Error("a conversation that was learned from cannot be deleted", "file", path, "error", err)
-		}
 	}
-	return again
+	done, err := l.Queue.Swap(ctx, e, was, next)
+	if err != nil && ctx.Err() == nil {
+		l.Log.Error("a conversation that was learned from remains in the queue", "thread_id", w.Thread, "error", err)
+	}
+	return !done || next != nil // it has changed meanwhile: a newer one has its own tries
 }
 
 const learnPrompt = `You are the memory management system of an assistant. Update what is remembered of the user after the conversation below.
@@ -288,7 +251,7 @@ var thinking = regexp.MustCompile(`(?s)<think(?:ing)?>.*?</think(?:ing)?>`)
 // another answer of the model, in other words, would add the same again.
 func (w *waiting) mark() string {
 	same := *w
-	same.Tries = 0
+	same.Tries, same.At = 0, time.Time{}
 	text, _ := json.Marshal(same) // it has strings only
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
@@ -296,12 +259,12 @@ func (w *waiting) mark() string {
 
 // learn asks the model, and applies its answer. An answer that cannot be read changes nothing, and is no reason to ask again.
 func (l *Learner) learn(ctx context.Context, w *waiting) error {
-	now, err := l.Book.Read(w.User)
+	now, err := l.Book.Read(ctx, w.User)
 	if err != nil {
 		return err
 	}
 	mark := w.mark()
-	if now.learned == mark {
+	if now.learned == mark || w.before(now.cleared) {
 		return nil
 	}
 	known, err := json.Marshal(now)
@@ -327,17 +290,26 @@ func (l *Learner) learn(ctx context.Context, w *waiting) error {
 		l.Log.Warn("the model's answer about the memory cannot be read; nothing changes", "thread_id", w.Thread)
 		return nil
 	}
-	_, err = l.Book.Change(w.User, func(m *Memory) error {
-		if m.learned == mark { // by another server meanwhile
-			return nil
+	_, err = l.Book.Change(ctx, w.User, func(m *Memory) error {
+		if m.learned == mark || w.before(m.cleared) { // by another server meanwhile
+			return errNothing
 		}
 		m.learned = mark
 		thread, _, _ := strings.Cut(w.Thread, Part)
 		l.apply(m, &got, thread)
 		return nil
 	})
+	if errors.Is(err, errNothing) {
+		return nil
+	}
 	return err
 }
+
+// errNothing leaves a memory as it is.
+var errNothing = errors.New("nothing to learn")
+
+// before reports whether a conversation was queued before a time.
+func (w *waiting) before(t time.Time) bool { return !w.At.IsZero() && w.At.Before(t) }
 
 func (l *Learner) apply(m *Memory, got *learned, thread string) {
 	limits, stamp := l.Limits(), Stamp(l.Book.Now())

@@ -1,24 +1,20 @@
-// Package memory keeps what is remembered of each user: short summaries and facts, in the file memory.json of the user's folder.
+// Package memory keeps what is remembered of each user: short summaries and facts, a document for each user and agent, in the store of the server or in files.
 package memory
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
 	"understudy/internal/fault"
-	"understudy/internal/wholefile"
 )
 
 // Memory is what is remembered of one user, as it is stored and shown.
@@ -30,15 +26,15 @@ type Memory struct {
 	History     map[string]Section `json:"history"` // recentMonths, earlierContext, longTermBackground
 	Facts       []Fact             `json:"facts"`
 
-	learned  string // the last conversation that was learned from
-	imported bool   // facts that newer releases of DeerFlow keep in files of their own are among Facts
+	learned string    // the last conversation that was learned from
+	cleared time.Time // nothing is learned of what was said before
 }
 
-// file is a memory as its file has it, with what is of no interest to people.
-type file struct {
+// stored is a memory as its document has it, with what is of no interest to people.
+type stored struct {
 	Memory
-	Learned  string `json:"learned,omitempty"`
-	Imported bool   `json:"importedFacts,omitempty"`
+	Learned string    `json:"learned,omitempty"`
+	Cleared time.Time `json:"cleared,omitzero"`
 }
 
 // Section is one summary.
@@ -73,7 +69,7 @@ const DefaultCategory = "context"
 const (
 	maxContent = 8 << 10
 	maxFacts   = 10_000
-	maxFile    = 32 << 20
+	maxText    = 32 << 20 // bytes of a document
 )
 
 // Stamp is a time as memories have it.
@@ -91,6 +87,25 @@ func Subject(user, agent string) string {
 func Of(subject string) (user, agent string) {
 	user, agent, _ = strings.Cut(subject, "\x00")
 	return user, agent
+}
+
+// errUnreadable is the cause for a document that is no memory: people can write their files, and their items of the store.
+var errUnreadable = errors.New("no memory")
+
+// parse reads the document of a memory.
+func parse(text []byte) (*Memory, error) {
+	var s stored
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fault.Wrap(fault.Conflict, "The memory cannot be read: delete it, or import another one in its place", fmt.Errorf("%w: %w", errUnreadable, err))
+	}
+	m := s.Memory
+	m.learned, m.cleared = s.Learned, s.Cleared
+	m.complete()
+	return &m, nil
+}
+
+func (m *Memory) document() ([]byte, error) {
+	return json.Marshal(stored{*m, m.learned, m.cleared})
 }
 
 // empty is the memory of a user of whom nothing is known.
@@ -120,105 +135,21 @@ func sections(have map[string]Section, names []string) map[string]Section {
 	return all
 }
 
-// Book is the memories of all users. It is safe for concurrent use, also by several processes that share the folder, as far as each change replaces
-// the file at once.
-type Book struct {
-	// File returns the path of a user's memory.
-	File func(user string) string
-	// Facts returns the folder in which newer releases of DeerFlow keep a user's facts, a Markdown file each. They are read until the memory is changed here first, which
-	// puts them into its file. nil: there are none.
-	Facts func(user string) string
-	Now   func() time.Time
-
-	mu sync.Mutex
-}
-
-// Read returns the memory of a user.
-func (b *Book) Read(user string) (*Memory, error) {
-	m, err := b.read(user)
-	if err != nil {
-		return nil, err
-	}
-	if b.Facts != nil && !m.imported {
-		if err := m.join(b.Facts(user)); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
-}
-
-func (b *Book) read(user string) (*Memory, error) {
-	at := b.File(user)
-	info, err := os.Stat(at)
-	if errors.Is(err, fs.ErrNotExist) {
-		return empty(), nil
-	} else if err != nil {
-		return nil, fmt.Errorf("read a memory: %w", err)
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("read a memory: %s is larger than %d MiB", at, maxFile>>20)
-	}
-	text, err := os.ReadFile(at)
-	if err != nil {
-		return nil, fmt.Errorf("read a memory: %w", err)
-	}
-	var stored file
-	if err := json.Unmarshal(text, &stored); err != nil {
-		return nil, fmt.Errorf("read a memory: %s: %w", at, err)
-	}
-	m := stored.Memory
-	m.learned, m.imported = stored.Learned, stored.Imported
-	m.complete()
-	return &m, nil
-}
-
-// Change applies a change to the memory of a user and returns the new one. An error from change leaves it as it was.
-func (b *Book) Change(user string, change func(*Memory) error) (*Memory, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	m, err := b.Read(user)
-	if err != nil {
-		return nil, err
-	}
-	if err := change(m); err != nil {
-		return nil, err
-	}
-	m.complete()
-	m.imported, m.Version = m.imported || b.Facts != nil, version // version 2.0 has no facts
-	m.Revision++
-	m.LastUpdated = Stamp(b.Now())
-	return m, b.write(user, m)
-}
-
-func (b *Book) write(user string, m *Memory) error {
-	text, err := json.MarshalIndent(file{*m, m.learned, m.imported}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write a memory: %w", err)
-	}
-	at := b.File(user)
-	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-		return fmt.Errorf("write a memory: %w", err)
-	}
-	if err := wholefile.Replace(at, text, 0o600); err != nil {
-		return fmt.Errorf("write a memory: %w", err)
-	}
-	return nil
-}
-
-// Clear forgets everything about a user.
-func (b *Book) Clear(user string) (*Memory, error) {
-	return b.Change(user, func(m *Memory) error {
+// Clear forgets everything about a user, also what was said and is not learned yet.
+func (b *Book) Clear(ctx context.Context, user string) (*Memory, error) {
+	return b.change(ctx, user, true, func(m *Memory) error {
 		m.User, m.History, m.Facts = nil, nil, nil
+		m.cleared = b.Now().UTC()
 		return nil
 	})
 }
 
 // Replace puts another memory in place of that of a user.
-func (b *Book) Replace(user string, with *Memory) (*Memory, error) {
+func (b *Book) Replace(ctx context.Context, user string, with *Memory) (*Memory, error) {
 	if len(with.Facts) > maxFacts {
 		return nil, fault.Newf(fault.Unprocessable, "More than %d facts", maxFacts)
 	}
-	return b.Change(user, func(m *Memory) error {
+	return b.change(ctx, user, true, func(m *Memory) error {
 		m.User, m.History = with.User, with.History
 		m.Facts = slices.Clone(with.Facts)
 		for i := range m.Facts {
@@ -247,8 +178,8 @@ func errUnknown(fact string) error {
 }
 
 // Add adds a fact that a person entered.
-func (b *Book) Add(user string, e Edit) (*Memory, error) {
-	return b.Change(user, func(m *Memory) error {
+func (b *Book) Add(ctx context.Context, user string, e Edit) (*Memory, error) {
+	return b.Change(ctx, user, func(m *Memory) error {
 		if len(m.Facts) >= maxFacts {
 			return fault.Newf(fault.Unprocessable, "More than %d facts", maxFacts)
 		}
@@ -265,8 +196,8 @@ func (b *Book) Add(user string, e Edit) (*Memory, error) {
 var errFull = fault.New(fault.Unprocessable, "The fact was not kept: there are as many as memory.max_facts allows, and all are more certain.")
 
 // Keep adds a fact that an agent learned in a thread, and returns its ID. Above most facts those of least confidence go; 0: no limit.
-func (b *Book) Keep(user string, e Edit, thread string, most int) (fact string, err error) {
-	_, err = b.Change(user, func(m *Memory) error {
+func (b *Book) Keep(ctx context.Context, user string, e Edit, thread string, most int) (fact string, err error) {
+	_, err = b.Change(ctx, user, func(m *Memory) error {
 		f := Fact{ID: newID(), Confidence: 0.5, CreatedAt: Stamp(b.Now()), Source: thread}
 		if err := e.apply(m, &f); err != nil {
 			return err
@@ -345,8 +276,8 @@ func terms(query string) (list []string) {
 }
 
 // Edit changes a fact.
-func (b *Book) Edit(user, fact string, e Edit) (*Memory, error) {
-	return b.Change(user, func(m *Memory) error {
+func (b *Book) Edit(ctx context.Context, user, fact string, e Edit) (*Memory, error) {
+	return b.Change(ctx, user, func(m *Memory) error {
 		i := m.find(fact)
 		if i < 0 {
 			return errUnknown(fact)
@@ -356,8 +287,8 @@ func (b *Book) Edit(user, fact string, e Edit) (*Memory, error) {
 }
 
 // Delete forgets a fact.
-func (b *Book) Delete(user, fact string) (*Memory, error) {
-	return b.Change(user, func(m *Memory) error {
+func (b *Book) Delete(ctx context.Context, user, fact string) (*Memory, error) {
+	return b.Change(ctx, user, func(m *Memory) error {
 		i := m.find(fact)
 		if i < 0 {
 			return errUnknown(fact)

@@ -47,6 +47,10 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 	env := func(name string) string { v, _ := cfg.Lookup(name); return v }
 	o := s.deerFlowOptions()
 	o.Accounts, o.Feedback = s.rows, s.rows
+	own, named := s.graphs.Graph(lead.Name)                                                                       // langgraph.json names DeerFlow's own
+	if !slices.ContainsFunc(cfg.Graphs, func(g config.Graph) bool { return g.ID == lead.Name && g.IsPython() }) { // which keeps memories in files
+		o.Memories = s.memories()
+	}
 	if program != "" {
 		o.Convert = markdown.Converter(program)
 	}
@@ -55,7 +59,7 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 		return nil, fmt.Errorf("deerflow: %w", err)
 	}
 	s.lead = s.leadGraph(d)
-	if own, named := s.graphs.Graph(lead.Name); named { // langgraph.json names DeerFlow's own
+	if named {
 		s.graphs.Put(lead.Name, s.graphs.Description(lead.Name), journal.Of(own, d.Home.ThreadDir))
 	} else {
 		s.graphs.Put(lead.Name, "DeerFlow's agent", journal.Of(s.lead, d.Home.ThreadDir))

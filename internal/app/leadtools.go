@@ -9,6 +9,7 @@ import (
 	"understudy/deerflow"
 	"understudy/deerflow/acp"
 	custom "understudy/deerflow/agent"
+	"understudy/deerflow/files"
 	"understudy/deerflow/lead"
 	"understudy/deerflow/memory"
 	"understudy/deerflow/sandbox"
@@ -112,7 +113,7 @@ func (s *Server) foreignServers(d *deerflow.DeerFlow) func() ([]acp.Server, erro
 // leadMemory lets the lead agent know its users, and learn of them while the server runs.
 func (s *Server) leadMemory(d *deerflow.DeerFlow) lead.Memory {
 	s.learner = &memory.Learner{
-		Book: d.Memory, Dir: filepath.Join(d.Home.Dir, "memory-queue"), Log: s.log,
+		Book: d.Memory, Queue: s.memoryQueue(d), Log: s.log,
 		Ask: func(ctx context.Context, prompt string) (string, error) {
 			set, err := d.Settings()
 			if err != nil {
@@ -134,11 +135,27 @@ func (s *Server) leadMemory(d *deerflow.DeerFlow) lead.Memory {
 	}
 	return lead.Memory{
 		Book: d.Memory,
-		Read: func(user, agent string) (*memory.Memory, error) { return d.Memory.Read(memory.Subject(user, agent)) },
-		Learn: func(user, agent, thread string, turns []memory.Turn) error {
-			return s.learner.Add(memory.Subject(user, agent), thread, turns)
+		Read: func(ctx context.Context, user, agent string) (*memory.Memory, error) {
+			return d.Memory.Read(ctx, memory.Subject(user, agent))
+		},
+		Learn: func(ctx context.Context, user, agent, thread string, turns []memory.Turn) error {
+			return s.learner.Add(ctx, memory.Subject(user, agent), thread, turns)
 		},
 	}
+}
+
+// memories are those of the store.
+func (s *Server) memories() *memory.Items {
+	return &memory.Items{Store: s.items, User: files.User}
+}
+
+// memoryQueue is what waits to be learned, which all servers of the database share, with what an earlier release left in the home folder.
+func (s *Server) memoryQueue(d *deerflow.DeerFlow) *memory.ItemQueue {
+	q := &memory.ItemQueue{Store: s.items, User: files.User, Now: s.now, Log: s.log, Before: &memory.Folder{Dir: filepath.Join(d.Home.Dir, "memory-queue")}}
+	if s.cfg.Storage.DatabaseURL == "" { // of which no other server has the folder
+		q.Holder = "server"
+	}
+	return q
 }
 
 // resolved returns a path of config.yaml as an absolute one.

@@ -50,24 +50,16 @@ memory: {debounce_seconds: 0}
 	post(t, url+"/threads/"+thread+"/runs/wait", `{"assistant_id":"lead_agent","input":{"messages":[{"type":"human","content":"I like tea."}]}}`)
 	<-reading
 	kill()
-	waits := func() int {
-		list, err := filepath.Glob(filepath.Join(dir, ".deer-flow/memory-queue/*.json"))
-		require.NoError(t, err)
-		return len(list)
-	}
-	require.Equal(t, 1, waits())
 
-	_, kill = killable(t, dir, bin, env)
-	eventually(t, "the conversation is learned from", func() bool { return waits() == 0 })
+	url, kill = killable(t, dir, bin, env)
+	eventually(t, "the conversation is learned from", func() bool {
+		waiting := post(t, url+"/store/items/search", `{"namespace_prefix":["understudy:memory-queue","waiting"]}`)
+		return gjson.Get(waiting, "items.#").Int() == 0
+	})
 	kill()
-	memories, err := filepath.Glob(filepath.Join(dir, ".deer-flow/users/*/memory.json"))
-	require.NoError(t, err)
-	require.Len(t, memories, 1)
-	text, err := os.ReadFile(memories[0])
-	require.NoError(t, err)
-	require.Equal(t, `["likes tea"]`, gjson.GetBytes(text, "facts.#.content").Raw)
 
 	url, _ = program(t, dir, bin, env, "serve", "--deerflow", "--port", "0")
+	require.Equal(t, `["likes tea"]`, gjson.Get(get(t, url+"/api/memory"), "facts.#.content").Raw)
 	require.Equal(t, "success", gjson.Get(get(t, url+"/threads/"+thread+"/runs"), "0.status").String())
 	require.EqualValues(t, 2, asked.Load())
 }

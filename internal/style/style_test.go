@@ -40,6 +40,7 @@ var layers = [][]string{
 // peers may import within their layer.
 var peers = map[string][]string{
 	"run":        {"assistant", "thread", "store"},
+	"deerflow":   {"store"}, // memories are items
 	"thread":     {"store"},
 	"transfer":   {"assistant", "thread", "store"}, // it moves what they own, by the interfaces of their storage
 	"proxy":      {"thread"},

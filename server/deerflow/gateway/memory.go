@@ -24,12 +24,12 @@ func (s *memoryHandlers) routes() {
 			return web.SendJSON(c, deerflow.Of(m))
 		}
 	}
-	read := func(c *fiber.Ctx, who *caller) error { return show(c)(s.DeerFlow.Memory.Read(who.id)) }
+	read := func(c *fiber.Ctx, who *caller) error { return show(c)(s.DeerFlow.Memory.Read(c.UserContext(), who.id)) }
 	s.handle("GET", "/memory", members, read)
 	s.handle("GET", "/memory/export", members, read)
-	s.handle("POST", "/memory/reload", members, read) // the file is read at each use
+	s.handle("POST", "/memory/reload", members, read) // it is read at each use
 	s.handle("DELETE", "/memory", members, func(c *fiber.Ctx, who *caller) error {
-		return show(c)(s.DeerFlow.Memory.Clear(who.id))
+		return show(c)(s.DeerFlow.Memory.Clear(c.UserContext(), who.id))
 	})
 	s.handle("POST", "/memory/import", members, func(c *fiber.Ctx, who *caller) error {
 		return s.WithBody(c, func(body []byte) error {
@@ -48,7 +48,7 @@ func (s *memoryHandlers) routes() {
 			if err := json.Unmarshal(body, &m); err != nil {
 				return deerflow.Problems{{Type: "value_error", Loc: []any{"body"}, Msg: "Input should be a memory: " + err.Error(), Input: []byte("null")}}
 			}
-			return show(c)(s.DeerFlow.Memory.Replace(who.id, &m))
+			return show(c)(s.DeerFlow.Memory.Replace(c.UserContext(), who.id, &m))
 		})
 	})
 	s.handle("POST", "/memory/facts", members, func(c *fiber.Ctx, who *caller) error {
@@ -59,7 +59,7 @@ func (s *memoryHandlers) routes() {
 			if err := f.Err(); err != nil {
 				return err
 			}
-			return show(c)(s.DeerFlow.Memory.Add(who.id, e))
+			return show(c)(s.DeerFlow.Memory.Add(c.UserContext(), who.id, e))
 		})
 	})
 	s.handle("PATCH", "/memory/facts/{fact}", members, func(c *fiber.Ctx, who *caller) error {
@@ -68,11 +68,11 @@ func (s *memoryHandlers) routes() {
 			if err := f.Err(); err != nil {
 				return err
 			}
-			return show(c)(s.DeerFlow.Memory.Edit(who.id, web.Param(c, "fact"), e))
+			return show(c)(s.DeerFlow.Memory.Edit(c.UserContext(), who.id, web.Param(c, "fact"), e))
 		})
 	})
 	s.handle("DELETE", "/memory/facts/{fact}", members, func(c *fiber.Ctx, who *caller) error {
-		return show(c)(s.DeerFlow.Memory.Delete(who.id, web.Param(c, "fact")))
+		return show(c)(s.DeerFlow.Memory.Delete(c.UserContext(), who.id, web.Param(c, "fact")))
 	})
 	s.handle("GET", "/memory/config", members, func(c *fiber.Ctx, _ *caller) error {
 		set, err := s.DeerFlow.Settings()
@@ -86,7 +86,7 @@ func (s *memoryHandlers) routes() {
 		if err != nil {
 			return err
 		}
-		m, err := s.DeerFlow.Memory.Read(who.id)
+		m, err := s.DeerFlow.Memory.Read(c.UserContext(), who.id)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,80 @@
+package deerflow
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"understudy/deerflow/files"
+	"understudy/deerflow/memory"
+)
+
+// What DeerFlow's files of memories are called, and the name under which the facts are that all agents of a user share.
+const (
+	memoryFile  = "memory.json"
+	memoryFacts = "facts"
+	sharedAgent = "__default__"
+)
+
+func agentsDir(home files.Home) func(user string) string {
+	return func(user string) string { return filepath.Join(home.UserDir(user), "agents") }
+}
+
+// Memories are those in DeerFlow's files: of a user, and of a user's agents.
+func Memories(home files.Home) *memory.Folders {
+	agents := agentsDir(home)
+	return &memory.Folders{
+		File: func(subject string) string {
+			user, name := memory.Of(subject)
+			if name == "" {
+				return filepath.Join(home.UserDir(user), memoryFile)
+			}
+			return filepath.Join(agents(user), name, memoryFile)
+		},
+		Facts: func(subject string) string {
+			user, name := memory.Of(subject)
+			if name == "" {
+				name = sharedAgent
+			}
+			return filepath.Join(agents(user), name, memoryFacts)
+		},
+	}
+}
+
+// Remembered returns the subjects that have files of memories, by users.
+func Remembered(home files.Home) (subjects []string, err error) {
+	for _, user := range home.Users() {
+		subjects = append(subjects, user)
+		list, err := os.ReadDir(agentsDir(home)(user))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range list {
+			if e.IsDir() && e.Name() != sharedAgent {
+				subjects = append(subjects, memory.Subject(user, e.Name()))
+			}
+		}
+	}
+	return subjects, nil
+}
+
+// ForgetMemory deletes the files of the memories that a user has, with those of all agents.
+func (d *DeerFlow) ForgetMemory(user string) error {
+	agents := agentsDir(d.Home)(user)
+	list, err := os.ReadDir(agents)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	errs, dirs := []error{err}, []string{d.Home.UserDir(user)}
+	for _, e := range list {
+		dirs = append(dirs, filepath.Join(agents, e.Name()))
+	}
+	for _, dir := range dirs {
+		if err := os.Remove(filepath.Join(dir, memoryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, memoryFacts)))
+	}
+	return errors.Join(errs...)
+}

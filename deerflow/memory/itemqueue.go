@@ -1,0 +1,168 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"understudy/store"
+)
+
+// ItemQueue is a Queue in the store, which all servers of the database share. No user has a namespace that begins as its own.
+type ItemQueue struct {
+	Store *store.Service
+	User  func(id string) string // the label of a user
+	Now   func() time.Time
+	Log   *slog.Logger
+	// Holder names the learner, if there is only one at a time: after a restart it continues at once. "": it gets a name of its own.
+	Holder string
+	// Before is the queue of before there was this one, of which what waits is moved; nil: there is none.
+	Before *Folder
+
+	once  sync.Once
+	moved bool // Before is empty; of who calls List
+}
+
+const (
+	queueLabel = "understudy:memory-queue"
+	turnKey    = "turn"
+)
+
+// leased is how long a learner that was killed keeps others from the queue.
+const leased = 20 * time.Second
+
+// maxListed bounds how much is looked at at once.
+const maxListed = 1000
+
+// Put implements Queue.
+func (q *ItemQueue) Put(ctx context.Context, user, name string, text []byte) error {
+	who, _ := Of(user)
+	return q.Store.Put(ctx, q.item([]string{queueLabel, "waiting", q.User(who)}, name, text))
+}
+
+func (q *ItemQueue) item(namespace []string, key string, text []byte) store.Item {
+	return store.Item{Namespace: namespace, Key: key, Value: text, Index: unindexed, TTL: -1}
+}
+
+// List implements Queue, for one caller at a time.
+func (q *ItemQueue) List(ctx context.Context) (list []Entry, err error) {
+	if q.Before != nil && !q.moved {
+		n, err := q.Before.moveTo(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if q.moved = true; n > 0 {
+			q.Log.InfoContext(ctx, "conversations that wait for the memory were moved into the store", "conversations", n, "folder", q.Before.Dir)
+		}
+	}
+	page, err := q.Store.Search(ctx, store.Search{Prefix: []string{queueLabel, "waiting"}, Limit: maxListed, Bytes: 1}, &no)
+	for _, i := range page {
+		list = append(list, Entry{Name: i.Key, At: i.UpdatedAt, namespace: i.Namespace})
+	}
+	return list, err
+}
+
+// Load implements Queue.
+func (q *ItemQueue) Load(ctx context.Context, e Entry) (*Document, error) {
+	i, err := q.Store.Get(ctx, e.namespace, e.Name, &no)
+	if err != nil || i == nil {
+		return nil, err
+	}
+	return &Document{i.Value, i}, nil
+}
+
+// Swap implements Queue.
+func (q *ItemQueue) Swap(ctx context.Context, e Entry, was *Document, text []byte) (bool, error) {
+	return q.Store.Swap(ctx, q.item(e.namespace, e.Name, text), was.item)
+}
+
+// turn is who works on the queue, and until when unless it says so again.
+type turn struct {
+	Holder string    `json:"holder"`
+	Until  time.Time `json:"until"`
+}
+
+// Hold implements Queue.
+func (q *ItemQueue) Hold(ctx context.Context) (held context.Context, release func(), err error) {
+	q.once.Do(func() { q.Holder = cmp.Or(q.Holder, rand.Text()) })
+	if mine, err := q.take(ctx); err != nil || !mine {
+		return nil, nil, err
+	}
+	held, cancel := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() { q.renew(held, cancel) })
+	release = func() {
+		cancel()
+		renewing.Wait()
+		q.leave(context.WithoutCancel(ctx))
+	}
+	return held, release, nil
+}
+
+// now returns who works on the queue.
+func (q *ItemQueue) now(ctx context.Context) (t turn, i *store.Item, err error) {
+	if i, err = q.Store.Get(ctx, []string{queueLabel}, turnKey, &no); err == nil && i != nil {
+		_ = json.Unmarshal(i.Value, &t) // else none does
+	}
+	return t, i, err
+}
+
+// take takes the turn, or takes it again; mine is false while another learner has it.
+func (q *ItemQueue) take(ctx context.Context) (mine bool, err error) {
+	t, was, err := q.now(ctx)
+	if err != nil || t.Holder != q.Holder && t.Until.After(q.Now()) {
+		return false, err
+	}
+	text, err := json.Marshal(turn{q.Holder, q.Now().Add(leased).UTC()})
+	if err != nil {
+		return false, err
+	}
+	return q.Store.Swap(ctx, q.item([]string{queueLabel}, turnKey, text), was)
+}
+
+// renew takes the turn again and again until ctx ends, and ends the work when it is lost.
+func (q *ItemQueue) renew(ctx context.Context, lost func()) {
+	tick := time.NewTicker(leased / 4)
+	defer tick.Stop()
+	sure := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		limited, cancel := context.WithTimeout(ctx, leased/4)
+		mine, err := q.take(limited)
+		cancel()
+		switch {
+		case err == nil && mine:
+			sure = began
+		case err == nil, time.Since(sure) > leased*3/4:
+			lost()
+			return
+		}
+	}
+}
+
+// leave gives the turn back.
+func (q *ItemQueue) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leased/4)
+	defer cancel()
+	t, was, err := q.now(ctx)
+	if err == nil && t.Holder == q.Holder {
+		_, err = q.Store.Swap(ctx, q.item([]string{queueLabel}, turnKey, nil), was)
+	}
+	if err != nil {
+		q.Log.WarnContext(ctx, "the queue of the memory is free for others after a while only", "after", leased, "error", err)
+	}
+}
+
+// Forget deletes what waits of a user.
+func (q *ItemQueue) Forget(ctx context.Context, user string) error {
+	return deleteBelow(ctx, q.Store, queueLabel, "waiting", q.User(user))
+}

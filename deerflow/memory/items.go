@@ -1,0 +1,115 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+
+	"understudy/store"
+)
+
+// Items keeps memories in the store: each is the item memory.json in a namespace of its user and agent, (USER, memory) or (USER, memory, AGENT). Who may use the store
+// reaches their own there too.
+type Items struct {
+	Store *store.Service
+	User  func(id string) string // the label of a user
+}
+
+const (
+	label   = "memory"
+	itemKey = "memory.json"
+)
+
+// unindexed keeps memories out of searches by meaning; they have no time to live.
+var unindexed = json.RawMessage("false")
+
+var no = false // reading does not write
+
+func (s *Items) namespace(subject string) []string {
+	user, agent := Of(subject)
+	if agent == "" {
+		return []string{s.User(user), label}
+	}
+	return []string{s.User(user), label, agent}
+}
+
+// Load implements Documents.
+func (s *Items) Load(ctx context.Context, subject string) (*Document, error) {
+	i, err := s.Store.Get(ctx, s.namespace(subject), itemKey, &no)
+	if err != nil || i == nil {
+		return nil, err
+	}
+	return &Document{i.Value, i}, nil
+}
+
+// Save implements Documents.
+func (s *Items) Save(ctx context.Context, subject string, was *Document, text []byte) (bool, error) {
+	var before *store.Item
+	if was != nil {
+		before = was.item
+	}
+	return s.Store.Swap(ctx, store.Item{Namespace: s.namespace(subject), Key: itemKey, Value: text, Index: unindexed, TTL: -1}, before)
+}
+
+// Forget deletes the memories of a user, those of all agents.
+func (s *Items) Forget(ctx context.Context, user string) error {
+	return deleteBelow(ctx, s.Store, s.User(user), label)
+}
+
+const deletedAtOnce = 100
+
+// deleteBelow deletes all items of a namespace.
+func deleteBelow(ctx context.Context, items *store.Service, namespace ...string) error {
+	for {
+		page, err := items.Search(ctx, store.Search{Prefix: namespace, Limit: deletedAtOnce, Bytes: 1}, &no)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, i := range page {
+			if err := items.Delete(ctx, i.Namespace, i.Key); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Moved are documents that were elsewhere before: each is moved when it is needed first.
+type Moved struct {
+	Documents
+	From Documents
+	Log  *slog.Logger
+}
+
+// Load implements Documents.
+func (d *Moved) Load(ctx context.Context, subject string) (*Document, error) {
+	here, err := d.Documents.Load(ctx, subject)
+	if err != nil || here != nil {
+		return here, err
+	}
+	_, err = d.Move(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	return d.Documents.Load(ctx, subject)
+}
+
+// Move moves the document of a subject, unless there is one here. It reports whether it did.
+func (d *Moved) Move(ctx context.Context, subject string) (moved bool, err error) {
+	old, err := d.From.Load(ctx, subject)
+	if err != nil || old == nil {
+		return false, err
+	}
+	m, err := parse(old.Text)
+	if err != nil {
+		return false, err
+	}
+	text, err := m.document()
+	if err != nil {
+		return false, err
+	}
+	if moved, err = d.Save(ctx, subject, nil, text); moved {
+		user, agent := Of(subject)
+		d.Log.InfoContext(ctx, "the memory of a user was imported into the store; its file stays as it is, and counts no more", "user", user, "agent", agent, "facts", len(m.Facts))
+	}
+	return moved, err
+}
