@@ -36,6 +36,12 @@ type User struct {
 	CreatedAt time.Time
 }
 
+// Gone is an account that was deleted.
+type Gone struct {
+	ID string
+	At time.Time
+}
+
 // Store keeps accounts.
 type Store interface {
 	// InsertUser returns fault.Conflict when the e-mail address, or the subject at the provider, is taken. With first set, the user is inserted only if there is no administrator
@@ -50,6 +56,11 @@ type Store interface {
 	UpdateUser(ctx context.Context, u *User, was int) error
 	// HasAdmin reports whether there is an administrator.
 	HasAdmin(ctx context.Context) (bool, error)
+
+	// Gone returns accounts that were deleted, by whatever program, until they are forgotten.
+	Gone(ctx context.Context) ([]Gone, error)
+	// ForgetGone forgets one, unless it was deleted again.
+	ForgetGone(ctx context.Context, g Gone) error
 
 	// Failures returns the number of failed attempts under a key since a time, and the time of the oldest of them.
 	Failures(ctx context.Context, key string, since time.Time) (n int, oldest time.Time, err error)

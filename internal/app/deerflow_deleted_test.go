@@ -1,17 +1,24 @@
 package app
 
 import (
+	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"understudy/id"
+	"understudy/internal/config"
 	"understudy/internal/logtest"
+	"understudy/run"
+	"understudy/storage/postgres/migratedtest"
 )
 
 // Who was deleted from DeerFlow's accounts is signed out at once, and what they scheduled makes no more runs; the log says why. Crons of
@@ -48,10 +55,7 @@ func TestDeletedAccounts(t *testing.T) {
 	until(ids["ben"])
 	until("feishu-1")
 
-	db, err := sqlite.OpenConn(filepath.Join(srv.cfg.Storage.Data, "understudy.db"), sqlite.OpenReadWrite)
-	require.NoError(t, err)
-	require.NoError(t, sqlitex.ExecuteTransient(db, "DELETE FROM accounts WHERE account_id = ?", &sqlitex.ExecOptions{Args: []any{ids["ann"]}}))
-	require.NoError(t, db.Close())
+	deleteAccount(t, srv, ids["ann"])
 
 	for _, path := range []string{"/api/v1/auth/me", "/api/threads/00000000-0000-4000-8000-000000000000", "/threads/00000000-0000-4000-8000-000000000000"} {
 		status, answer := ann.ask("GET", path, "")
@@ -65,4 +69,78 @@ func TestDeletedAccounts(t *testing.T) {
 		}
 	}
 	until("feishu-1")
+}
+
+// deleteAccount deletes an account as an operator does, with a client of the database.
+func deleteAccount(t *testing.T, srv *Server, user string) {
+	t.Helper()
+	if at := srv.cfg.Storage.DatabaseURL; at != "" {
+		conn, err := pgx.Connect(t.Context(), at)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "DELETE FROM accounts WHERE account_id = $1", user)
+		require.NoError(t, errors.Join(err, conn.Close(t.Context())))
+		return
+	}
+	db, err := sqlite.OpenConn(filepath.Join(srv.cfg.Storage.Data, "understudy.db"), sqlite.OpenReadWrite)
+	require.NoError(t, err)
+	require.NoError(t, sqlitex.ExecuteTransient(db, "DELETE FROM accounts WHERE account_id = ?", &sqlitex.ExecOptions{Args: []any{user}}))
+	require.NoError(t, db.Close())
+}
+
+// Nothing acts for a deleted account: its runs that wait or run are cancelled, and what was remembered of it is deleted. Those of others go on.
+func TestRunsOfDeletedAccounts(t *testing.T) {
+	t.Parallel()
+	for name, where := range map[string]string{"SQLite": "", "Postgres": migratedtest.Database(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, user := startDeerFlow(t, func(c *Config) {
+				c.Settings.Storage.DatabaseURL = where
+			})
+			type owner struct{ id, going, delayed, thread, later string }
+			all := map[string]*owner{}
+			for _, name := range []string{"ann", "ben"} {
+				u, o := user(name+"@example.com"), &owner{}
+				all[name] = o
+				o.id = u.must("GET", "/api/v1/auth/me", "", "id")
+				u.must("POST", "/api/memory/facts", `{"content":"Drinks tea"}`, "version")
+				o.thread, o.later = u.must("POST", "/threads", `{}`, "thread_id"), u.must("POST", "/threads", `{}`, "thread_id")
+				o.going = u.must("POST", "/threads/"+o.thread+"/runs", `{"assistant_id":"waits","input":{}}`, "run_id")
+				o.delayed = u.must("POST", "/threads/"+o.later+"/runs", `{"assistant_id":"waits","input":{},"after_seconds":3600}`, "run_id")
+				u.must("POST", "/threads/"+o.thread+"/runs", `{"assistant_id":"waits","input":{},"multitask_strategy":"enqueue"}`, "run_id")
+				file := filepath.Join(home(srv.cfg), "users", o.id, "agents", "cook", "memory.json")
+				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				require.NoError(t, os.WriteFile(file, []byte(`{}`), 0o600))
+			}
+			deleteAccount(t, srv, all["ann"].id)
+			active := func(o *owner) (n int) {
+				for _, thread := range []string{o.thread, o.later} {
+					list, err := srv.rows.Runs().ActiveRuns(t.Context(), id.Thread(thread))
+					require.NoError(t, err)
+					n += len(list)
+				}
+				return n
+			}
+			require.Eventually(t, func() bool { return active(all["ann"]) == 0 }, time.Minute, 20*time.Millisecond)
+			for _, r := range []string{all["ann"].going, all["ann"].delayed} {
+				x, err := srv.runs.Get(t.Context(), "", id.Run(r))
+				require.NoError(t, err)
+				require.Equal(t, run.Interrupted, x.Status)
+			}
+			require.Equal(t, 3, active(all["ben"]))
+			remembered := func(o *owner) bool {
+				item, err := srv.items.Get(t.Context(), []string{o.id, "memory"}, "memory.json", nil)
+				require.NoError(t, err)
+				_, err = os.Stat(filepath.Join(home(srv.cfg), "users", o.id, "agents", "cook", "memory.json"))
+				require.Equal(t, item != nil, err == nil)
+				return item != nil
+			}
+			require.Eventually(t, func() bool { return !remembered(all["ann"]) }, time.Minute, 20*time.Millisecond)
+			require.True(t, remembered(all["ben"]))
+		})
+	}
+}
+
+func home(c *config.Config) string {
+	dir, _ := c.Lookup("DEER_FLOW_HOME")
+	return dir
 }

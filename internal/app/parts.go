@@ -163,7 +163,7 @@ func (s *Server) upper() []part {
 		parts = append(parts, withoutCanceled(s.sessions.Run))
 	}
 	if s.learner != nil {
-		parts = append(parts, s.learner.Run)
+		parts = append(parts, s.learner.Run, s.followAccounts)
 	}
 	return parts
 }

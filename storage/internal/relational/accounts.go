@@ -37,6 +37,9 @@ var (
 	updateAccount = same("UPDATE accounts SET (" + accountColumns + ") = (" + marks(1, accountColumns) + ") WHERE account_id = $1 AND version = $11")
 	emailOfOther  = same("SELECT 1 FROM accounts WHERE email_key = $1 AND account_id <> $2")
 
+	selectGone = same("SELECT account_id, at FROM accounts_gone ORDER BY at LIMIT 1000")
+	forgetGone = same("DELETE FROM accounts_gone WHERE account_id = $1 AND at = $2")
+
 	countFailures  = same("SELECT count(*), min(at) FROM login_failures WHERE name = $1 AND at >= $2")
 	insertFailure  = same("INSERT INTO login_failures (name, at) VALUES ($1, $2)")
 	forgetFailures = same("DELETE FROM login_failures WHERE name = $1")
@@ -99,6 +102,18 @@ func (s accountStore) UpdateUser(ctx context.Context, u *account.User, was int) 
 // HasAdmin implements account.Store.
 func (s accountStore) HasAdmin(ctx context.Context) (bool, error) {
 	return from(ctx, s.db.Read, func(q Querier) (bool, error) { return has(q, anyAdmin) })
+}
+
+// Gone implements account.Store.
+func (s accountStore) Gone(ctx context.Context) ([]account.Gone, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]account.Gone, error) {
+		return all(q, selectGone, func(r Row) account.Gone { return account.Gone{ID: r.Text(0), At: r.Time(1)} })
+	})
+}
+
+// ForgetGone implements account.Store.
+func (s accountStore) ForgetGone(ctx context.Context, g account.Gone) error {
+	return s.db.Write(ctx, func(tx *Tx) error { return tx.Exec(forgetGone, g.ID, micros(g.At)) })
 }
 
 // Failures implements account.Store.
