@@ -163,9 +163,11 @@ type Result struct {
 	Writes      Count
 	Assistants  Count
 	Items       Count
-	// Users and Feedback are those of a DeerFlow installation.
+	// Users, Runs, Feedback and Memories are those of a DeerFlow installation.
 	Users    Count
+	Runs     Count
 	Feedback Count
+	Memories Count
 	// Unread is the number of a server's threads that had nothing new since they were moved, and
 	// were not compared again.
 	Unread int

@@ -248,7 +248,7 @@ func report(w io.Writer, r *transfer.Result) {
 		what string
 		n    transfer.Count
 	}{
-		{"assistants", r.Assistants}, {"threads", r.Threads}, {"checkpoints", r.Checkpoints}, {"writes", r.Writes}, {"store items", r.Items}, {"accounts", r.Users}, {"feedback", r.Feedback},
+		{"assistants", r.Assistants}, {"threads", r.Threads}, {"checkpoints", r.Checkpoints}, {"writes", r.Writes}, {"store items", r.Items}, {"accounts", r.Users}, {"runs", r.Runs}, {"feedback", r.Feedback}, {"memories", r.Memories},
 	} {
 		if c.n.New+c.n.Known > 0 {
 			fmt.Fprintf(w, "%-12s %d moved, %d were there\n", c.what, c.n.New, c.n.Known)

@@ -104,8 +104,8 @@ func (i *Installation) look(ctx context.Context) error {
 			owner, orphans = i.owner, orphans+1
 		}
 		metadata.SetText("user_id", owner)
-		metadata.SetText("graph_id", graph)
-		metadata.SetText("assistant_id", string(id.DefaultAssistant(graph)))
+		metadata.SetText("graph_id", graphName)
+		metadata.SetText("assistant_id", string(id.DefaultAssistant(graphName)))
 		i.rows[r[0]] = &thread.Thread{Metadata: metadata.JSON(), Status: thread.Busy, CreatedAt: when(r[3]), UpdatedAt: when(r[4])} // the status is that of its state
 		return nil
 	})
@@ -131,8 +131,8 @@ func (i *Installation) look(ctx context.Context) error {
 	})
 }
 
-// graph is DeerFlow's agent.
-const graph = "lead_agent"
+// graphName is that of DeerFlow's agent.
+const graphName = "lead_agent"
 
 func object(text string) json.RawMessage {
 	if !gjson.Valid(text) || !gjson.Parse(text).IsObject() {
@@ -161,7 +161,7 @@ func (i *Installation) Notes() []string {
 		broken = append(broken, fmt.Sprintf("%d messages of run_events of %d threads are left out, as they cannot be read", rows, len(i.broken)))
 	}
 	return slices.Concat(i.Source.Notes(), i.notes, broken, []string{
-		"files, memory, skills and agents stay where they are: serve them with DEER_FLOW_HOME; runs are not moved, so token usage and durations before the import are not known",
+		"files, skills and agents stay where they are: serve them with DEER_FLOW_HOME",
 	})
 }
 
@@ -190,8 +190,8 @@ func (i *Installation) Threads(ctx context.Context) iter.Seq2[*transfer.Thread, 
 			if t.Row = i.rows[t.Key]; t.Row == nil { // of a time without accounts
 				metadata := &jsonobj.Object{}
 				metadata.SetText("user_id", i.owner)
-				metadata.SetText("graph_id", graph)
-				metadata.SetText("assistant_id", string(id.DefaultAssistant(graph)))
+				metadata.SetText("graph_id", graphName)
+				metadata.SetText("assistant_id", string(id.DefaultAssistant(graphName)))
 				t.Row = &thread.Thread{Metadata: metadata.JSON(), Status: thread.Busy}
 			}
 			t.SameID = files.IsThread(t.Key)

@@ -19,6 +19,8 @@ import (
 type tables interface {
 	// has reports whether there is a table.
 	has(ctx context.Context, table string) (bool, error)
+	// columns returns the names of the columns of a table.
+	columns(ctx context.Context, table string) ([]string, error)
 	// each calls fn with the columns of each row; NULL is "".
 	each(ctx context.Context, query string, args []any, fn func(row []string) error) error
 	close() error
@@ -45,6 +47,11 @@ func openSQLite(path string) (tables, error) {
 func (t sqliteTables) has(ctx context.Context, table string) (found bool, err error) {
 	err = t.each(ctx, "SELECT name FROM sqlite_master WHERE type = 'table' AND name = $1", []any{table}, func([]string) error { found = true; return nil })
 	return found, err
+}
+
+func (t sqliteTables) columns(ctx context.Context, table string) (names []string, err error) {
+	err = t.each(ctx, "SELECT name FROM pragma_table_info($1)", []any{table}, func(r []string) error { names = append(names, r[0]); return nil })
+	return names, err
 }
 
 func (t sqliteTables) each(ctx context.Context, query string, args []any, fn func(row []string) error) error {
@@ -76,6 +83,12 @@ func openPostgres(ctx context.Context, address string) (tables, error) {
 func (t postgresTables) has(ctx context.Context, table string) (found bool, err error) {
 	err = t.conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&found)
 	return found, err
+}
+
+func (t postgresTables) columns(ctx context.Context, table string) (names []string, err error) {
+	query := "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped"
+	err = t.each(ctx, query, []any{table}, func(r []string) error { names = append(names, r[0]); return nil })
+	return names, err
 }
 
 func (t postgresTables) each(ctx context.Context, query string, args []any, fn func(row []string) error) error {

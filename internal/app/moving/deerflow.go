@@ -1,16 +1,27 @@
 package moving
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
+	"understudy/deerflow"
 	"understudy/deerflow/account"
+	"understudy/deerflow/files"
+	"understudy/deerflow/memory"
 	"understudy/id"
 	"understudy/internal/app/backend"
+	"understudy/internal/config"
 	"understudy/internal/fault"
-	"understudy/storage/deerflow"
+	"understudy/run"
+	installed "understudy/storage/deerflow"
+	"understudy/store"
 	"understudy/transfer"
 )
 
@@ -18,7 +29,7 @@ import (
 const deerFlowGraph = "lead_agent"
 
 // moveAccounts moves accounts and feedback of an installation, and compares what is here already. It adds to the result.
-func moveAccounts(ctx context.Context, from *deerflow.Installation, rows backend.Database, result *transfer.Result) error {
+func moveAccounts(ctx context.Context, from *installed.Installation, rows backend.Database, result *transfer.Result) error {
 	users := map[string]bool{}
 	for u, err := range from.Users(ctx) {
 		if err != nil {
@@ -101,6 +112,136 @@ func moveUser(ctx context.Context, u *account.User, rows backend.Database) (fres
 		err = errors.New("what is read back differs")
 	}
 	return true, err
+}
+
+// runsAtOnce is how many runs are moved in one transaction.
+const runsAtOnce = 100
+
+// moveRuns moves the runs of an installation, whose threads are here, with what they used. It adds to the result.
+func moveRuns(ctx context.Context, from *installed.Installation, rows backend.Database, result *transfer.Result) error {
+	lost, unnamed := 0, 0
+	var batch []*installed.Run
+	flush := func() error {
+		fresh, gone, err := insertRuns(ctx, batch, rows)
+		result.Runs.New += fresh
+		result.Runs.Known += len(batch) - fresh - gone
+		lost += gone
+		batch = batch[:0]
+		return err
+	}
+	for r, err := range from.Runs(ctx) {
+		switch {
+		case err != nil:
+			return fmt.Errorf("runs of %s: %w", from.Name(), err)
+		case id.Canonical(string(r.ID)) != string(r.ID):
+			unnamed++
+			continue
+		}
+		if batch = append(batch, r); len(batch) == runsAtOnce {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	if lost > 0 {
+		result.Notes = append(result.Notes, fmt.Sprintf("%d runs are left out: their threads are gone", lost))
+	}
+	if unnamed > 0 {
+		result.Notes = append(result.Notes, fmt.Sprintf("%d runs are left out: their ids are no UUIDs", unnamed))
+	}
+	return nil
+}
+
+// insertRuns inserts those runs that are not here. It returns how many there were, and how many whose thread is not here either.
+func insertRuns(ctx context.Context, list []*installed.Run, rows backend.Database) (fresh, gone int, err error) {
+	err = rows.Runs().Write(ctx, func(tx run.Tx) error {
+		fresh, gone = 0, 0
+		for _, r := range list {
+			_, err := tx.Run(r.Thread, r.ID)
+			if err == nil {
+				continue
+			} else if !fault.Is(err, fault.NotFound) {
+				return err
+			}
+			if _, err := tx.Thread(r.Thread); fault.Is(err, fault.NotFound) {
+				gone++
+				continue
+			} else if err != nil {
+				return err
+			}
+			if err := tx.InsertRun(&r.Run); err != nil {
+				return err
+			}
+			if err := tx.PutCompletion(r.ID, &r.Completion); err != nil {
+				return err
+			}
+			fresh++
+		}
+		return nil
+	})
+	return fresh, gone, err
+}
+
+// homeOf returns the home folder of an installation; "": it is not known.
+func homeOf(from string, cfg *config.Config) string {
+	file := cmp.Or(installed.Find(from), from)
+	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+		dir := filepath.Dir(file)
+		if filepath.Base(dir) == "data" {
+			dir = filepath.Dir(dir)
+		}
+		if info, err := os.Stat(filepath.Join(dir, "users")); err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	if cfg.Lookup == nil {
+		return ""
+	}
+	home, _ := cfg.Lookup("DEER_FLOW_HOME")
+	return home
+}
+
+// moveMemories moves what is remembered of users from the files of an installation into the store. It adds to the result.
+func moveMemories(ctx context.Context, home string, rows backend.Database, log *slog.Logger, result *transfer.Result) error {
+	if home == "" {
+		result.Notes = append(result.Notes, "memories are imported when the server, with DEER_FLOW_HOME, needs them first")
+		return nil
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	folder := files.Home{Dir: home}
+	subjects, err := deerflow.Remembered(folder)
+	if err != nil {
+		return fmt.Errorf("memories in %s: %w", home, err)
+	}
+	moved := &memory.Moved{Documents: &memory.Items{Store: store.NewService(rows.Items(), nil), User: files.User}, From: deerflow.Memories(folder), Log: log}
+	for _, subject := range subjects {
+		fresh, err := moved.Move(ctx, subject)
+		if err != nil && ctx.Err() != nil {
+			return err
+		}
+		user, agent := memory.Of(subject)
+		if err != nil {
+			result.Problems = append(result.Problems, transfer.Problem{What: strings.TrimSpace("memory of " + user + " " + agent), Err: err})
+			continue
+		}
+		if fresh {
+			result.Memories.New++
+			continue
+		}
+		known, err := moved.Documents.Load(ctx, subject)
+		if err != nil {
+			return fmt.Errorf("memory of %s: %w", user, err)
+		}
+		if known != nil { // it may have changed here since
+			result.Memories.Known++
+		}
+	}
+	return nil
 }
 
 // graphsWith adds DeerFlow's graph to those that are known; nil stays nil: all are.

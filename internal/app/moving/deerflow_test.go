@@ -23,6 +23,7 @@ import (
 	"understudy/internal/config"
 	"understudy/internal/jsonplus"
 	"understudy/internal/postgrestest"
+	"understudy/run"
 	"understudy/thread"
 )
 
@@ -133,6 +134,15 @@ func deerFlowHome(t *testing.T) string {
 	add("runs", first, "chat-1", ben, "success", `{}`, "2026-05-01 10:00:00")
 	add("runs", again, "chat-1", ben, "success", `{"regenerate_from_run_id":"`+first+`"}`, "2026-05-01 11:00:00")
 	add("runs", tried, "chat-1", ben, "error", `{"regenerate_from_run_id":"`+sound+`","replay_kind":"edit"}`, "2026-06-03 10:00:00")
+	for name, text := range map[string]string{
+		"users/" + ben + "/memory.json":             `{"facts":[{"id":"f1","content":"Drinks tea","confidence":0.9}]}`,
+		"users/" + ben + "/agents/cook/memory.json": `{"facts":[{"id":"f1","content":"Cooks"}]}`,
+		"users/" + anna + "/memory.json":            `none`,
+	} {
+		at := filepath.Join(home, ".deer-flow", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		require.NoError(t, os.WriteFile(at, []byte(text), 0o600))
+	}
 	add("feedback", "f1", sound, "chat-1", ben, nil, -1, "bad", "2026-06-02 10:00:00.5")
 	add("feedback", "f3", again, "chat-1", ben, nil, nil, "no opinion", "2026-06-02 10:00:00.5")
 	add("feedback", "f4", first, "chat-1", ben, nil, 0, nil, "2026-06-02 10:00:00.5")
@@ -150,8 +160,9 @@ func TestImportFromDeerFlow(t *testing.T) {
 			cfg.Graphs = []config.Graph{{ID: "other"}}
 			result, err := Import{From: home}.Run(ctx, cfg, nil)
 			require.NoError(t, err)
-			require.Empty(t, result.Problems)
-			require.Equal(t, []int{2, 1, 2, 1}, []int{result.Threads.New, result.Checkpoints.New, result.Users.New, result.Feedback.New})
+			require.Len(t, result.Problems, 1)
+			require.Contains(t, result.Problems[0].String(), "memory of "+anna)
+			require.Equal(t, []int{2, 1, 2, 3, 1, 2}, []int{result.Threads.New, result.Checkpoints.New, result.Users.New, result.Runs.New, result.Feedback.New, result.Memories.New})
 			notes := strings.Join(result.Notes, "\n")
 			require.Contains(t, notes, "1 threads had no owner and belong to "+anna)
 			require.Contains(t, notes, "1 pieces of feedback are left out: their threads are gone")
@@ -177,8 +188,8 @@ func TestImportFromDeerFlow(t *testing.T) {
 			// Again: nothing is moved twice, and what was changed here stays.
 			result, err = Import{From: filepath.Join(home, ".deer-flow", "data", "deerflow.db")}.Run(ctx, cfg, nil)
 			require.NoError(t, err)
-			require.Empty(t, result.Problems)
-			require.Equal(t, []int{0, 0, 0, 0, 2, 1}, []int{result.Threads.New, result.Checkpoints.New, result.Users.New, result.Feedback.New, result.Users.Known, result.Feedback.Known})
+			require.Len(t, result.Problems, 1)
+			require.Equal(t, []int{0, 0, 0, 0, 2, 1, 3, 2}, []int{result.Threads.New, result.Checkpoints.New, result.Users.New, result.Feedback.New, result.Users.Known, result.Feedback.Known, result.Runs.Known, result.Memories.Known})
 			rows, err = openData(ctx, cfg, nil)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, rows.Close()) }()
@@ -226,6 +237,11 @@ func checkDeerFlow(t *testing.T, rows backend.Database) {
 	}
 	require.Equal(t, want, said)
 
+	failed, err := rows.Runs().Run(ctx, "chat-1", tried)
+	require.NoError(t, err)
+	require.Equal(t, run.Error, failed.Status)
+	require.Equal(t, "edit", gjson.GetBytes(failed.Metadata, "replay_kind").String())
+
 	rated, err := rows.FeedbackOf(ctx, ben, "chat-1", sound)
 	require.NoError(t, err)
 	require.Len(t, rated, 1)
@@ -242,7 +258,7 @@ func TestImportOfTakenAddress(t *testing.T) {
 	require.NoError(t, rows.Close())
 	result, err := Import{From: deerFlowHome(t)}.Run(t.Context(), cfg, nil)
 	require.NoError(t, err)
-	require.Len(t, result.Problems, 1)
+	require.Len(t, result.Problems, 2)
 	require.Contains(t, result.Problems[0].String(), "account Ben@example.com: another account has this e-mail address here")
 	require.Equal(t, 1, result.Users.New)
 }
@@ -258,7 +274,7 @@ func TestImportWithoutAccounts(t *testing.T) {
 	cfg := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
 	result, err := Import{From: home}.Run(t.Context(), cfg, nil)
 	require.NoError(t, err)
-	require.Empty(t, result.Problems)
+	require.Len(t, result.Problems, 1) // a memory
 	require.Equal(t, []int{2, 0, 1}, []int{result.Threads.New, result.Users.New, result.Feedback.New})
 	rows, err := backend.Open(t.Context(), cfg, backend.Options{})
 	require.NoError(t, err)
@@ -330,4 +346,56 @@ func TestImportFindsRuns(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{first, first, again, again}, runs)
+}
+
+// Runs move as they ended, with what they used; what another column says in older installations is left out, and what still went on is interrupted.
+func TestImportOfRuns(t *testing.T) {
+	t.Parallel()
+	home, add := emptyDeerFlow(t)
+	conn, err := sqlite.OpenConn(filepath.Join(home, ".deer-flow", "data", "deerflow.db"), sqlite.OpenReadWrite)
+	require.NoError(t, err)
+	require.NoError(t, sqlitex.ExecuteScript(conn, `ALTER TABLE runs ADD COLUMN kwargs_json JSON; ALTER TABLE runs ADD COLUMN updated_at DATETIME; ALTER TABLE runs ADD COLUMN operation_kind VARCHAR(32);
+		ALTER TABLE runs ADD COLUMN total_input_tokens INTEGER; ALTER TABLE runs ADD COLUMN total_output_tokens INTEGER; ALTER TABLE runs ADD COLUMN total_tokens INTEGER;
+		ALTER TABLE runs ADD COLUMN lead_agent_tokens INTEGER; ALTER TABLE runs ADD COLUMN subagent_tokens INTEGER; ALTER TABLE runs ADD COLUMN llm_call_count INTEGER;
+		ALTER TABLE runs ADD COLUMN token_usage_by_model JSON; ALTER TABLE runs ADD COLUMN message_count INTEGER; ALTER TABLE runs ADD COLUMN last_ai_message TEXT; ALTER TABLE runs ADD COLUMN error TEXT`, nil))
+	require.NoError(t, conn.Close())
+	add("users", ben, "ben@example.com", "", "user", "2026-05-02 03:04:05", nil, nil, 0, 0)
+	add("threads_meta", "chat", "lead_agent", ben, "A title", "idle", `{}`, "2026-06-01 10:00:00", "2026-06-02 10:00:00")
+	row := func(run, thread, status, kind string) {
+		add("runs", run, thread, ben, status, `{"model_name":"m"}`, "2026-06-01 10:00:00.5", `{"input":{"messages":[{"type":"human","content":"hi"}]},"config":{"recursion_limit":100}}`, "2026-06-01 10:00:07.5", kind,
+			30, 12, 42, 40, 2, 3, `{"gpt":{"input_tokens":30,"output_tokens":12,"total_tokens":42}}`, 5, "done", "no luck")
+	}
+	row(first, "chat", "success", "run")
+	row(again, "chat", "running", "run")
+	row(tried, "chat", "error", "run")
+	row(sound, "chat", "success", "artifact_write")
+	row("01a214cb-0000-7000-8000-000000000005", "gone", "success", "run")
+	row("old run", "chat", "success", "run")
+	cfg := &config.Config{Storage: config.Storage{Data: t.TempDir()}}
+	result, err := Import{From: home}.Run(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	require.Empty(t, result.Problems)
+	require.Equal(t, 3, result.Runs.New)
+	require.Contains(t, strings.Join(result.Notes, "\n"), "1 runs are left out: their threads are gone")
+	require.Contains(t, strings.Join(result.Notes, "\n"), "1 runs are left out: their ids are no UUIDs")
+	rows, err := openData(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	list, err := rows.Runs().Runs(t.Context(), "chat", run.Query{Limit: 10})
+	require.NoError(t, err)
+	status := map[id.Run]run.Status{}
+	for _, r := range list {
+		status[r.ID] = r.Status
+		require.Equal(t, 7*time.Second, r.EndedAt.Sub(r.CreatedAt))
+		require.Equal(t, "hi", gjson.GetBytes(r.Kwargs.Input, "messages.0.content").String())
+	}
+	require.Equal(t, map[id.Run]run.Status{first: run.Success, again: run.Interrupted, tried: run.Error}, status)
+	done, err := rows.Runs().Completions(t.Context(), first, tried)
+	require.NoError(t, err)
+	require.EqualValues(t, []int64{30, 12, 42, 3, 5}, []int64{*done[first].InputTokens, *done[first].OutputTokens, *done[first].TotalTokens, *done[first].LLMCalls, *done[first].Messages})
+	require.EqualValues(t, []int64{40, 2, 42}, []int64{*done[first].ByCaller["lead"].Total, *done[first].ByCaller["subagent"].Total, *done[first].ByModel["gpt"].Total})
+	require.Equal(t, []string{"done", "no luck"}, []string{*done[tried].LastAI, *done[tried].Error})
+	due, err := rows.Runs().ActiveRuns(t.Context(), "")
+	require.NoError(t, err)
+	require.Empty(t, due)
 }

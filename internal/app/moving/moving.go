@@ -103,7 +103,13 @@ func (o Import) Run(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	if result, err = m.Run(ctx, src); err != nil {
 		return result, err
 	}
-	return result, moveAccounts(ctx, installation, rows, result)
+	if err := moveAccounts(ctx, installation, rows, result); err != nil {
+		return result, err
+	}
+	if err := moveRuns(ctx, installation, rows, result); err != nil {
+		return result, err
+	}
+	return result, moveMemories(ctx, homeOf(o.From, cfg), rows, log, result)
 }
 
 // Run moves everything out of the data folder or database of cfg. Servers may be running on it: then what it holds at the beginning of each thread
