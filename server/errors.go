@@ -18,7 +18,7 @@ import (
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	status, text, worth := web.Explain(err)
 	if status == http.StatusNotFound {
-		if strings.HasSuffix(c.Path(), "/") && redirected(s, c) {
+		if strings.HasSuffix(c.Path(), "/") && unrouted(err) && redirected(s, c) {
 			return nil
 		}
 		web.Of(c).Miss(c)
@@ -99,6 +99,12 @@ func (s *Server) astray(path string, any bool) string {
 		}
 	}
 	return ""
+}
+
+// unrouted reports whether an error says that no route takes a path: others are of routes that take paths with a slash at the end, such as those of files.
+func unrouted(err error) bool {
+	var f *fiber.Error
+	return errors.As(err, &f)
 }
 
 // redirected redirects a path with a trailing slash to the path without it. It reports whether it did: not where the path without it is the application's, which

@@ -308,6 +308,8 @@ func (fakeRuns) Completions(context.Context, ...*run.Run) (map[id.Run]*run.Compl
 	return nil, nil
 }
 
+func (fakeRuns) Progress(context.Context, *run.Run) (*run.Completion, error) { return nil, nil }
+
 func (f fakeRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run, error) {
 	return []*run.Run{f.one()}, f.note(q)
 }

@@ -138,6 +138,8 @@ type Runs interface {
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
 	// Completions returns what is known of runs that are over, by run, in one read. Of one that is not, or of which nothing was kept, there is none.
 	Completions(ctx context.Context, runs ...*run.Run) (map[id.Run]*run.Completion, error)
+	// Progress returns what a run that is not over has used so far.
+	Progress(ctx context.Context, r *run.Run) (*run.Completion, error)
 	// Recent returns runs of all threads, newest first and without arguments, and where the next page begins; "": there is none. A page may be short.
 	Recent(ctx context.Context, q run.Recent) (page []*run.Run, next id.Run, err error)
 	// Spans returns a run of any thread with its spans in the order of their begins. fault.NotFound when there is none.

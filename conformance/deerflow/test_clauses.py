@@ -5,6 +5,8 @@ import re
 import time
 import uuid
 
+import pytest
+
 from test_gateway import (OUT, PW, SERVER, admin, alice, bare, bob, body, call, frames, fresh_user, install, internal, last_run, new_thread, no_servers, own, put_file, said, say, skill_md,  # noqa: F401  fixtures
                           thread, upload, wait_for, zipped)
 
@@ -364,6 +366,29 @@ def test_token_usage_of_active_runs(alice, thread):
     u = alice.get(f"/api/threads/{thread}/token-usage", params={"include_active": "true"})
     assert u.status_code == 200 and set(u.json()) == {"thread_id", "total_tokens", "total_input_tokens", "total_output_tokens", "total_runs", "by_model", "by_caller", "context_usage"}
     alice.post(f"/api/threads/{thread}/runs/{rid}/cancel", params={"wait": 1})
+
+
+@pytest.mark.harness
+def test_token_usage_while_the_run_goes_on(alice, thread):
+    """What the run has used so far counts only when it is asked for."""
+    rid = alice.post(f"/api/threads/{thread}/runs", json=body(call([("bash", {"description": "d", "command": "sleep 20"})]))).json()["run_id"]
+
+    def used(active):
+        return alice.get(f"/api/threads/{thread}/token-usage", params={"include_active": active}).json()
+
+    assert wait_for(lambda: used("true")["total_tokens"] > 0)
+    u = used("true")
+    assert u["total_runs"] == 1 and u["by_caller"]["lead_agent"] == u["total_tokens"] == u["total_input_tokens"] + u["total_output_tokens"]
+    u = used("false")
+    assert u["total_runs"] == 0 and u["total_tokens"] == 0
+    alice.post(f"/api/threads/{thread}/runs/{rid}/cancel", params={"wait": 1})
+
+
+def test_slashes_behind_artifacts(alice, thread):
+    put_file(alice, thread, "a.txt", "text")
+    for path, status in (("outputs/a.txt/", 200), ("outputs/none.txt/", 404), ("outputs/", 400), ("outputs//", 400), ("none/", 404)):
+        r = alice.get(f"/api/threads/{thread}/artifacts/mnt/user-data/{path}", follow_redirects=False)
+        assert r.status_code == status, (path, r.status_code, r.text)
 
 
 def test_deleted_threads_leave_nothing(alice, bob):

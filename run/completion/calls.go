@@ -160,6 +160,15 @@ func unreported(calls []graph.ModelCall, messages []*answer) (out []graph.ModelC
 	return out
 }
 
+// Sum returns what calls used.
+func Sum(calls []graph.ModelCall) *run.Completion {
+	c := &run.Completion{}
+	for i := range calls {
+		addCall(c, &calls[i])
+	}
+	return c
+}
+
 func addCall(c *run.Completion, m *graph.ModelCall) {
 	more(&c.LLMCalls, 1)
 	if u := m.Usage; u != nil {

@@ -7,6 +7,7 @@ import (
 	"understudy/bridge"
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/completion"
 	"understudy/run/cron"
 	"understudy/run/spans"
 )
@@ -81,4 +82,13 @@ func (s *Service) Completions(ctx context.Context, runs ...*run.Run) (map[id.Run
 		return nil, nil
 	}
 	return s.Store.Completions(ctx, over...)
+}
+
+// Progress returns what a run that is not over has used so far, as far as it is stored: with each checkpoint.
+func (s *Service) Progress(ctx context.Context, r *run.Run) (*run.Completion, error) {
+	calls, err := s.Store.ModelCalls(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return completion.Sum(calls), nil
 }

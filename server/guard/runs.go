@@ -310,7 +310,6 @@ func (g *runs) Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 	return g.inner.Get(ctx, t, r)
 }
 
-// List asks for both, as LangGraph Server does.
 func (g *runs) Completions(ctx context.Context, list ...*run.Run) (map[id.Run]*run.Completion, error) {
 	asked := map[id.Thread]bool{}
 	for _, r := range list {
@@ -325,6 +324,15 @@ func (g *runs) Completions(ctx context.Context, list ...*run.Run) (map[id.Run]*r
 	return g.inner.Completions(ctx, list...)
 }
 
+func (g *runs) Progress(ctx context.Context, r *run.Run) (*run.Completion, error) {
+	ctx, err := g.read(ctx, r.Thread)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Progress(ctx, r)
+}
+
+// List asks for both, as LangGraph Server does.
 func (g *runs) List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error) {
 	ctx, err := g.read(ctx, t)
 	if err == nil {

@@ -216,7 +216,7 @@ func (s *feedHandlers) workspaceChanges(c *fiber.Ctx, _ *caller, t string) error
 // tokenUsage sums up what the runs of a thread used.
 func (s *feedHandlers) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
 	f := query(c, "include_active")
-	f.Bool("include_active", false) // runs that are not over have used nothing yet that is known here
+	active := f.Bool("include_active", false)
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -238,11 +238,35 @@ func (s *feedHandlers) tokenUsage(c *fiber.Ctx, _ *caller, t string) error {
 			break
 		}
 	}
+	if active {
+		if err := s.addActive(ctx, id.Thread(t), u); err != nil {
+			return err
+		}
+	}
 	var err error
 	if u.Context, err = s.contextUsage(ctx, id.Thread(t)); err != nil {
 		return err
 	}
 	return web.SendJSON(c, u.JSON())
+}
+
+// maxActive bounds the runs of a thread that run at once: there is one.
+const maxActive = 10
+
+// addActive adds the running runs of a thread.
+func (s *feedHandlers) addActive(ctx context.Context, t id.Thread, u *deerflow.Usage) error {
+	list, err := s.Runs.List(ctx, t, run.Query{Status: run.Running, Limit: maxActive, Bytes: 1})
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	for _, x := range list {
+		used, err := s.Runs.Progress(ctx, x)
+		if err != nil {
+			return err
+		}
+		u.Add(used)
+	}
+	return nil
 }
 
 // contextUsage is how much of a model's context the conversation takes, as the next answer gets it: what was summarized does not count. The model is that of the

@@ -45,6 +45,8 @@ type Runs interface {
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
 	// Completions returns what is known of runs that are over, by run, in one read. Of one that is not, or of which nothing was kept, there is none.
 	Completions(ctx context.Context, runs ...*run.Run) (map[id.Run]*run.Completion, error)
+	// Progress returns what a run that is not over has used so far.
+	Progress(ctx context.Context, r *run.Run) (*run.Completion, error)
 	// Newest calls fn with the newest runs of threads that a search has found, newest first and without arguments.
 	Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error
 	// JoinStream follows the records of a run. With after nil, only new ones. Empty modes: all. With cancelOnLeave, the run is
