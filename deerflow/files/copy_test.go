@@ -70,6 +70,41 @@ func TestMoveToAnOwnerWhoHasFiles(t *testing.T) {
 	require.NoError(t, h.Move("ann", "ben", "t"))
 	require.NoError(t, h.Move("ben", "ben", "t"))
 	require.True(t, h.Has("ben", "t"))
+
+	// What a server that was killed had begun, the next call ends.
+	write("ann", "uploads/late.txt", "late")
+	require.NoError(t, os.Rename(h.ThreadDir("ann", "t"), filepath.Join(h.ThreadDir("ben", "t"), moving)))
+	require.NoError(t, h.Move("ann", "ben", "t"))
+	require.FileExists(t, filepath.Join(h.ThreadDir("ben", "t"), "user-data/uploads/late.txt"))
+	require.NoDirExists(t, filepath.Join(h.ThreadDir("ben", "t"), moving))
+}
+
+// Links that commands made in a thread lead out of nothing while another one is merged into it: files of other threads stay.
+func TestMoveAmongLinks(t *testing.T) {
+	t.Parallel()
+	h := Home{Dir: t.TempDir()}
+	make := func(user, thread, name string) string {
+		at := filepath.Join(h.ThreadDir(user, thread), "user-data", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		require.NoError(t, os.WriteFile(at, []byte(name), 0o600))
+		return at
+	}
+	victim := filepath.Dir(make("eve", "other", "workspace/a/secret"))
+	make("ann", "t", "workspace/a/b.txt")
+	make("ann", "t", "outputs/c.txt")
+	outputs := filepath.Dir(make("ben", "t", "outputs/d.txt"))
+	require.NoError(t, os.Mkdir(filepath.Join(filepath.Dir(outputs), "workspace"), 0o755))
+	for _, link := range []string{filepath.Join(filepath.Dir(outputs), "workspace", "a"), filepath.Join(outputs, "c.txt")} {
+		to, err := filepath.Rel(filepath.Dir(link), victim)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(to, link))
+	}
+	require.NoError(t, h.Move("ann", "ben", "t"))
+	entries, err := os.ReadDir(victim)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.FileExists(t, filepath.Join(filepath.Dir(outputs), "workspace", "a_1", "b.txt"))
+	require.FileExists(t, filepath.Join(outputs, "c_1.txt"))
 }
 
 // The new owner uploads files with the same names while files are moved: none replaces another, in either order.

@@ -78,7 +78,11 @@ func (h Home) Thread(user, thread string, create bool) (*Thread, error) {
 	dir := filepath.Join(h.ThreadDir(user, thread), "user-data")
 	if create {
 		for _, name := range []string{Workspace, Uploads, Outputs} {
-			if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			err := os.MkdirAll(filepath.Join(dir, name), 0o755)
+			if errors.Is(err, fs.ErrExist) { // it was there, and was deleted meanwhile
+				err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("make the folders of thread %s: %w", thread, err)
 			}
 		}
@@ -148,14 +152,22 @@ func copyFile(from, to *os.Root, name string) error {
 // Move gives the folder of a thread to another user; none is fine, and so is a repeated call. Files that the user has in the thread already stay; of two with
 // one name, the one that is moved gets another.
 func (h Home) Move(from, to, thread string) error {
-	if !IsThread(thread) || from == "" || User(from) == User(to) || !h.Has(from, thread) { // no folder is made for nothing
+	if !IsThread(thread) || from == "" || User(from) == User(to) {
 		return nil
 	}
 	source, target := h.ThreadDir(from, thread), h.ThreadDir(to, thread)
+	if err := finishMerge(target); err != nil {
+		return fmt.Errorf("move the files of thread %s: %w", thread, err)
+	}
+	if !h.Has(from, thread) { // no folder is made for nothing
+		return nil
+	}
 	_, err := os.Lstat(target)
 	switch {
 	case err == nil:
-		err = h.merge(source, target)
+		if err = os.Rename(source, filepath.Join(target, moving)); err == nil {
+			err = finishMerge(target)
+		}
 	case errors.Is(err, fs.ErrNotExist):
 		if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
 			err = os.Rename(source, target)
@@ -167,22 +179,22 @@ func (h Home) Move(from, to, thread string) error {
 	return nil
 }
 
-// merge moves what is in a folder of a thread into another one. Of files that both have, the one that is moved gets a name of its own.
-func (h Home) merge(source, target string) error {
-	root, err := os.OpenRoot(h.Dir)
-	if err != nil {
+// moving is where a folder that is merged into that of a thread is meanwhile: nothing but this thread is in reach then, whatever links commands make in it.
+const moving = ".moving"
+
+// finishMerge merges what is to be merged into the folder of a thread, also what another call had begun.
+func finishMerge(target string) error {
+	root, err := os.OpenRoot(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	defer root.Close()
-	from, err := filepath.Rel(h.Dir, source)
-	if err != nil {
+	if err := mergeFolder(root, moving, "."); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	to, err := filepath.Rel(h.Dir, target)
-	if err != nil {
-		return err
-	}
-	return mergeFolder(root, from, to)
+	return nil
 }
 
 func mergeFolder(root *os.Root, from, to string) error {
