@@ -8,8 +8,8 @@ import (
 	"understudy/internal/contain"
 )
 
-// How many threads have a term decides how a search reads the index. Where each question is a round trip, the counts of the last seconds are kept. Those that a
-// search chooses by may be old: it finds the same in any case. Those that it relies on are checked together with its rows, in the same round trip.
+// How many threads have a term decides how a search reads the index. The counts of the last seconds are kept: those that a search chooses by may be old, and it finds
+// the same in any case. Those that it relies on it reads itself, where each question is a round trip together with its rows.
 
 const (
 	// countsFor is how long a count is kept, and maxCounts how many are.

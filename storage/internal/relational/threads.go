@@ -314,10 +314,8 @@ func (s threadStore) eachThread(ctx context.Context, of thread.Query, fn func(Ro
 		return q.Walk(expected(of.Limit, of.Offset), plan.Text, check, plan.args...)
 	}
 	search := func(q Querier) error {
-		if _, nests := q.(Nesting); nests {
-			return read(&counter{q: q})
-		}
-		c := &counter{q: q, kept: s.counts, presumes: true}
+		_, nests := q.(Nesting) // without round trips it costs little to be certain
+		c := &counter{q: q, kept: s.counts, presumes: !nests}
 		if err := read(c); err != nil || !c.wrong {
 			return err
 		}
