@@ -318,11 +318,11 @@ class Runner:
 
     def _span(self, message: list, content: int) -> None:
         try:
-            self._wire.send(message)
+            self._wire.send_late(message)
         except Exception:  # what a provider made does not fit: the times matter more
             message[2 + content] = None
             try:
-                self._wire.send(message)
+                self._wire.send_late(message)
             except Exception:
                 log.warning("a span of a run is not reported", exc_info=True)
 

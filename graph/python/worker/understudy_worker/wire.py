@@ -19,6 +19,8 @@ MAX_FRAME = 256 << 20
 EAGER = 512 << 10
 # How many turns of a busy loop a message may wait for others.
 TURNS = 3
+# How long, in seconds, a message may wait that has no hurry.
+LATE = 0.005
 
 # Kinds of messages. The numbers are those of message.go.
 HELLO, EVENT, DONE, ASK, LOG, PONG, LOADING, CALLED, LOADED, NODE, BEGIN, END = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
@@ -44,6 +46,7 @@ class Wire(asyncio.Protocol):
         self._out: list[bytes] = []
         self._size = 0
         self._scheduled = False
+        self._late: asyncio.TimerHandle | None = None  # sends what has no hurry
         self._transport: asyncio.Transport | None = None
         self._open = asyncio.Event()
         self._open.set()
@@ -88,13 +91,7 @@ class Wire(asyncio.Protocol):
 
     def send(self, message: list) -> int:
         """Queues a message and gives its size. Call it from the loop's thread only."""
-        packed = pack(message)
-        if len(packed) > MAX_FRAME:
-            raise FrameTooLarge(f"a value of {len(packed)} bytes is larger than the {MAX_FRAME} that can be saved or streamed at once: keep it in a file or an object store, and its name in the state")
-        if self._size + len(packed) > MAX_FRAME:
-            self.flush()
-        self._out.append(packed)
-        self._size += len(packed)
+        packed = self._queue(message)
         if self._size > EAGER:
             self.flush()
         elif not self._scheduled:
@@ -102,18 +99,42 @@ class Wire(asyncio.Protocol):
             self._loop.call_soon(self._turn, self._size, TURNS)
         return len(packed)
 
+    def send_late(self, message: list) -> None:
+        """Queues a message that leaves with the next one, or after a few milliseconds. A write of its own would cost more than the message."""
+        self._queue(message)
+        if self._size > EAGER:
+            self.flush()
+        elif not self._scheduled and self._late is None:
+            self._late = self._loop.call_later(LATE, self._overdue)
+
+    def _queue(self, message: list) -> bytes:
+        packed = pack(message)
+        if len(packed) > MAX_FRAME:
+            raise FrameTooLarge(f"a value of {len(packed)} bytes is larger than the {MAX_FRAME} that can be saved or streamed at once: keep it in a file or an object store, and its name in the state")
+        if self._size + len(packed) > MAX_FRAME:
+            self.flush()
+        self._out.append(packed)
+        self._size += len(packed)
+        return packed
+
     def _turn(self, before: int, turns: int) -> None:
         # While more comes in each turn, a few of them share a write. Turns that do something follow one another without a pause.
         if turns and self._size > before:
             self._loop.call_soon(self._turn, self._size, turns - 1)
             return
         self._scheduled = False
+        self._overdue()
+
+    def _overdue(self) -> None:
         try:
             self.flush()
         except Exception as exc:
             fatal.end(exc)  # the server would wait for ever for what is lost
 
     def flush(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
         if self._out:
             out, size = self._out, self._size
             self._out, self._size = [], 0
