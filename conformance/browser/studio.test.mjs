@@ -122,8 +122,8 @@ describe("the studio", { concurrency: 2, skip }, () => {
     for (const text of ["**one**", "two", "three"]) add("call-1", text, text === "two" ? { tool_calls: [{ name: "search", args: { q: "cats" } }] } : {});
     add("call-2", "of the other task");
     await page.goto(`${BASE_URL}/studio/t/${thread_id}`);
-    const call = page.locator("details[data-call=task]").first();
-    await call.locator("summary").press("Enter");
+    const call = page.locator("[data-call=task]").first();
+    await call.getByRole("button").first().press("Enter");
     const steps = call.getByRole("region", { name: "In task" });
     const texts = () => steps.locator(".message .markdown").allTextContents();
     await eventually(async () => assert.deepEqual(await texts(), ["one", "two", "three"]));
@@ -137,7 +137,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await state([{ id: "t1", type: "tool", tool_call_id: "call-1", name: "task", content: "done" }, { id: "t2", type: "tool", tool_call_id: "call-2", name: "task", content: "done" }]);
     await eventually(async () => assert.deepEqual(await texts(), ["one", "two", "three", "four", "five"]));
     await page.reload();
-    await call.locator("summary").press("Enter");
+    await call.getByRole("button").first().press("Enter");
     await eventually(async () => assert.deepEqual(await texts(), ["one", "two", "three", "four", "five"]));
   });
 
@@ -176,7 +176,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
   journey("a tool call with its result", async (studio, page) => {
     await studio.begin("agent", 'call search {"q": "cats"}');
     await studio.expect([["human", 'call search {"q": "cats"}'], ["ai", ""], ["ai", "tool said: Found 10 results for cats"]]);
-    await page.locator("details[data-call=search] > summary").click();
+    await page.locator("[data-call=search] > [role=button]").click();
     await page.getByText("Found 10 results for cats", { exact: true }).waitFor();
   });
 
@@ -1083,7 +1083,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     const inside = page.locator("aside .found a");
     await page.getByRole("searchbox", { name: "Find in this thread" }).fill(`results for ${word}`);
     await inside.filter({ hasText: /^tool ·/ }).first().click();
-    await page.locator(".message.at", { has: page.locator("details[data-call=search]") }).waitFor();
+    await page.locator(".message.at", { has: page.locator("[data-call=search]") }).waitFor();
     await page.goto(`${page.url().replace(/\?.*/, "")}?at=nosuchmessage`);
     await page.getByText("is not in this conversation any more").waitFor();
     await page.goto(`${BASE_URL}/studio/t/${thread}?panel=search`);
@@ -1357,7 +1357,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
       await studio.begin("agent", 'call search {"q": "cats"}');
       await page.getByText("tool said").waitFor();
       await studio.idle();
-      await page.locator("details[data-call=search] > summary").click();
+      await page.locator("[data-call=search] > [role=button]").click();
       for (const panel of ["State", "Graph", "Runs"]) {
         await page.locator("header.bar").getByRole("button", { name: panel, exact: true }).click();
         await page.locator(`aside[aria-label="${panel.toLowerCase()}"] :is(.steps li, .graph .node, .runs li)`).first().waitFor();

@@ -119,8 +119,8 @@ describe("the studio in trouble", { concurrency: 2, skip }, () => {
       await page.getByRole("radio", { name: /^agent\b/ }).click();
       await studio.type('call search {"q": "cats"}');
       await studio.expect([["human", 'call search {"q": "cats"}'], ["ai", ""], ["ai", "tool said: Found 10 results for cats"]]);
-      assert.equal(await page.locator("details[data-call=search]").count(), 1);
-      await page.locator("details[data-call=search] > summary").click();
+      assert.equal(await page.locator("[data-call=search]").count(), 1);
+      await page.locator("[data-call=search] > [role=button]").click();
       await page.getByText("Found 10 results for cats", { exact: true }).waitFor();
       assert.equal(gate.cuts(), 1);
       await page.getByText("reconnecting").waitFor({ state: "detached" });

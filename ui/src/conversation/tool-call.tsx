@@ -12,17 +12,19 @@ const wrench = <Wrench size={14} aria-hidden />;
 /** A call of a tool with its result, and what a subagent said in it. */
 export function ToolCallView({ call, result, nested, run }: { call: Call; result?: Message; nested?: readonly Message[]; run?: string }) {
   const [open, setOpen] = useState(false);
+  const toggle = () => setOpen(!open);
   const failed = result?.status === "error";
   const brief = call.args.length > 80 ? `${call.args.slice(0, 80)}…` : call.args;
   return (
-    <details className={`call${failed ? " failed" : ""}`} data-call={call.name} open={open} onToggle={(e) => setOpen((e.target as HTMLDetailsElement).open)}>
-      <summary>
+    <div className={`call${failed ? " failed" : ""}${open ? " open" : ""}`} data-call={call.name}>
+      {/* Not details, whose own tree of elements is made for each call that is scrolled to. */}
+      <div className="head" role="button" tabIndex={0} aria-expanded={open} onClick={toggle} onKeyDown={(e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), toggle())}>
         {wrench}
         <b>{call.name}</b>
         <code className="brief">{brief}</code>
         {!result && <LoaderCircle size={14} className="turning" aria-label="no result yet" />}
         {failed && <X size={14} aria-label="failed" />}
-      </summary>
+      </div>
       {open && (
         <>
           <Arguments args={call.args} />
@@ -45,6 +47,6 @@ export function ToolCallView({ call, result, nested, run }: { call: Call; result
           {result && <Result text={textOf(result)} />}
         </>
       )}
-    </details>
+    </div>
   );
 }
