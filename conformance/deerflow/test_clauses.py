@@ -384,6 +384,21 @@ def test_token_usage_while_the_run_goes_on(alice, thread):
     alice.post(f"/api/threads/{thread}/runs/{rid}/cancel", params={"wait": 1})
 
 
+@pytest.mark.harness
+@pytest.mark.beyond
+def test_instructions_are_not_said(alice, thread):
+    """Agents write system messages into the state, such as DeerFlow's reminders, also in place of what a person said: they are in no feed, and not counted."""
+    say(alice, thread, "SAY one")
+    first = alice.get(f"/api/threads/{thread}/messages").json()[0]["content"]["id"]
+    note = {"type": "system", "id": first, "content": "a reminder", "additional_kwargs": {"hide_from_ui": True}}
+    assert alice.post(f"/api/threads/{thread}/state", json={"values": {"messages": [note, {"type": "system", "id": "s2", "content": "another"}]}}).status_code == 200
+    rid = last_run(alice, thread)["run_id"]
+    for url in ("messages", f"runs/{rid}/messages", "messages/page"):
+        rows = alice.get(f"/api/threads/{thread}/{url}").json()
+        rows = rows if isinstance(rows, list) else rows["data"]
+        assert [r["content"]["type"] for r in rows] == ["ai"], url
+
+
 def test_slashes_behind_artifacts(alice, thread):
     put_file(alice, thread, "a.txt", "text")
     for path, status in (("outputs/a.txt/", 200), ("outputs/none.txt/", 404), ("outputs/", 400), ("outputs//", 400), ("none/", 404)):

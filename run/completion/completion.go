@@ -40,7 +40,7 @@ func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 	answers := map[eventstore.Seq]*answer{}
 	humans := map[eventstore.Seq]string{}
 	var order []eventstore.Seq // of all messages
-	known := map[eventstore.Seq]bool{}
+	known, system := map[eventstore.Seq]bool{}, map[eventstore.Seq]bool{} // system: instructions, which are not counted
 	err := tx.RunMessages(r.Thread, r.ID, func(e *eventstore.Event) error {
 		seq := e.Seq
 		if e.First != 0 {
@@ -52,6 +52,9 @@ func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 			order = append(order, seq)
 		}
 		switch eventstore.Canonical(e.Type) {
+		case eventstore.TypeSystem:
+			system[seq] = true
+			delete(humans, seq)
 		case eventstore.TypeAI:
 			answers[seq] = answerOf(e)
 		case eventstore.TypeHuman:
@@ -79,7 +82,7 @@ func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 		return nil, err
 	}
 	count(c, calls, messages)
-	if n := int64(len(order)); n > 0 {
+	if n := int64(len(order) - len(system)); n > 0 {
 		c.Messages = &n
 	}
 	title, err := tx.ChannelText(r.Thread, "title")

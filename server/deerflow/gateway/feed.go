@@ -171,6 +171,9 @@ func (s *feedHandlers) complement(ctx context.Context, who *caller, t id.Thread,
 
 const maxRunEvents = 2000
 
+// revisedWithin is how many further events are read for what became of messages: middleware changes them right after they were said.
+const revisedWithin = 50
+
 // runEvents returns all rows of a run, of every category, or those about the task of a subagent.
 func (s *feedHandlers) runEvents(c *fiber.Ctx, who *caller, t string) error {
 	f := query(c, "limit", "after_seq")
@@ -184,18 +187,34 @@ func (s *feedHandlers) runEvents(c *fiber.Ctx, who *caller, t string) error {
 			q.Types = append(q.Types, name)
 		}
 	}
+	types := q.Types
+	if slices.ContainsFunc(types, func(name string) bool { return strings.HasPrefix(name, "llm.") }) {
+		q.Types = nil // a message may get another type
+	}
 	task := c.Query("task_id")
-	rows := []*deerflow.Row{}
-	err := s.eachEvent(c.UserContext(), q, limit, func(e *eventstore.Event) bool {
-		if task == "" || gjson.GetBytes(e.Metadata, "task_id").String() == task {
-			rows = append(rows, &deerflow.Row{Event: e, Thread: q.Thread, User: who.id})
+	rows, places := []*deerflow.Row{}, map[eventstore.Seq]*deerflow.Row{}
+	err := s.eachEvent(c.UserContext(), q, limit+revisedWithin, func(e *eventstore.Event) bool {
+		if e.First != 0 { // the message as it is now, in its place
+			if row := places[e.First]; row != nil {
+				now := *e
+				now.Seq, now.CreatedAt = row.Seq, row.CreatedAt
+				row.Event = &now
+			}
+			return true
 		}
-		return len(rows) < limit
+		if task == "" || gjson.GetBytes(e.Metadata, "task_id").String() == task {
+			row := &deerflow.Row{Event: e, Thread: q.Thread, User: who.id}
+			rows, places[e.Seq] = append(rows, row), row
+		}
+		return len(rows) < limit+revisedWithin
 	})
 	if err != nil {
 		return err
 	}
-	return web.SendJSON(c, deerflow.Rows(nil, rows))
+	rows = slices.DeleteFunc(rows, func(r *deerflow.Row) bool {
+		return instructs(r.Event) || len(types) > 0 && !slices.Contains(types, r.Type)
+	})
+	return web.SendJSON(c, deerflow.Rows(nil, rows[:min(limit, len(rows))]))
 }
 
 // workspaceChanges returns which files a run changed.
@@ -305,6 +324,11 @@ func (s *feedHandlers) contextUsage(ctx context.Context, t id.Thread) (json.RawM
 // feeds reads what happened in threads and runs.
 type feeds struct{ Events Events }
 
+// instructs reports whether an event is a system message: the reminders of DeerFlow's own agent are some. They are no part of what was said.
+func instructs(e *eventstore.Event) bool {
+	return e.Category == eventstore.CategoryMessage && e.Type == eventstore.TypeSystem
+}
+
 // messages returns up to limit messages of a transcript in the direction of q, ascending, without what else is in it.
 func (s *feeds) messages(ctx context.Context, q eventstore.PageQuery, limit int) (list []*eventstore.Event, more bool, err error) {
 	for {
@@ -327,7 +351,7 @@ func (s *feeds) messages(ctx context.Context, q eventstore.PageQuery, limit int)
 			return list, false, nil
 		}
 		first, last := got[0].Seq, got[len(got)-1].Seq
-		got = slices.DeleteFunc(got, func(e *eventstore.Event) bool { return e.Category != eventstore.CategoryMessage })
+		got = slices.DeleteFunc(got, func(e *eventstore.Event) bool { return e.Category != eventstore.CategoryMessage || instructs(e) })
 		if q.Backward {
 			list, q.Before = append(got, list...), first
 		} else {
