@@ -295,7 +295,7 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 			return nil, nil, err
 		}
 		if slow == nil && do != "embed" && do != "tool" {
-			slow = time.AfterFunc(g.slowAnswer, func() { g.logSlow(do) })
+			slow = time.AfterFunc(g.slowAnswer+time.Second, func() { g.logUnplaced(do, began) })
 			defer slow.Stop()
 		}
 		raw, err = p.call(timeout, do, rest)
@@ -304,8 +304,7 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 		switch {
 		case errors.Is(err, errSlow):
 			g.metrics.refused.WithLabelValues("slow").Inc()
-			g.opts.Logger.Error("a handler did not answer in time: the request is refused with 503", "question", do, "limit", limit.String(),
-				"fix", "look for calls without a timeout in the handlers, or raise --gate-timeout")
+			g.logGivenUp(do, limit)
 		case errors.Is(err, errDown):
 			g.metrics.refused.WithLabelValues("down").Inc()
 		}
@@ -317,16 +316,6 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 		return nil, nil, fault.Wrap(fault.Internal, "the answer of the gate cannot be read", err)
 	}
 	return a, p, nil
-}
-
-// logSlow logs that a handler has not answered yet, every now and then: it may hang for all requests.
-func (g *Gate) logSlow(do string) {
-	now, last := time.Now().UnixNano(), g.slowLogged.Load()
-	if now-last < int64(g.repeatStart) || !g.slowLogged.CompareAndSwap(last, now) {
-		return
-	}
-	g.opts.Logger.Warn("a handler has not answered yet; its request waits", "question", do, "after", g.slowAnswer.String(), "limit", g.opts.Timeout.String(),
-		"fix", "look for calls without a timeout in the handlers")
 }
 
 // errLeft: the process takes no more calls, and has not seen this one. Another one is in service, or is starting.

@@ -63,7 +63,9 @@ func (e *Encryption) Reload(ctx context.Context, o Options) error {
 func (e *Encryption) ask(ctx context.Context, do string, rest func([]byte) []byte) (*answer, error) {
 	a, _, err := e.gate.ask(ctx, do, func(b []byte, _ *process) []byte { return rest(b) })
 	switch {
-	case errors.Is(err, errFull), errors.Is(err, errSlow), errors.Is(err, errDown):
+	case errors.Is(err, errSlow):
+		return nil, fault.Wrap(fault.Unavailable, errNotEncrypted.Message, e.gate.errHangs(do))
+	case errors.Is(err, errFull), errors.Is(err, errDown):
 		return nil, errNotEncrypted
 	case err != nil:
 		return nil, err

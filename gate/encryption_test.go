@@ -1,8 +1,10 @@
 package gate
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"understudy/access"
 	"understudy/internal/encryption"
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 )
 
 // handlers starts handlers of testdata/encryption.py. mode makes them fail.
@@ -159,4 +162,42 @@ func TestEncryptionThatDoesNotLoad(t *testing.T) {
 	defer e.Close()
 	_, err = e.Wrap(t.Context(), "", []byte("0123456789abcdef"))
 	require.ErrorContains(t, err, "encryption failed", "it leaves a data key readable")
+}
+
+// A handler that hangs is named as users write it, with its line: while it hangs, when it is given up, and in the error, of which a client sees no more than before.
+func TestEncryptionHandlersThatHang(t *testing.T) {
+	t.Parallel()
+	log := &logtest.Buffer{}
+	o := options(t)
+	file := filepath.Join(t.TempDir(), "mode")
+	o.Encryption, o.Timeout, o.Env = "./encryption.py:encryption", 2*time.Second, append(o.Env, "UNDERSTUDY_TEST_MODE="+file)
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	g := New(o)
+	g.slowAnswer = 200 * time.Millisecond
+	e, err := startEncryption(t.Context(), g)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	key, err := e.Wrap(t.Context(), "", []byte("key"))
+	require.NoError(t, err)
+	for _, c := range []struct {
+		handler string
+		ask     func() error
+	}{
+		{"@encryption.encrypt.blob", func() error { _, err := e.Wrap(t.Context(), "", []byte("key")); return err }},
+		{"@encryption.decrypt.blob", func() error { _, err := e.Unwrap(t.Context(), []encryption.Wrapped{{Key: key}}); return err }},
+		{"@encryption.encrypt.json", func() error { _, err := e.Readable(t.Context(), "", []string{"a"}); return err }},
+		{"@encryption.context", func() error { _, err := e.Context(t.Context(), "", nil); return err }},
+	} {
+		require.NoError(t, os.WriteFile(file, []byte("slow"), 0o600))
+		err := c.ask()
+		var said *fault.Error
+		require.ErrorAs(t, err, &said)
+		require.Equal(t, errNotEncrypted.Message, said.Message)
+		at := regexp.QuoteMeta(c.handler) + `\W+(at=)?encryption.py:\d+`
+		require.Regexp(t, `encryption.path: `+at+`\) did not answer within 2s; look for calls without a timeout there, or raise --gate-timeout`, err)
+		require.Regexp(t, `a handler of encryption.path has not answered yet; .* handler=`+at, log.String())
+		require.Regexp(t, `a handler of encryption.path did not answer in time: .* handler=`+at, log.String())
+	}
+	require.NotContains(t, log.String(), "question")
+	require.NotContains(t, log.String(), "request")
 }

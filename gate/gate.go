@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,7 +97,7 @@ type Gate struct {
 	// Times. Fields, so that tests need not wait.
 	pingEvery, silence        time.Duration // between pings, and without an answer until the process is killed
 	startWithin               time.Duration // until the parts are loaded
-	slowStart, repeatStart    time.Duration // until a process that loads them is logged, and until the next time
+	slowStart, repeatStart    time.Duration // until a process that loads them is logged, and until the next time, also of slowAnswer
 	slowAnswer                time.Duration // until a handler that has not answered is logged
 	patience                  time.Duration // of a request for a process that is starting
 	grace                     time.Duration // for open requests of a process that is replaced
@@ -106,9 +105,9 @@ type Gate struct {
 	firstBackoff, lastBackoff time.Duration
 
 	actors        actors
-	slowLogged    atomic.Int64 // when, in nanoseconds
-	remembered    *remembered  // nil: authenticate is called for each request
-	administrator sync.Once    // for the warning about routes that act as administrator
+	hanging       hanging
+	remembered    *remembered // nil: authenticate is called for each request
+	administrator sync.Once   // for the warning about routes that act as administrator
 
 	mu      sync.Mutex
 	program Options // what the next process loads
@@ -129,7 +128,7 @@ func New(o Options) *Gate {
 	g := &Gate{
 		opts: o, program: o, slots: make(chan struct{}, o.MaxCalls),
 		pingEvery: 500 * time.Millisecond, silence: o.Timeout + 5*time.Second, startWithin: 2 * time.Minute,
-		slowStart: 1500 * time.Millisecond, repeatStart: 30 * time.Second, slowAnswer: 2 * time.Second, patience: 5 * time.Second, grace: 10 * time.Second, lifespan: 10 * time.Second,
+		slowStart: 1500 * time.Millisecond, repeatStart: 2500 * time.Millisecond, slowAnswer: 2 * time.Second, patience: 5 * time.Second, grace: 10 * time.Second, lifespan: 10 * time.Second,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second,
 		waiting: true, change: make(chan struct{}), ready: make(chan struct{}), wanted: make(chan *process),
 	}

@@ -52,7 +52,7 @@ func TestLoadingThatHangs(t *testing.T) {
 		"auth":       {"import", func(o *Options) { o.Auth = "./slow.py:auth" }, []string{"part=auth.path", "names=./slow.py:auth", lineOf("# HERE")}},
 		"embed":      {"import", func(o *Options) { o.Embed = "./slow.py:embed" }, []string{"part=store.index.embed", lineOf("# HERE")}},
 		"app":        {"import", func(o *Options) { o.App = "./slow.py:app" }, []string{"part=http.app", lineOf("# HERE")}},
-		"lifespan":   {"startup", func(o *Options) { o.App = "./slow.py:app" }, []string{"part=http.app", lineOf("# ALSO HERE")}},
+		"lifespan":   {"startup", func(o *Options) { o.App = "./slow.py:app" }, []string{"part=http.app", "the startup (lifespan) of the application has not ended", lineOf("# ALSO HERE")}},
 		"encryption": {"import", func(o *Options) { o.Encryption = "./slow.py:encryption" }, []string{"part=encryption.path", lineOf("# HERE")}},
 		"lock": {"lock", func(o *Options) { o.Auth, o.App = "./slow.py:auth", "./slow.py:app" }, []string{
 			"part=auth.path", "names=./slow.py:auth",
@@ -63,7 +63,7 @@ func TestLoadingThatHangs(t *testing.T) {
 			o := options(t)
 			c.set(&o)
 			o.Env = append(o.Env, "HANGS="+c.hangs)
-			said := lineWith{append(c.want, "takes long to load", "Ctrl-C stops the server"), make(chan struct{}, 1)}
+			said := lineWith{append(c.want, "gives_up_in=1m5", "Ctrl-C stops the server"), make(chan struct{}, 1)}
 			o.Logger = slog.New(slog.NewTextHandler(said, nil))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -172,4 +172,56 @@ func TestInterpreterThatStartsSlowly(t *testing.T) {
 	require.Contains(t, log.String(), "takes long to load")
 	require.Contains(t, log.String(), "part=auth.path")
 	require.NotContains(t, strings.TrimPrefix(log.String(), before), "3.6e+06", "the time of the start does not count")
+}
+
+// What takes long to load is never silent for longer than three seconds, whether the process can say where it is or not, and each line says when the server gives up.
+// Of a startup that has not ended the log says that, and no more: how its time was spent is known once it has ended.
+func TestLoadingIsNotSilent(t *testing.T) {
+	t.Parallel()
+	for name, report := range map[string]string{
+		"with a place":  `{"part":"app","place":"/srv/app.py:7","took":2,"cpu":0.3,"queued":1.2}`,
+		"without one":   "",
+		"a startup":     `{"part":"app","stage":"startup","place":"/srv/app.py:9","took":2,"cpu":0.3,"queued":1.2}`,
+		"an encryption": `{"part":"encryption","place":"/srv/encryption.py:3","took":2,"cpu":0.3,"queued":0.1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := &logtest.Buffer{}
+			o := Options{App: "./app.py:app", Logger: slog.New(slog.NewTextHandler(log, nil))}
+			if name == "an encryption" {
+				o.App, o.Encryption = "", "./encryption.py:encryption"
+			}
+			g := New(o)
+			p := g.newProcess()
+			require.True(t, p.reports([]byte("\x1eunderstudy is loading {\"part\":\"app\",\"began\":true}\n")))
+			began := p.within.began
+			reported, logged, longest := began.Add(-g.repeatStart+g.slowStart), began, time.Duration(0)
+			for now := began; now.Sub(began) < time.Minute; now = now.Add(g.pingEvery) {
+				if report != "" && now.Sub(reported) >= g.repeatStart {
+					reported = now
+					require.True(t, p.reports([]byte("\x1eunderstudy is loading "+report+"\n")))
+				}
+				before := log.String()
+				p.logLoading(now, now.Sub(began))
+				if line := strings.TrimPrefix(log.String(), before); line != "" {
+					longest = max(longest, now.Sub(logged))
+					logged = now
+					require.Contains(t, line, "gives_up_in="+(g.startWithin-now.Sub(began)).Round(time.Second).String())
+				}
+			}
+			require.LessOrEqual(t, longest, 3*time.Second)
+			switch name {
+			case "an encryption":
+				require.Contains(t, log.String(), "the server starts when it is loaded")
+				require.NotContains(t, log.String(), "requests wait")
+			case "a startup":
+				require.Contains(t, log.String(), "the startup (lifespan) of the application has not ended; requests wait")
+				require.Contains(t, log.String(), "at=/srv/app.py:9")
+				require.NotContains(t, log.String(), "processor")
+				require.True(t, p.reports([]byte(`understudy is loading {"part":"app","stage":"startup","over":true,"took":60,"cpu":50,"queued":1}`)))
+				require.Contains(t, log.String(), "has loaded")
+				require.Contains(t, log.String(), "processor_time=50s")
+			}
+		})
+	}
 }

@@ -109,7 +109,7 @@ func (p *process) kill(why string) {
 func (p *process) setup(server *child.Address) string {
 	o := &p.program
 	text, err := json.Marshal(map[string]any{
-		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "tools": o.Tools, "slow": p.gate.slowStart.Seconds(), "limit": p.gate.opts.Timeout.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes, "unstarted": o.unstarted},
+		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "tools": o.Tools, "slow": p.gate.slowStart.Seconds(), "again": p.gate.repeatStart.Seconds(), "answer": p.gate.slowAnswer.Seconds(), "limit": p.gate.opts.Timeout.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes, "unstarted": o.unstarted},
 	})
 	if err != nil {
 		panic("gate: setup: " + err.Error()) // only texts
@@ -139,7 +139,7 @@ func (p *process) run(ctx context.Context) {
 		}
 	}
 	pipes.Go(func() { child.Lines(p.child.Stdout, p.said, nil, nil, print("stdout")) })
-	pipes.Go(func() { child.Lines(p.child.Stderr, p.said, &p.tail, p.loads, print("stderr")) })
+	pipes.Go(func() { child.Lines(p.child.Stderr, p.said, &p.tail, p.reports, print("stderr")) })
 	p.child.Attach(p.out.Outbox, func(frames *bufio.Reader) error {
 		err := p.read(ctx, frames)
 		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
@@ -312,7 +312,7 @@ func (p *process) conclude(waitErr error) {
 			e.Fix = python.FixStart(p.cause)
 		}
 		if why != "" && p.within.name != "" { // it was killed because it took too long
-			e.Part, e.Spec, e.Place, e.Fix = p.within.name, p.within.spec, p.within.place, p.within.spent.fix()
+			e.Part, e.Spec, e.Place, e.Fix = p.within.name, p.within.spec, p.within.place, p.within.fix()
 		}
 		var exit *exec.ExitError
 		if errors.As(waitErr, &exit) && why == "" && e.Trace == "" {

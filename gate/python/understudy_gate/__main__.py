@@ -27,7 +27,8 @@ async def serve(sock: socket.socket, options: dict[str, Any]) -> None:
     gate = Gate(loop)
     _, gate.wire = await loop.create_connection(lambda: w.Wire(gate.on_frame), sock=sock)
     hello: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3]))}
-    watch = gate.watch = slow.Watch(loop, options["dir"], options["slow"])
+    places = slow.Places(loop, [options["dir"], *(options["paths"] or [])])
+    watch = gate.watch = slow.Watch(places, options["slow"], options["again"])
     try:
         await gate.load(options, hello)
     except BaseException as exc:
@@ -38,6 +39,8 @@ async def serve(sock: socket.socket, options: dict[str, Any]) -> None:
     gc.collect()
     gc.freeze()
     gate.wire.send(w.HELLO, 0, codec.dumps(hello))
+    if names := gate.handlers():
+        slow.Calls(places, gate.calls, names, options["answer"])
 
 
 class Gate:
@@ -53,7 +56,7 @@ class Gate:
         self._app: Any = None
         self._lifespan: Any = None
         self._api: Any = None
-        self._calls: dict[int, asyncio.Task] = {}
+        self.calls: dict[int, asyncio.Task] = {}
         self._streams: dict[int, Any] = {}
         self._exchanges: set[asyncio.Task] = set()  # the loop alone does not keep a task that waits for what nothing else knows
 
@@ -116,8 +119,13 @@ class Gate:
             hello["app"] = self._app.describe()
             if not (options.get("http") or {}).get("unstarted"):
                 self._lifespan = Lifespan(self._app)
+                self.watch.begin("app", "startup")
                 await self._lifespan.start()
         self.loading = ""
+
+    def handlers(self) -> dict[Any, str]:
+        """The handlers that questions wait for, as users know them."""
+        return slow.codes({name: function for part in (self._handlers, self._encryption) if part is not None for name, function in part.names().items()})
 
     def _begin(self, part: str) -> None:
         self.loading = part
@@ -132,14 +140,14 @@ class Gate:
 
     def on_frame(self, kind: int, number: int, payload: bytes) -> None:
         if kind == w.CALL:
-            self._start(self._calls, number, self._call(number, payload))
+            self._start(self.calls, number, self._call(number, payload))
         elif kind == w.CANCEL:
-            if task := self._calls.get(number):
+            if task := self.calls.get(number):
                 task.cancel()
         elif kind == w.PING:
             self.wire.send(w.PONG, number)
         elif kind == w.STOP:
-            self._start(self._calls, number, self._stop(number))
+            self._start(self.calls, number, self._stop(number))
         elif kind == w.OPEN:
             self._open(number, codec.loads(payload))
         elif stream := (self._api.streams if number >= w.OURS else self._streams).get(number):
@@ -206,6 +214,7 @@ class Gate:
 
     async def _answer(self, call: dict[str, Any], answer: dict[str, Any]) -> None:
         do = call["do"]
+        asyncio.current_task().set_name(do)  # for slow.Calls
         if do == "embed":
             answer["vectors"] = await self._embedding(call["texts"], call.get("query", False))
             return

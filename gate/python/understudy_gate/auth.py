@@ -87,6 +87,16 @@ class Handlers:
                 out += [f"{resource}.{a}" for a in missing]
         return out
 
+    def names(self) -> dict[str, Any]:
+        """Its handlers as users write them."""
+        out: dict[str, Any] = {"@auth.authenticate": self._auth._authenticate_handler}
+        for key, found in self._auth._handlers.items():
+            for handler in found:
+                out["@auth.on." + ".".join(part for part in key if part != "*") if key != ("*", "*") else "@auth.on"] = handler
+        if self._auth._global_handlers:
+            out["@auth.on"] = self._auth._global_handlers[-1]
+        return out
+
     # --- who -------------------------------------------------------------------------------
 
     async def authenticate(self, request: dict[str, Any]) -> tuple[users.User, dict[str, Any]]:

@@ -35,6 +35,11 @@ class Encryption:
     def describe(self) -> dict[str, bool]:
         return {"json": self._json[0] is not None, "context": self._context is not None}
 
+    def names(self) -> dict[str, Any]:
+        """Its handlers as users write them."""
+        pairs = {f"@encryption.{what}.{kind}": h for kind, both in (("blob", self._blob), ("json", self._json)) for what, h in zip(("encrypt", "decrypt"), both)}
+        return {**pairs, "@encryption.context": self._context}
+
     def _ctx(self, model: str | None, field: str | None, metadata: dict[str, Any]) -> Any:
         return self._context_type(model=model, field=field, metadata=dict(metadata))
 

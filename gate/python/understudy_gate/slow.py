@@ -1,83 +1,163 @@
-"""Reports where this process is while it loads a part for long: an import that waits for a server, or a lifespan that does not begin."""
+"""Reports where this process is while it loads a part for long, or a handler does not answer: an import that waits for a server, or a lifespan that does not begin."""
 from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from types import FrameType
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
 from typing import Any
 
 from . import codec
 
-# Begins a line of stderr that is for the server, which cannot be reached over the socket while the loop's thread is in an import. loading.go has the same.
+# Each begins a line of stderr that is for the server, which cannot be reached over the socket while the loop's thread is in an import or a handler. loading.go has the same.
 MARK = b"\x1eunderstudy is loading "
-AGAIN = 30.0
+WAITING = b"\x1eunderstudy waits for "
+# How the handlers begin that a question needs.
+HANDLERS = {
+    "authenticate": "@auth.authenticate", "admit": "@auth.", "decide": "@auth.on", "wrap": "@encryption.encrypt", "unwrap": "@encryption.decrypt",
+    "readable": "@encryption.encrypt.json", "encryption_context": "@encryption.context",
+}
+MOST = 8
+
+
+class Places:
+    """Finds the deployment's own code in stacks."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, folders: list[str]) -> None:
+        self._loop, self._main = loop, threading.get_ident()
+        self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
+
+    def first(self, frames: Iterable[FrameType]) -> str:
+        """file:line of the first frame that is the deployment's own; "" when none is."""
+        for frame in frames:
+            name = frame.f_code.co_filename
+            if name.startswith("<"):
+                continue  # of this package
+            name = os.path.realpath(name)
+            if name.startswith(self._folders) and "site-packages" not in name:
+                return f"{name}:{frame.f_lineno}"
+        return ""
+
+    def loading(self) -> str:
+        return self.first([*(f for task in self.tasks() for f in suspended(task)), *_outwards(sys._current_frames().get(self._main))])
+
+    def tasks(self) -> set[asyncio.Task]:
+        return asyncio.all_tasks(self._loop)
 
 
 class Watch:
     """Writes which part begins to load, and from `after` seconds behind the first on where that is, in a thread, until it is stopped."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, directory: str, after: float) -> None:
-        self._loop, self._directory, self._after = loop, os.path.join(os.path.realpath(directory), ""), after
+    def __init__(self, places: Places, after: float, again: float) -> None:
+        self._places, self._after, self._again = places, after, again
         self._over = threading.Event()
-        self._main = threading.get_ident()
-        self._part = ""
+        self._part, self._stage = "", ""
         self._before = (0.0, 0.0, 0.0)
+        self._reported = False
 
-    def begin(self, part: str) -> None:
+    def begin(self, part: str, stage: str = "") -> None:
         """What comes next is the deployment's own code. The time before, of the interpreter and of libraries, is not its fault."""
-        first, self._part = not self._part, part
-        self._write({"part": part, "began": True})
+        first, self._part, self._stage = not self._part, part, stage
+        _write(MARK, {"part": part, "stage": stage, "began": True})
         if first:
             self._before = _spent()
             threading.Thread(target=self._run, name="slow", daemon=True).start()
 
     def stop(self) -> None:
         self._over.set()
+        if self._reported:
+            _write(MARK, {"part": self._part, "stage": self._stage, "over": True, **self._spent()})
+
+    def _spent(self) -> dict[str, float]:
+        took, cpu, queued = (now - then for now, then in zip(_spent(), self._before))
+        return {"took": took, "cpu": cpu, "queued": queued}
 
     def _run(self) -> None:
         wait = self._after
         while not self._over.wait(wait):
-            wait = AGAIN
+            wait = self._again
             try:
-                took, cpu, queued = (now - then for now, then in zip(_spent(), self._before))
-                self._write({"part": self._part, "place": self._place(), "took": took, "cpu": cpu, "queued": queued})
+                _write(MARK, {"part": self._part, "stage": self._stage, "place": self._places.loading(), **self._spent()})
+                self._reported = True
             except Exception:
                 return  # the server reports without a place
 
-    def _write(self, report: dict[str, Any]) -> None:
-        try:
-            os.write(2, b"\n" + MARK + codec.dumps(report) + b"\n")
-        except OSError:
-            pass  # the server reports without it
 
-    def _place(self) -> str:
-        """file:line of the deployment's own code, the innermost; "" when none runs."""
-        for frame in [*self._suspended(), *_outwards(sys._current_frames().get(self._main))]:
-            name = frame.f_code.co_filename
-            if name.startswith("<"):
-                continue  # of this package
-            name = os.path.realpath(name)
-            if name.startswith(self._directory) and "site-packages" not in name:
-                return f"{name}:{frame.f_lineno}"
-        return ""
+class Calls:
+    """Writes which handlers have not answered for `after` seconds, and where they are, in a thread that lives as long as the process."""
 
-    def _suspended(self) -> Iterator[FrameType]:
-        """Frames of coroutines that wait, the innermost of each task first."""
-        for task in asyncio.all_tasks(self._loop):
-            frames: list[FrameType] = []
-            step: Any = task.get_coro()
-            while step is not None and len(frames) < 100:
-                if (frame := _first(step, "cr_frame", "gi_frame", "ag_frame")) is not None:
-                    frames.append(frame)
-                    step = _first(step, "cr_await", "gi_yieldfrom", "ag_await")
-                else:  # the iterator of a coroutine or an asynchronous generator, which does not say of which
-                    step = next((r for r in gc.get_referents(step) if _first(r, "cr_frame", "gi_frame", "ag_frame") is not None), None)
-            yield from reversed(frames)
+    def __init__(self, places: Places, calls: dict[int, asyncio.Task], names: dict[CodeType, str], after: float) -> None:
+        self._places, self._calls, self._names, self._after = places, calls, names, after
+        threading.Thread(target=self._run, name="calls", daemon=True).start()
+
+    def _run(self) -> None:
+        seen: dict[asyncio.Task, float] = {}
+        while True:
+            time.sleep(self._after / 4)
+            now = time.monotonic()
+            try:
+                seen = {task: seen.get(task, now) for task in list(self._calls.values()) if task.get_name() in HANDLERS}
+                found: dict[tuple[str, str, str], float] = {}
+                for task, began in seen.items():
+                    if now - began >= self._after and len(found) < MOST:
+                        found.setdefault((task.get_name(), *self._where(task)), now - began)
+            except RuntimeError:
+                continue  # something changed meanwhile
+            for (do, handler, place), seconds in found.items():
+                _write(WAITING, {"do": do, "handler": handler, "place": place, "seconds": seconds})
+
+    def _where(self, task: asyncio.Task) -> tuple[str, str]:
+        """The handler that a question waits for, and the line that it is at. A synchronous one is in another thread, and keys are decrypted in tasks of their own."""
+        begin = HANDLERS[task.get_name()]
+        for frames in self._stacks(task):
+            for frame in frames:
+                if (name := self._names.get(frame.f_code, "")).startswith(begin):
+                    return name, self._places.first(frames) or f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return "", self._places.first(suspended(task))
+
+    def _stacks(self, task: asyncio.Task) -> Iterator[list[FrameType]]:
+        yield suspended(task)
+        for frame in sys._current_frames().values():
+            yield list(_outwards(frame))
+        for other in self._places.tasks():
+            yield suspended(other)
+
+
+def codes(names: dict[str, Any]) -> dict[CodeType, str]:
+    """Handlers by their code; None is no handler."""
+    out = {}
+    for name, function in names.items():
+        function = inspect.unwrap(function) if callable(function) else function
+        function = getattr(function, "__func__", function)
+        code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+        if isinstance(code, CodeType):
+            out.setdefault(code, name)
+    return out
+
+
+def suspended(task: asyncio.Task) -> list[FrameType]:
+    """Frames of coroutines in which a task waits, the innermost first."""
+    frames: list[FrameType] = []
+    step: Any = task.get_coro()
+    while step is not None and len(frames) < 100:
+        if (frame := _first(step, "cr_frame", "gi_frame", "ag_frame")) is not None:
+            frames.append(frame)
+            step = _first(step, "cr_await", "gi_yieldfrom", "ag_await")
+        else:  # the iterator of a coroutine or an asynchronous generator, which does not say of which
+            step = next((r for r in gc.get_referents(step) if _first(r, "cr_frame", "gi_frame", "ag_frame") is not None), None)
+    return frames[::-1]
+
+
+def _write(mark: bytes, report: dict[str, Any]) -> None:
+    try:
+        os.write(2, b"\n" + mark + codec.dumps(report) + b"\n")
+    except OSError:
+        pass  # the server reports without it
 
 
 def _spent() -> tuple[float, float, float]:

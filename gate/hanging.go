@@ -1,0 +1,158 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"understudy/internal/logctx"
+)
+
+// waitingMark begins a line of stderr in which the process says which handler has not answered. slow.py has the same.
+var waitingMark = []byte("\x1eunderstudy waits for ")
+
+// fixHanging is what to do about a handler that does not answer.
+const fixHanging = "look for calls without a timeout there"
+
+// hanging is what is known of handlers that do not answer.
+type hanging struct {
+	mu     sync.Mutex
+	seen   map[string]waits     // the last report of each question
+	logged map[string]time.Time // by handler
+}
+
+// waits is a handler that has not answered.
+type waits struct {
+	handler string // as users write it, such as @auth.authenticate
+	place   string // file:line; "" unknown
+	at      time.Time
+}
+
+// String names the handler, with its line if that is known.
+func (w waits) String() string {
+	if w.place == "" {
+		return w.handler
+	}
+	return w.handler + " (" + w.place + ")"
+}
+
+// handlerOf returns what users call the handlers that answer a question.
+func handlerOf(do string) string {
+	switch do {
+	case "decide":
+		return "@auth.on"
+	case "wrap":
+		return "@encryption.encrypt"
+	case "unwrap":
+		return "@encryption.decrypt"
+	case "readable":
+		return "@encryption.encrypt.json"
+	case "encryption_context":
+		return "@encryption.context"
+	}
+	return "@auth.authenticate"
+}
+
+// awaits takes a line of stderr that says where a handler is that has not answered.
+func (g *Gate) awaits(line []byte) bool {
+	text, ok := bytes.CutPrefix(line, waitingMark)
+	if !ok {
+		return false
+	}
+	var report struct {
+		Do, Handler, Place string
+		Seconds            float64
+	}
+	if json.Unmarshal(text, &report) != nil {
+		return false
+	}
+	w := waits{handler: report.Handler, place: g.opts.relative(report.Place), at: time.Now()}
+	if w.handler == "" {
+		w.handler = handlerOf(report.Do)
+	}
+	g.logWaits(report.Do, w, time.Duration(report.Seconds*float64(time.Second)))
+	return true
+}
+
+// logUnplaced logs that a handler has not answered when the process cannot say where it is, as in a loop in C.
+func (g *Gate) logUnplaced(do string, began time.Time) {
+	if last := g.hanging.last(do); !last.at.After(began) {
+		g.logWaits(do, waits{handler: handlerOf(do)}, time.Since(began))
+	}
+}
+
+// last returns the last report of a question's handler.
+func (h *hanging) last(do string) waits {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen[do]
+}
+
+// note remembers a report, and says whether to log it: a handler may hang for all requests.
+func (h *hanging) note(do string, w waits, now time.Time, again time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.seen == nil {
+		h.seen, h.logged = map[string]waits{}, map[string]time.Time{}
+	}
+	if !w.at.IsZero() {
+		h.seen[do] = w
+	}
+	if last, before := h.logged[w.handler]; before && now.Sub(last) < again {
+		return false
+	}
+	h.logged[w.handler] = now
+	return true
+}
+
+func (g *Gate) logWaits(do string, w waits, took time.Duration) {
+	if !g.hanging.note(do, w, time.Now(), g.repeatStart) {
+		return
+	}
+	text := "a handler has not answered yet; its request waits"
+	if g.opts.Encryption != "" {
+		text = "a handler of encryption.path has not answered yet; what it encrypts or decrypts waits"
+	}
+	attrs := []any{"handler", w.handler}
+	if w.place != "" {
+		attrs = append(attrs, "at", w.place)
+	}
+	g.opts.Logger.Warn(text, append(attrs, logctx.Took(took), "gives_up_after", g.opts.Timeout.String(), "fix", fixHanging)...)
+}
+
+// awaited returns the handler that a question waits for, or waited for until just now.
+func (g *Gate) awaited(do string) waits {
+	if w := g.hanging.last(do); time.Since(w.at) < 2*g.slowAnswer {
+		return w
+	}
+	return waits{handler: handlerOf(do)}
+}
+
+func (g *Gate) logGivenUp(do string, limit time.Duration) {
+	w := g.awaited(do)
+	text := "a handler did not answer in time: the request is refused with 503"
+	if g.opts.Encryption != "" {
+		text = "a handler of encryption.path did not answer in time: what it encrypts or decrypts fails"
+	}
+	attrs := []any{"handler", w.handler}
+	if w.place != "" {
+		attrs = append(attrs, "at", w.place)
+	}
+	g.opts.Logger.Error(text, append(attrs, "limit", limit.String(), "fix", fixHanging+", or raise --gate-timeout")...)
+}
+
+// errHangs says, for operators, which handler of encryption.path did not answer.
+func (g *Gate) errHangs(do string) error {
+	return fmt.Errorf("encryption.path: %s did not answer within %s; %s, or raise --gate-timeout", g.awaited(do), g.opts.Timeout, fixHanging)
+}
+
+// relative returns a place as seen from the folder of langgraph.json, if it is below that.
+func (o *Options) relative(place string) string {
+	if rel, err := filepath.Rel(o.Dir, place); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return place
+}
