@@ -12,6 +12,7 @@ import (
 	"understudy/bridge/redis"
 	"understudy/compat"
 	"understudy/internal/config"
+	"understudy/internal/loop"
 	"understudy/storage/sqlite"
 )
 
@@ -57,10 +58,18 @@ func OpenBridge(cfg *config.Config, limits bridge.Options, log *slog.Logger, reg
 		return nil, err
 	}
 	// One that refuses us will keep doing so. One that is away comes back, and until then all else works.
-	if err := AskRedis(context.Background(), cfg); errors.Is(err, ErrRedisRefuses) {
+	if err := waitForRedis(cfg, log, func() error { return AskRedis(context.Background(), cfg) }); errors.Is(err, ErrRedisRefuses) {
 		return nil, errors.Join(err, b.Close())
 	} else if err != nil {
 		log.Error("Redis does not respond; streams return 503 until it does, runs continue; check --redis-url / REDIS_URI", "redis", cfg.RedisPlace(), "error", err)
 	}
 	return b, nil
+}
+
+// waitForRedis asks Redis, and logs from quietFor on that it does not answer.
+func waitForRedis(cfg *config.Config, log *slog.Logger, ask func() error) error {
+	defer loop.Repeat(quietFor, quietFor, func() {
+		log.Info("Redis does not answer yet; the start waits for it, and continues without it", "redis", cfg.RedisPlace(), "at_most", RedisPatience.String())
+	})()
+	return ask()
 }

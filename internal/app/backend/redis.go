@@ -21,8 +21,8 @@ import (
 // ErrRedisRefuses: the configuration is wrong, so retrying does not help.
 var ErrRedisRefuses = errors.New("check --redis-url / REDIS_URI")
 
-// redisPatience is how long Redis has for all answers to a start or a check.
-const redisPatience = 5 * time.Second
+// RedisPatience is how long Redis has for all answers to a start or a check.
+const RedisPatience = 5 * time.Second
 
 // RedisClient makes a client for a few questions.
 func RedisClient(cfg *config.Config) (*goredis.Client, error) {
@@ -39,7 +39,7 @@ func RedisClient(cfg *config.Config) (*goredis.Client, error) {
 	}
 	o.PoolSize, o.MaxRetries, o.DialerRetries = 1, -1, 1
 	// The context is the only limit: on a busy machine a TLS handshake takes seconds, and one that is cut short hides that a certificate is refused.
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = redisPatience, redisPatience, redisPatience
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = RedisPatience, RedisPatience, RedisPatience
 	o.ContextTimeoutEnabled = true
 	return goredis.NewClient(o), nil
 }
@@ -49,7 +49,7 @@ const handshakeTime = 500 * time.Millisecond
 
 // AskRedis asks whether Redis lets us in and run scripts on our keys. ErrRedisRefuses: it never will.
 func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, RedisPatience)
 	defer cancel()
 	client, err := RedisClient(cfg)
 	if err != nil {

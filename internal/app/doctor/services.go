@@ -249,7 +249,9 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 	if b, err := redis.New(redis.Options{URL: cfg.Streams.RedisURL}); err == nil {
 		_ = b.Close() // it did nothing
 	}
+	done := d.slow("waiting for redis on "+place, backend.RedisPatience)
 	err := backend.AskRedis(ctx, cfg)
+	done()
 	switch {
 	case errors.Is(err, backend.ErrRedisRefuses):
 		d.say("redis", Problem, err.Error(), "correct --redis-url / REDIS_URI (and --redis-ca, --redis-prefix); the server does not start with these settings")
@@ -264,9 +266,12 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	defer func() { _ = client.Close() }() // it holds nothing
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	const most = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	done = d.slow("waiting for the version of redis on "+place, most)
 	info, err := client.Info(ctx).Result()
+	done()
 	version := field(info, "redis_version")
 	if err != nil || version == "" {
 		d.say("redis", Warning, fmt.Sprintf("redis on %s responds, but hides its version from this user; %d.%d or later is required", place, oldestRedis[0], oldestRedis[1]),
