@@ -31,6 +31,8 @@ import (
 
 	"understudy/graph/agent/llm"
 	"understudy/internal/jsonscan"
+	"understudy/internal/logctx"
+	"understudy/internal/loop"
 	"understudy/internal/sse"
 )
 
@@ -86,6 +88,7 @@ type Client struct {
 
 	retries *rate.Limiter // of lines about retries in the log
 	unsaid  atomic.Int64  // retries that were left out of it since the last line
+	waits   *rate.Limiter // of lines about answers that have not begun
 }
 
 // New fills in defaults.
@@ -102,7 +105,7 @@ func New(o Options) *Client {
 	if o.Transport == nil {
 		o.Transport = transport(ping)
 	}
-	return &Client{opts: o, http: http.Client{Transport: o.Transport, CheckRedirect: follow}, hide: newHider(o), said: map[string]bool{}, retries: rate.NewLimiter(retriesASecond, retriesAtOnce)}
+	return &Client{opts: o, http: http.Client{Transport: o.Transport, CheckRedirect: follow}, hide: newHider(o), said: map[string]bool{}, retries: rate.NewLimiter(retriesASecond, retriesAtOnce), waits: rate.NewLimiter(retriesASecond, retriesAtOnce)}
 }
 
 // ping is after how much silence an HTTP/2 connection is checked, and how long the check may take.
@@ -184,6 +187,20 @@ func (c *Client) logRetry(ctx context.Context, attempt int, wait time.Duration, 
 		attrs = append(attrs, "left_out", n)
 	}
 	c.opts.Log.WarnContext(ctx, "model request failed; retrying", attrs...)
+}
+
+// How long an answer may take to begin until the log says that it is awaited, at first and later.
+const quietFor, quietAgain = 4 * time.Second, 30 * time.Second
+
+// logWait logs that an answer has not begun. As of retries, there are so many lines about a model.
+func (t *attempt) logWait(ctx context.Context, began time.Time) {
+	t.mu.Lock()
+	answers := t.answers
+	t.mu.Unlock()
+	if answers || ctx.Err() != nil || !t.waits.Allow() {
+		return
+	}
+	t.opts.Log.InfoContext(ctx, "waiting for the first byte of a model", "model", t.opts.Model, "at", t.hide.url(t.opts.URL), logctx.Took(time.Since(began)), "timeout", t.opts.Timeout.String())
 }
 
 // refusal is the error of a response, with what it says about retries.
@@ -288,6 +305,7 @@ type attempt struct {
 }
 
 func (t *attempt) run(ctx context.Context, body []byte) error {
+	began := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	t.timer = time.AfterFunc(t.opts.Timeout, func() {
@@ -300,6 +318,7 @@ func (t *attempt) run(ctx context.Context, body []byte) error {
 		}
 	})
 	defer t.timer.Stop()
+	defer loop.Repeat(quietFor, quietAgain, func() { t.logWait(ctx, began) })()
 	err := t.exchange(ctx, body)
 	var refused *refusal
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.As(err, &refused) {

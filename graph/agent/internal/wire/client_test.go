@@ -21,6 +21,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/graph/agent/llm"
+	"understudy/internal/logtest"
 )
 
 const secret = "SECRET-5f2a91c0"
@@ -82,6 +83,47 @@ func ask(ctx context.Context, c *Client) (text string, err error) {
 		text, err = text+chunk.Content, failure
 	}
 	return text, err
+}
+
+// A model that hangs is in the log within five seconds, and again while it hangs: which, where, and how long it is waited for. One that has begun to answer is not.
+func TestWaitsAreLogged(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers bool
+		after   time.Duration
+		lines   int
+	}{
+		"quick":   {false, 3 * time.Second, 0},
+		"hangs":   {false, 5 * time.Second, 1},
+		"long":    {false, time.Minute, 2},
+		"answers": {true, time.Minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				log := &logtest.Buffer{}
+				client := client(Options{
+					URL: "https://user:" + secret + "@model.test/v1?key=" + secret, Model: "m", Retries: -1, Secrets: []string{secret}, Log: slog.New(slog.NewTextHandler(log, nil)),
+					Transport: answers(func(r *http.Request) (*http.Response, error) {
+						if c.answers {
+							return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(&slow{ctx: r.Context(), text: "data: Hi\n\n"})}, nil
+						}
+						<-r.Context().Done()
+						return nil, context.Cause(r.Context())
+					}),
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), c.after)
+				defer cancel()
+				_, err := ask(ctx, client)
+				require.Error(t, err)
+				require.Equal(t, c.lines, strings.Count(log.String(), "\n"), log.String())
+				if c.lines > 0 {
+					require.Contains(t, log.String(), `msg="waiting for the first byte of a model" model=m at=https://model.test/v1 duration_ms=4000 timeout=10m0s`)
+				}
+				require.NotContains(t, log.String(), secret)
+			})
+		})
+	}
 }
 
 // Each retry is a line of the log: attempt, wait, cause and model, and no secret. A storm of them does not fill the log.
