@@ -395,10 +395,22 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// unfinished are graphs that are not imported yet.
+// unfinished are graphs that are not imported yet, or models that have not answered.
 type unfinished struct {
 	mu    sync.Mutex
 	names []string
+}
+
+func (u *unfinished) add(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.names = append(u.names, name)
+}
+
+func (u *unfinished) list() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.names)
 }
 
 func (u *unfinished) remove(name string) {

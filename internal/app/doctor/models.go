@@ -18,11 +18,14 @@ import (
 	"time"
 
 	"github.com/tmc/langchaingo/llms"
+	"golang.org/x/sync/errgroup"
 
 	"understudy/graph/agent/llm"
 	"understudy/graph/message"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/loop"
+	"understudy/internal/names"
 )
 
 // modelTime is how long a model may take to answer, whatever its timeout is.
@@ -34,9 +37,21 @@ var errLimit = errors.New("no answer within doctor's own limit")
 // red finds the word in an answer: "rendered" is no color.
 var red = regexp.MustCompile(`(?i)\bred\b`)
 
+// modelsAtOnce is how many models are called at the same time.
+const modelsAtOnce = 4
+
 // models calls each model of the declared agents once.
 func (d *doctor) models(ctx context.Context, cfg *config.Config) {
 	all := graphs.Models(cfg, slog.New(slog.DiscardHandler))
+	began, waiting := time.Now(), &unfinished{}
+	done := loop.Repeat(stillEvery, stillEvery, func() {
+		if left := waiting.list(); len(left) > 0 {
+			d.still("still asking " + names.Some(left, modelsAtOnce) + ", for " + time.Since(began).Round(time.Second).String())
+		}
+	})
+	defer done()
+	var asking errgroup.Group
+	asking.SetLimit(modelsAtOnce)
 	for i, m := range all {
 		if strings.HasPrefix(m.Name, "scripted:") {
 			d.say("model", Fine, m.Name+" needs no provider", "")
@@ -49,8 +64,15 @@ func (d *doctor) models(ctx context.Context, cfg *config.Config) {
 		if m.Source.Base != "" {
 			name += ", at the address in " + m.Source.Base + ","
 		}
-		d.model(ctx, m, name)
+		asking.Go(func() error {
+			short := strings.TrimSuffix(name, ",")
+			waiting.add(short)
+			defer waiting.remove(short)
+			d.model(ctx, m, name)
+			return nil
+		})
 	}
+	_ = asking.Wait() // findings are the result
 }
 
 const colorTool = "report_color"
