@@ -49,6 +49,7 @@ type reloader struct {
 	bundles atomic.Bool // there were components the last time, or there may have been: the configuration was not read
 	// problems returns the import errors by graph.
 	problems func() map[string]error
+	loaded   func() bool // whether graphs have been loaded since the start; nil: they have
 	onEnd    func(error) // is called when a reload has ended: with why it changed nothing, or nil. May be nil
 	rested   time.Duration
 	patience time.Duration // see apart
@@ -478,7 +479,7 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 		log.Warn("these settings take effect when understudy dev is started again", "keys", strings.Join(keys, ", "))
 	}
 	broken := r.problems()
-	done := loop.Repeat(slowReload, slowReload, func() { log.Info("still reloading; the version before stays in service", took()) })
+	done := loop.Repeat(slowReload, slowReload, func() { log.Info("still reloading; "+r.meanwhile(), took()) })
 	err = r.reload(ctx, cfg)
 	done()
 	if ctx.Err() == nil {
@@ -515,6 +516,14 @@ func (r *reloader) again(ctx context.Context, w *fsnotify.Watcher, changed []str
 	default:
 		log.Error("not reloaded; the graphs stay as they were", "error", err, took())
 	}
+}
+
+// meanwhile says what serves runs during a reload.
+func (r *reloader) meanwhile() string {
+	if r.loaded != nil && !r.loaded() {
+		return "no version has loaded yet, and runs wait until one has"
+	}
+	return "the version before stays in service"
 }
 
 func (r *reloader) noted(err error) {

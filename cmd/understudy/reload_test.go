@@ -359,3 +359,13 @@ func TestRepaired(t *testing.T) {
 	require.Equal(t, []any{"imports_again", "✓ a, ✓ c"}, repaired(graphs, map[string]error{"a": wrong, "b": wrong, "c": wrong, "gone": wrong}, map[string]error{"b": wrong, "new": wrong}))
 	require.Empty(t, repaired(graphs, nil, map[string]error{"b": wrong}))
 }
+
+// What a reload that takes long says of the version before is true: there may be none.
+func TestReloadSaysWhatServesMeanwhile(t *testing.T) {
+	t.Parallel()
+	loaded := false
+	r := &reloader{loaded: func() bool { return loaded }}
+	require.Equal(t, "no version has loaded yet, and runs wait until one has", r.meanwhile())
+	loaded = true
+	require.Equal(t, "the version before stays in service", r.meanwhile())
+}

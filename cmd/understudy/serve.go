@@ -92,7 +92,7 @@ func serve(ctx context.Context, cfg *config.Config, source config.Source, log *s
 		}
 	}
 	if srv, ok := srv.(*app.Server); ok && cfg.Workers.Reload {
-		r := &reloader{log: log, cfg: cfg, load: func() (*config.Config, []config.Warning, error) { return config.Load(source) }, reload: srv.Reload, bundle: srv.ReloadComponents, problems: srv.GraphProblems, onEnd: srv.NoteReload, rested: settle, patience: firstPatience}
+		r := &reloader{log: log, cfg: cfg, load: func() (*config.Config, []config.Warning, error) { return config.Load(source) }, reload: srv.Reload, bundle: srv.ReloadComponents, problems: srv.GraphProblems, loaded: srv.Loaded, onEnd: srv.NoteReload, rested: settle, patience: firstPatience}
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
 	return explain(srv.Run(ctx), cfg)

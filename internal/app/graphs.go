@@ -266,6 +266,15 @@ func (s *Server) watchStart(ctx context.Context) error {
 	}
 }
 
+// Loaded reports whether Python graphs have been loaded since the start, broken ones too, or there are none.
+func (s *Server) Loaded() bool {
+	if s.pool == nil {
+		return true
+	}
+	langgraph, _ := s.pool.Versions()
+	return langgraph != ""
+}
+
 // announce logs once that the server is ready: that the Python parts it waits for are loaded. dev shows its list of graphs instead.
 func (s *Server) announce(ctx context.Context, began time.Time) error {
 	if s.cfg.Mode == config.Dev {
