@@ -92,7 +92,7 @@ type chat struct {
 }
 
 func (c *chat) run(ctx context.Context, message string) error {
-	asking := waitSignWhy(ctx, c.errs, "asking "+c.api.base, func(ctx context.Context) string {
+	asking := waitSignWhy(ctx, c.errs, always("asking "+c.api.base), func(ctx context.Context) string {
 		return c.api.whyWait(ctx, waited{assistant: orEmpty(c.known.Load())})
 	})
 	waiting, err := c.begin(ctx)
@@ -376,8 +376,12 @@ func (c *chat) execute(ctx context.Context, request map[string]any, stop <-chan 
 		case <-streaming.Done():
 		}
 	}()
-	r.sign = waitSignWhy(ctx, c.errs, "thinking", func(ctx context.Context) string {
-		return c.api.whyWait(ctx, waited{assistant: orEmpty(c.known.Load()), thread: c.thread, run: orEmpty(r.id.Load())})
+	r.sign = waitSignWhy(ctx, c.errs, r.waitsFor, func(ctx context.Context) string {
+		why := c.api.whyWait(ctx, waited{assistant: orEmpty(c.known.Load()), thread: c.thread, run: orEmpty(r.id.Load())})
+		if id := r.id.Load(); why == "" && id != nil {
+			r.doing.Store(new(c.clean(c.api.doing(ctx, c.thread, *id))))
+		}
+		return why
 	})
 	defer r.sign.end()
 	err := r.stream(streaming, request)

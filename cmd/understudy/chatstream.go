@@ -32,6 +32,7 @@ type turn struct {
 	*chat
 	id        atomic.Pointer[string]
 	sign      *sign                       // until something of the run is shown
+	doing     atomic.Pointer[string]      // what the run executes; nil or "": not known
 	last      string                      // ID of the last event
 	streamed  map[string]*strings.Builder // what was shown of messages that come in pieces, by ID
 	resumed   bool                        // over more than one stream: pieces of messages may be missing
@@ -41,6 +42,14 @@ type turn struct {
 	waiting   []interrupt
 	cancelled bool
 	refused   error // why the run could not be cancelled
+}
+
+// waitsFor says what the chat waits for.
+func (r *turn) waitsFor() string {
+	if doing := orEmpty(r.doing.Load()); doing != "" {
+		return "waiting for " + doing
+	}
+	return "waiting for the first words of the graph"
 }
 
 // cancel cancels the run.

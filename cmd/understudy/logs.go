@@ -47,7 +47,7 @@ errors, and crashes after which they were tried again. --follow continues with n
 		c := &chat{palette: colorsOf(out), out: out}
 		empty, failed := true, ""
 		note := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
-		asking := waitSignWhy(cmd.Context(), cmd.ErrOrStderr(), "asking "+api.base, func(ctx context.Context) string { return api.whyWait(ctx, waited{}) })
+		asking := waitSignWhy(cmd.Context(), cmd.ErrOrStderr(), always("asking "+api.base), func(ctx context.Context) string { return api.whyWait(ctx, waited{}) })
 		defer asking.end()
 		err = eachEvent(cmd.Context(), api, path+"/events", args[0], follow, note, asking.end, func(e gjson.Result) {
 			empty = false

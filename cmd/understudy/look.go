@@ -28,7 +28,7 @@ func lookCommand(cmd *cobra.Command, ask func(ctx context.Context, api *client, 
 		ctx, cancel := context.WithTimeout(cmd.Context(), commandTimeout)
 		defer cancel()
 		out := cmd.OutOrStdout()
-		asking := waitSignWhy(ctx, cmd.ErrOrStderr(), "asking "+api.base, func(ctx context.Context) string { return api.whyWait(ctx, waited{}) })
+		asking := waitSignWhy(ctx, cmd.ErrOrStderr(), always("asking "+api.base), func(ctx context.Context) string { return api.whyWait(ctx, waited{}) })
 		answer, err := ask(ctx, api, args)
 		asking.end()
 		if err != nil {

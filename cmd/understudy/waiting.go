@@ -35,19 +35,23 @@ type sign struct {
 }
 
 // waitSign begins a sign, and returns what ends it, which may be called again.
-func waitSign(out io.Writer, what string) (end func()) { return newSign(out, what).end }
+func waitSign(out io.Writer, what string) (end func()) { return newSign(out, always(what)).end }
 
-func newSign(out io.Writer, what string) *sign {
+// always returns the same text.
+func always(text string) func() string { return func() string { return text } }
+
+// newSign begins a sign of what is done, which may change.
+func newSign(out io.Writer, what func() string) *sign {
 	s := &sign{out: out}
 	if !isTerminal(out) {
 		began, again := time.Now(), false
 		s.stop = loop.Repeat(quietFor, quietAgain, func() {
 			if again {
-				s.note(fmt.Sprintf("still %s, for %s", what, time.Since(began).Round(time.Second)))
+				s.note(fmt.Sprintf("still %s, for %s", what(), time.Since(began).Round(time.Second)))
 				return
 			}
 			again = true
-			s.note(what + " …")
+			s.note(what() + " …")
 		})
 		return s
 	}
@@ -55,9 +59,10 @@ func newSign(out io.Writer, what string) *sign {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.bar == nil {
-			s.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
+			s.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what()), progressbar.OptionClearOnFinish(),
 				progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14))
 		}
+		s.bar.Describe(what())
 		_ = s.bar.Add(1)
 	})
 	return s
@@ -85,7 +90,7 @@ func (s *sign) end() {
 
 // waitSignWhy is newSign for what may wait for a reason that can be found: it shows what why returns after reasonAfter, and later what else it returns. why is
 // not called after the end, and its context ends then; "" is no reason.
-func waitSignWhy(ctx context.Context, out io.Writer, what string, why func(context.Context) string) *sign {
+func waitSignWhy(ctx context.Context, out io.Writer, what func() string, why func(context.Context) string) *sign {
 	ctx, cancel := context.WithCancel(ctx)
 	s, shown := newSign(out, what), ""
 	asking := loop.Repeat(reasonAfter, stillEvery, func() {
