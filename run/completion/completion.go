@@ -39,7 +39,7 @@ func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 	c := &run.Completion{}
 	answers := map[eventstore.Seq]*answer{}
 	humans := map[eventstore.Seq]string{}
-	var order []eventstore.Seq // of all messages
+	var order []eventstore.Seq                                            // of all messages
 	known, system := map[eventstore.Seq]bool{}, map[eventstore.Seq]bool{} // system: instructions, which are not counted
 	err := tx.RunMessages(r.Thread, r.ID, func(e *eventstore.Event) error {
 		seq := e.Seq
