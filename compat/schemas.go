@@ -24,6 +24,13 @@ func (s *Schema) doc(text string) *Schema {
 	return &c
 }
 
+// only refuses members that the schema does not name: to ignore a condition would be to do more than was asked.
+func (s *Schema) only() *Schema {
+	c := *s
+	c.Extra = typed("null")
+	return &c
+}
+
 func typed(names ...string) *Schema { return &Schema{Types: names} }
 
 func enum(values ...string) *Schema { return &Schema{Types: []string{"string"}, Enum: values} }
@@ -171,7 +178,7 @@ var (
 	threadCondition = objectOf(
 		Prop{"status", enum("idle", "busy", "interrupted", "error")},
 		Prop{"metadata", anObject},
-	).doc("What must hold of a thread when it is changed: one that changed since it was found is left as it is.")
+	).only().doc("What must hold of a thread when it is changed: one that changed since it was found is left as it is.")
 
 	ThreadPatch = named("ThreadPatch", objectOf(
 		Prop{"metadata", anObject},
