@@ -43,13 +43,8 @@ const modelsAtOnce = 4
 // models calls each model of the declared agents once.
 func (d *doctor) models(ctx context.Context, cfg *config.Config) {
 	all := graphs.Models(cfg, slog.New(slog.DiscardHandler))
-	began, waiting := time.Now(), &unfinished{}
-	done := loop.Repeat(stillEvery, stillEvery, func() {
-		if left := waiting.list(); len(left) > 0 {
-			d.still("still asking " + names.Some(left, modelsAtOnce) + ", for " + time.Since(began).Round(time.Second).String())
-		}
-	})
-	defer done()
+	waiting := &unfinished{}
+	defer d.stillAsking(waiting)()
 	var asking errgroup.Group
 	asking.SetLimit(modelsAtOnce)
 	for i, m := range all {
@@ -73,6 +68,16 @@ func (d *doctor) models(ctx context.Context, cfg *config.Config) {
 		})
 	}
 	_ = asking.Wait() // findings are the result
+}
+
+// stillAsking reports which models have not answered, until the function that it returns is called.
+func (d *doctor) stillAsking(waiting *unfinished) (done func()) {
+	began := time.Now()
+	return loop.Repeat(stillEvery, stillEvery, func() {
+		if left := waiting.list(); len(left) > 0 {
+			d.still("still asking " + names.Some(left, modelsAtOnce) + ", for " + time.Since(began).Round(time.Second).String())
+		}
+	})
 }
 
 const colorTool = "report_color"
