@@ -175,11 +175,12 @@ func (q *Queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.D
 
 // putBack puts the run of a server that died back into the queue.
 func (q *Queue) putBack(tx run.Tx, r *run.Run) error {
-	r.Status, r.Owner, r.LeaseUntil = run.Pending, "", time.Time{}
+	now := q.Clock.Now()
+	r.Status, r.Owner, r.LeaseUntil, r.UpdatedAt = run.Pending, "", time.Time{}, now
 	if err := tx.UpdateRun(r); err != nil {
 		return err
 	}
-	return completion.RecordRetry(tx, r, completion.ServerDied, "the server that executed it died, or lost the database for longer than a lease", q.Clock.Now())
+	return completion.RecordRetry(tx, r, completion.ServerDied, "the server that executed it died, or lost the database for longer than a lease", now)
 }
 
 // Recover takes over what a server that died left behind. No thread of busy stays busy without a run. Call it once before Run.

@@ -249,6 +249,18 @@ func TestLeasesThatEndedAreTakenOver(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A run that no server can claim shows since when it waits again.
+func TestTakeoverIsAnUpdate(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	dead := left(t, c.open(), time.Now().Add(-time.Second), "")
+	in := c.start(map[string]script{"another": echo}, nil)
+	in.reaches(dead.Thread, dead.ID, run.Pending)
+	got, err := in.runs.Get(t.Context(), dead.Thread, dead.ID)
+	require.NoError(t, err)
+	require.True(t, got.UpdatedAt.After(dead.UpdatedAt), got.UpdatedAt)
+}
+
 // A run that began after the last renewal of a server's leases is taken over after the others: it was not alone when that server died.
 func TestTakeoversRememberWhoDiedTogether(t *testing.T) {
 	t.Parallel()
