@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ type Checked struct {
 	Imported func(name string, err error, took time.Duration)
 	// Built is called for each graph that was imported and cannot be built with an empty configuration: a factory fails, or makes no graph.
 	Built func(name string, err error)
+	// Unused is called for each graph that was compiled with a checkpointer or a store, which the server replaces by its own.
+	Unused func(name, what string)
 }
 
 // factoryWithin is how long a factory may take.
@@ -61,6 +64,10 @@ func Check(ctx context.Context, opts Options, within time.Duration, found Checke
 			why = err
 		}
 		report(name, why, 0) // unless it was
+	}
+	unused := p.unused()
+	for _, name := range slices.Sorted(maps.Keys(unused)) {
+		found.Unused(name, unused[name])
 	}
 	for _, name := range names {
 		if err != nil || !works[name] {

@@ -22,21 +22,23 @@ var signals = map[syscall.Signal]string{
 
 const lessMemory = "give the machine or its container more memory, or keep less in memory: fewer runs at a time (--jobs-per-worker), smaller values in the state"
 
-// deathOf describes how a worker ended. reason is why this server killed it, "" if it did not; outOfMemory: the kernel has killed a process
+const lessMemoryOfWorker = "let nodes keep less in memory, execute fewer runs at a time (--jobs-per-worker), or raise --worker-memory"
+
+// deathOf describes how a worker ended. why is for which this server killed it, zero if it did not; outOfMemory: the kernel has killed a process
 // for want of memory since the worker began.
-func deathOf(err error, reason string, outOfMemory bool) (cause, fix string) {
+func deathOf(err error, why reason, outOfMemory bool) (cause, fix string) {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		if reason != "" {
-			return "this server ended it: " + reason, ""
+		if why.text != "" {
+			return "this server ended it: " + why.text, why.fix
 		}
 		return "it closed its connection to the server", "look for code that closes file descriptors or stops the event loop"
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	signalled := ok && status.Signaled()
 	switch {
-	case reason != "" && (!signalled || status.Signal() == syscall.SIGKILL):
-		return "this server ended it: " + reason, ""
+	case why.text != "" && (!signalled || status.Signal() == syscall.SIGKILL):
+		return "this server ended it: " + why.text, why.fix
 	case !signalled:
 		return fmt.Sprintf("it left with exit code %d", exit.ExitCode()), "look for os._exit and for libraries that end the process, and raise an exception instead"
 	}

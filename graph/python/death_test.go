@@ -26,7 +26,7 @@ func TestDeathOf(t *testing.T) {
 		{"exit code 0 is no error", "exit 0", "", false, "closed its connection", "file descriptors"},
 		{"kernel", "kill -KILL $$", "", true, "the kernel killed it because memory ran out (SIGKILL)", "more memory"},
 		{"killed", "kill -KILL $$", "", false, "it was killed (SIGKILL), as the kernel does when memory runs out", "more memory"},
-		{"this server", "kill -KILL $$", "it was too large", true, "this server ended it: it was too large", ""},
+		{"this server", "kill -KILL $$", "it was too large", true, "this server ended it: it was too large", "make it small"},
 		{"crash before this server's kill", "kill -SEGV $$", "it was too large", false, "it crashed in native code (SIGSEGV, segmentation fault)", "PYTHONFAULTHANDLER"},
 		{"abort", "kill -ABRT $$", "", false, "it crashed in native code (SIGABRT, aborted)", "PYTHONFAULTHANDLER"},
 		{"terminated", "kill -TERM $$", "", false, "it was sent SIGTERM", "what sends signals"},
@@ -38,7 +38,7 @@ func TestDeathOf(t *testing.T) {
 			if strings.Contains(tt.script, "-HUP") && signal.Ignored(syscall.SIGHUP) {
 				t.Skip("SIGHUP is ignored here, as under nohup")
 			}
-			cause, fix := deathOf(exec.CommandContext(t.Context(), "sh", "-c", tt.script).Run(), tt.reason, tt.outOfMemory)
+			cause, fix := deathOf(exec.CommandContext(t.Context(), "sh", "-c", tt.script).Run(), reason{tt.reason, "make it small"}, tt.outOfMemory)
 			require.Contains(t, cause, tt.cause)
 			require.Contains(t, fix, tt.fix)
 		})

@@ -17,7 +17,7 @@ import (
 //
 // From the worker:
 //
-//	[hello, langgraph, python, [[graph, error type, text, detail], …]]
+//	[hello, langgraph, python, [[graph, error type, text, detail], …], [[graph, what it was compiled with and the server replaces], …]]
 //	[event, call, name, namespace, json, checkpoint to wait for | nil]   checkpoint "": the puts that were announced before
 //	[done, call, status, payload, error type, text, detail]
 //	[ask, call, number, op, …]                                           see ask.go
@@ -72,6 +72,7 @@ const (
 type hello struct {
 	langgraph, python string
 	problems          map[string]*graph.Failure
+	unused            map[string]string // by graph: the checkpointer and store that it was compiled with, which the server replaces by its own
 }
 
 type event struct {
@@ -190,14 +191,24 @@ func decode(body []byte, r receiver) error {
 			if d.err == nil {
 				r.end(call, s)
 			}
-		case kind == fromHello && n == 4:
-			m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}}
+		case kind == fromHello && n == 5:
+			m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}, unused: map[string]string{}}
 			for range d.array() {
 				if d.array() != 4 {
 					return errBadMessage
 				}
 				name := d.str()
 				m.problems[name] = &graph.Failure{Type: d.str(), Message: d.str(), Detail: d.str()}
+				if d.err != nil {
+					break
+				}
+			}
+			for range d.array() {
+				if d.array() != 2 {
+					return errBadMessage
+				}
+				name := d.str()
+				m.unused[name] = d.str()
 				if d.err != nil {
 					break
 				}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -192,7 +193,7 @@ func (p *Pool) work(ctx context.Context, w *worker) {
 		p.metrics.died.Inc()
 	}
 	if died && !w.isolated && w.startErr == nil {
-		p.opts.Logger.Warn("a worker died", "pid", w.pid, "cause", w.cause)
+		p.opts.Logger.Warn("a worker died", "pid", w.pid, "cause", w.cause, "fix", w.fix)
 	}
 	close(w.exited)
 	p.changed()
@@ -205,6 +206,9 @@ func (p *Pool) changed() {
 	p.change = make(chan struct{})
 }
 
+// FixUnused is what to do about the checkpointer or store that a graph was compiled with.
+const FixUnused = "call compile() without it: this server keeps conversations and items in its own database, and `understudy import` copies those of a PostgresSaver or SqliteSaver (docs/moving.md)"
+
 func (p *Pool) greeted(w *worker, m hello) {
 	for name, why := range m.problems {
 		p.loaded(w, name, why, 0) // graphs that were not imported
@@ -213,6 +217,11 @@ func (p *Pool) greeted(w *worker, m hello) {
 	if want := w.gen.opts.PythonVersion; want != "" && !strings.HasPrefix(m.python+".", want+".") && !w.gen.imported {
 		p.opts.Logger.Warn("the interpreter is not of the version that langgraph.json asks for", "python", m.python, "python_version", want, "interpreter", w.gen.opts.Python,
 			"fix", "name an interpreter of Python "+want+" with --python, or change python_version")
+	}
+	if !w.gen.imported {
+		for _, name := range slices.Sorted(maps.Keys(m.unused)) {
+			p.opts.Logger.Warn("a graph was compiled with a "+m.unused[name]+" of its own, which is not used", "graph", name, "fix", FixUnused)
+		}
 	}
 	p.failures, p.loggedReason, w.gen.imported = 0, "", true
 	if !w.standby && w.gen == p.gen { // else it is not in service, or about to leave
@@ -349,6 +358,16 @@ func (p *Pool) Problems() map[string]error {
 		}
 	}
 	return out
+}
+
+// unused is what graphs were compiled with and the server replaces. See hello.
+func (p *Pool) unused() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.greeting == nil {
+		return nil
+	}
+	return p.greeting.unused
 }
 
 // ErrImporting says that a graph is still being imported.

@@ -76,7 +76,7 @@ func (w *worker) endCalls(stopped bool, status error, outOfMemory bool) {
 		why = graph.ErrReloading
 	default:
 		if !byUs {
-			e.reason = ""
+			e.reason = reason{}
 		}
 		w.cause, w.fix = deathOf(status, e.reason, outOfMemory)
 	}

@@ -445,6 +445,33 @@ func TestAnotherVersionOfPython(t *testing.T) {
 	}
 }
 
+// What a graph was compiled with and is not used is warned of once, not by each worker; settings that mean no saver are none.
+func TestSaversOfGraphs(t *testing.T) {
+	t.Parallel()
+	const source = `
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+
+b = StateGraph(dict)
+b.add_node("a", lambda s: s)
+b.add_edge(START, "a")
+own, none, off = b.compile(checkpointer=InMemorySaver()), b.compile(), b.compile(checkpointer=False)
+`
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "saved.py"), []byte(source), 0o600))
+	o := harmful(t)
+	o.Workers, o.Graphs = 2, map[string]python.Spec{}
+	for _, name := range []string{"own", "none", "off"} {
+		o.Graphs[name] = python.Spec{Path: filepath.Join(dir, "saved.py") + ":" + name}
+	}
+	log := &logtest.Buffer{}
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	p := start(t, o)
+	await(t, "both workers", func() bool { return p.InService() == 2 })
+	require.Equal(t, 1, strings.Count(log.String(), "which is not used"), log.String())
+	require.Contains(t, log.String(), `msg="a graph was compiled with a checkpointer (InMemorySaver) of its own, which is not used" graph=own fix="call compile() without it`)
+}
+
 // A worker whose server ends while it loads graphs leaves without a word: a traceback in the log would look like an error of the graph.
 func TestStopWhileGraphsLoad(t *testing.T) {
 	t.Parallel()

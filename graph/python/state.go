@@ -20,18 +20,21 @@ const (
 
 // exit is how a worker leaves service. Zero: it was not needed any more.
 type exit struct {
-	reason    string    // why this server ends it, for runs and the log; "": in order
+	reason    reason    // zero: in order
 	blameless bool      // it is replaced or surplus: if it was not ready yet, that is no failed start
 	deadline  time.Time // when it is killed even if it has runs; at once, if its loop does not answer, unless it is blameless. Zero: never
 	err       error     // of runs that are left at the deadline; nil: a graph.Death
 }
+
+// reason is why this server ends a worker, for its runs and the log, and what to do about it.
+type reason struct{ text, fix string }
 
 // checkup is what a look at a worker found.
 type checkup struct {
 	quiet  time.Duration // since the ping that its loop has not answered; zero: none
 	large  bool          // it is over its memory limit
 	served bool          // it took runs until now
-	reason string        // why it cannot stay; "": it can, or leaves in order
+	reason reason        // why it cannot stay; zero: it can, or leaves in order
 	kill   bool          // it was put into the state killed
 	forced bool          // it may have runs, and is killed all the same
 	hangs  bool          // it takes long to start, and has not begun to import
@@ -94,14 +97,14 @@ func (w *worker) examine(now time.Time, memory, limit int64) checkup {
 	late := w.state == starting && c.took > within
 	switch {
 	case late && c.graph != "":
-		c.reason = fmt.Sprintf("importing %s took longer than %s", c.graph, c.took.Round(time.Second))
+		c.reason = reason{fmt.Sprintf("importing %s took longer than %s", c.graph, c.took.Round(time.Second)), "let the module do less when it is imported"}
 		if c.at != "" {
-			c.reason += ", at " + c.at
+			c.reason.text += ", at " + c.at
 		}
 	case late:
-		c.reason = fmt.Sprintf("it was not ready after %s", c.took.Round(time.Second))
+		c.reason.text = fmt.Sprintf("it was not ready after %s", c.took.Round(time.Second))
 	case c.large:
-		c.reason = fmt.Sprintf("it had %d MiB of memory and may have %d (--worker-memory)", memory>>20, limit>>20)
+		c.reason = reason{fmt.Sprintf("it had %d MiB of memory and may have %d (--worker-memory)", memory>>20, limit>>20), lessMemoryOfWorker}
 	}
 	overdue := !w.exit.deadline.IsZero() &&
 		(now.After(w.exit.deadline) || w.state == leaving && c.quiet > w.pool.answerWithin && !w.exit.blameless)
@@ -113,10 +116,10 @@ func (w *worker) examine(now time.Time, memory, limit int64) checkup {
 		return c
 	}
 	w.state = killed
-	if w.exit.reason == "" {
+	if w.exit.reason.text == "" {
 		w.exit.reason = c.reason
 	}
-	if c.reason != "" {
+	if c.reason.text != "" {
 		w.exit.err = nil
 	}
 	return c
@@ -135,7 +138,7 @@ func (w *worker) epitaph() (graph, verdict string, blameless bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.state == killed {
-		verdict = w.exit.reason
+		verdict = w.exit.reason.text
 	}
 	return w.graph, verdict, w.exit.blameless
 }
@@ -147,7 +150,7 @@ func (w *worker) retire(e exit) {
 	if first {
 		w.state = leaving
 	}
-	if w.exit.reason == "" {
+	if w.exit.reason.text == "" {
 		w.exit.reason = e.reason
 	}
 	w.exit.blameless = w.exit.blameless || e.blameless

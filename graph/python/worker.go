@@ -83,7 +83,11 @@ func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
 
 // stuckOn is called for a call that does not end although it was cancelled.
 func (w *worker) stuckOn(c *call) {
-	w.retire(exit{reason: fmt.Sprintf("run %s, which was cancelled, did not stop", c.backend.run), deadline: time.Now().Add(w.pool.killGrace)})
+	why := reason{
+		text: fmt.Sprintf("run %s, which was cancelled, did not stop", c.backend.run),
+		fix:  "let its node await or return when it is cancelled: one that blocks, or catches asyncio.CancelledError, does not stop",
+	}
+	w.retire(exit{reason: why, deadline: time.Now().Add(w.pool.killGrace)})
 	w.forget(c)
 }
 

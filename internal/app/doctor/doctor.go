@@ -380,6 +380,9 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 			}
 			d.unimportable(cfg, name, err, reasons)
 		},
+		Unused: func(name, what string) {
+			d.say("graph", Warning, fmt.Sprintf("%s was compiled with a %s of its own, which is not used", name, what), python.FixUnused)
+		},
 		Built: func(name string, err error) {
 			text, details, _ := explained(cfg, err)
 			if fix, always := python.FixFactory(err); always {

@@ -346,8 +346,9 @@ func TestExamineGraphs(t *testing.T) {
 	p := newPatient(t)
 	p.flags["python"] = interpreter(t)
 	p.write("langgraph.json", `{"graphs": {"good": "./good.py:graph", "syntax": "./syntax.py:graph", "missing": "./missing.py:graph", "other": "./missing.py:graph", "name": "./good.py:nothing", "dies": "./dies.py:graph",
-		"made": "./made.py:made", "none": "./made.py:none", "raises": "./made.py:raises", "slow": "./made.py:slow", "unset": "./made.py:unset", "library": "./library.py:graph"}}`)
-	p.write("good.py", "from langgraph.graph import StateGraph, START\nb = StateGraph(dict)\nb.add_node('a', lambda s: s)\nb.add_edge(START, 'a')\ngraph = b.compile()\n")
+		"made": "./made.py:made", "none": "./made.py:none", "raises": "./made.py:raises", "slow": "./made.py:slow", "unset": "./made.py:unset", "library": "./library.py:graph", "own": "./good.py:own"}}`)
+	p.write("good.py", "from langgraph.graph import StateGraph, START\nb = StateGraph(dict)\nb.add_node('a', lambda s: s)\nb.add_edge(START, 'a')\ngraph = b.compile()\n"+
+		"from langgraph.checkpoint.memory import InMemorySaver\nfrom langgraph.store.memory import InMemoryStore\nown = b.compile(checkpointer=InMemorySaver(), store=InMemoryStore())\n")
 	p.write("syntax.py", "x = 1\ndef (:\n")
 	p.write("missing.py", "import a_module_that_nobody_has\n")
 	p.write("library.py", "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:1/')\n")
@@ -360,6 +361,7 @@ func TestExamineGraphs(t *testing.T) {
 		"ok graph: made imports", "problem graph: none makes no graph: TypeError: Graph factory 'none' made a NoneType, not a graph → return a graph",
 		"ok graph: raises imports", "warning graph: raises cannot be built with an empty configuration: KeyError: 'tenant' at made.py:5 → give what it reads from the configuration a default",
 		"warning graph: slow cannot be built", "takes longer than", "warning graph: unset cannot be built", "set NOT_SET_AT_ALL in the file",
+		"ok graph: own imports", "warning graph: own was compiled with a checkpointer (InMemorySaver) and store (InMemoryStore) of its own, which is not used → call compile() without it",
 		"ok python: ", "langgraph-checkpoint", "ok graph: good imports", "problem graph: syntax does not import: SyntaxError", "syntax.py", "problem graph: missing does not import: ModuleNotFoundError",
 		// The user's own line, though the traceback ends in a library.
 		" at library.py:2 → correct what library.py:2 does", "urllib.request.urlopen('http://127.0.0.1:1/')",

@@ -47,7 +47,7 @@ def load(sock: socket.socket, options: dict, loop: asyncio.AbstractEventLoop) ->
 
     inside.install()
     from . import blocked, deltas, errors, logs, serde
-    from .graphs import Registry
+    from .graphs import Registry, unused
     from .runs import Runner
     from .wire import ANSWER, CALL, CANCEL, HELLO, LOADED, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
 
@@ -111,6 +111,7 @@ def load(sock: socket.socket, options: dict, loop: asyncio.AbstractEventLoop) ->
         import langgraph.version
 
         problems = [[g, *described(e)] for g, e in registry.problems.items()]
-        wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems])
+        replaced = [[g, what] for g, source in registry.sources.items() if source.static is not None and (what := unused(source.static))]
+        wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems, replaced])
 
     return serve()

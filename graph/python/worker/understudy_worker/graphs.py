@@ -112,6 +112,16 @@ def _named(graph: Any, graph_id: str) -> Any:
     return graph
 
 
+def unused(graph: Any) -> str:
+    """What the graph was compiled with and attach replaces, "" for nothing: the server keeps conversations and items."""
+    parts = []
+    if getattr(graph, "checkpointer", None) not in (None, True, False):
+        parts.append(f"checkpointer ({type(graph.checkpointer).__name__})")
+    if getattr(graph, "store", None) is not None:
+        parts.append(f"store ({type(graph.store).__name__})")
+    return " and ".join(parts)
+
+
 def attach(graph: Any, saver: Any, store: Any) -> Any:
     """A copy of the graph with our checkpointer and store. Shallow: what is compiled is shared."""
     graph = copy.copy(graph)
