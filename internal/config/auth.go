@@ -109,7 +109,7 @@ func (f *file) auth(v value, key string) {
 		return
 	}
 	a := &f.c.Auth
-	f.section(v, key, map[string]func(value, string){
+	fields := map[string]func(value, string){
 		"path":                f.object(&a.Python, "./auth.py:auth"),
 		"api_keys":            f.setBool(&a.Keys),
 		"jwt":                 f.jwt,
@@ -121,10 +121,22 @@ func (f *file) auth(v value, key string) {
 		},
 		"cache":                    f.authCache,
 		"allow_langsmith_api_keys": f.notYet("keys of LangSmith are not accepted by this server; authenticate clients in the handlers of auth.path"),
-	})
-	if a.Native() && a.Python.IsSet() {
-		f.wrong(v, key, "has a path and api_keys, jwt or oidc; write one: handlers in Python authenticate everyone, or this server does")
 	}
+	f.section(v, key, fields)
+	switch {
+	case a.Native() && a.Python.IsSet():
+		f.wrong(v, key, "has a path and api_keys, jwt or oidc; write one: handlers in Python authenticate everyone, or this server does")
+	case !a.Native() && !a.Python.IsSet() && !f.mistaken(key) && wantsAuth(v, fields):
+		f.wrong(v, key, "authenticates nobody: it has no path, api_keys, jwt or oidc; correct the name of the key, or take auth out")
+	}
+}
+
+// wantsAuth reports whether auth has a key that is only written where requests are authenticated, or one that is unknown: then the one that does may be misspelled.
+func wantsAuth(v value, fields map[string]func(value, string)) bool {
+	members, _ := v.data.([]member)
+	return slices.ContainsFunc(members, func(m member) bool {
+		return m.data != nil && (fields[m.key] == nil || m.key == "policy" || m.key == "cache")
+	})
 }
 
 // limits reads how much an identity may use.

@@ -603,6 +603,9 @@ func TestAuth(t *testing.T) {
 		`"http": {"app": "./none.py:app"}`:                                 "there is no file",
 		`"http": {"middleware_order": "app_first"}`:                        "middleware_first",
 		`"auth": {"api_keys": true, "path": "./agent.py:auth"}`:            "write one",
+		`"auth": {"pth": "./agent.py:auth"}`:                               "authenticates nobody",
+		`"auth": {"policy": "owner"}`:                                      "authenticates nobody",
+		`"auth": {"cache": {"cache_keys": ["x"], "ttl_seconds": 1}}`:       "authenticates nobody",
 		`"auth": {"api_keys": 1}`:                                          "auth.api_keys: is a number",
 		`"auth": {"policy": "everyone"}`:                                   `write "owner"`,
 		`"auth": {"jwt": {}}`:                                              "says not how tokens are checked",
@@ -617,6 +620,10 @@ func TestAuth(t *testing.T) {
 	} {
 		_, err := load(sections)
 		require.ErrorContains(t, err, problem, sections)
+	}
+	for _, nothing := range []string{`null`, `{}`, `{"api_keys": false}`, `{"disable_studio_auth": true}`, `{"openapi": {}}`} {
+		_, err := load(`"auth": ` + nothing)
+		require.NoError(t, err, nothing)
 	}
 	c, err = load(`"auth": {"api_keys": true, "policy": "shared", "jwt": {"issuer": "https://x", "audience": "a", "jwks_url": "https://y", "algorithms": ["ES256"], "identity_claim": "email"}}`)
 	require.NoError(t, err)
