@@ -115,7 +115,9 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
         await page.getByLabel("API key").last().fill(secret);
         await page.keyboard.press("Enter");
       };
+      await page.getByText("understudy keys create").waitFor();
       await signIn("wrong");
+      await page.getByRole("alert").getByText(/does not accept this key/).waitFor();
       await signIn(ada);
       await say(page, "parrot", "secret of ada");
       await page.getByText("you said: secret of ada").waitFor();

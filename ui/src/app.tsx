@@ -4,7 +4,7 @@ import { lazy, Suspense, useCallback, useEffect, useMemo, useState, type ReactNo
 import { Link, Route, Router, Switch, useLocation } from "wouter";
 import { useDoctor, useOwn } from "./api/server";
 import { useChanges, useDown } from "./api/use-changes";
-import { APIError, apiURL, get, hasSession, signOut, whenRefused } from "./api/client";
+import { APIError, apiURL, get, hasSession, signOut, whenRefused, type Refusal } from "./api/client";
 import { Chosen } from "./compare/chosen";
 import { Approvals } from "./pages/approvals";
 import { draftsOf, dropDrafts, hideDrafts } from "./conversation/draft";
@@ -36,18 +36,19 @@ const ConnectPage = lazy(() => import("./pages/connect"));
 const base = new URL(document.baseURI).pathname.replace(/\/$/, "");
 
 export function App() {
-  const [refused, setRefused] = useState(false);
+  const [refused, setRefused] = useState<Refusal | null>(null);
   const queries = useQueryClient();
   useState(() => hasSession() && hideDrafts()); // before a field shows one
   useEffect(() => {
-    whenRefused(() => setRefused(true));
+    whenRefused(setRefused);
     return askWho();
   }, []);
   if (refused) {
     return (
       <SignIn
+        refused={refused}
         onDone={() => {
-          setRefused(false);
+          setRefused(null);
           void queries.resetQueries();
         }}
       />

@@ -13,9 +13,12 @@ export class APIError extends Error {
   }
 }
 
+/** Why a request was refused: it had no credentials, or which the server does not accept. */
+export type Refusal = "none" | "x-api-key" | "authorization";
+
 /** Credentials are kept in memory, and end with the page. */
 let credentials: Record<string, string> = {};
-let onRefused: () => void = () => {};
+let onRefused: (refusal: Refusal) => void = () => {};
 
 export function signIn(headers: Record<string, string>) {
   credentials = headers;
@@ -63,7 +66,7 @@ export function whose(): string {
 }
 
 /** Registers what happens when the server asks for credentials. */
-export function whenRefused(then: () => void) {
+export function whenRefused(then: (refusal: Refusal) => void) {
   onRefused = then;
 }
 
@@ -87,7 +90,7 @@ async function send(method: string, path: string, { body, headers, signal }: Opt
     throw new APIError(0, `The server at ${apiURL} does not answer. See that it runs; what you typed is kept.`);
   }
   if (response.ok) return response;
-  if (response.status === 401) onRefused();
+  if (response.status === 401) onRefused((Object.keys(credentials)[0] as Refusal | undefined) ?? "none");
   throw new APIError(response.status, await reason(response));
 }
 
