@@ -255,7 +255,7 @@ func (o *consoleOut) ended(l *line) string {
 	case logs.AttemptEnded:
 		sign, color, more = "-", yellow, "; it continues in another attempt"
 	case logs.AttemptDropped:
-		more = "; it was taken over, cancelled or deleted meanwhile"
+		more = "; it is not this server's any more, or its end cannot be stored now"
 	}
 	o.run = ""
 	return o.clock(l) + o.paint(color, sign) + " " + o.paint(blue, "run "+l.text("run_id")) + " of " + o.printable(l.text("graph")) + ": " +

@@ -73,7 +73,7 @@ func TestConsoleInterrupts(t *testing.T) {
 
 func TestConsoleAttempts(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"- run r of g: worker died after 1s; it continues in another attempt", "✗ run r of g: worker died after 1s", "- run r of g: dropped after 1s; it was taken over, cancelled or deleted meanwhile"},
+	require.Equal(t, []string{"- run r of g: worker died after 1s; it continues in another attempt", "✗ run r of g: worker died after 1s", "- run r of g: dropped after 1s; it is not this server's any more, or its end cannot be stored now"},
 		consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
 			for _, message := range []string{logs.AttemptEnded, "run ended"} {
 				log.Info(message, "graph", "g", "run_id", "r", "attempt", 1, "outcome", "worker died", "duration_ms", 1000.0)

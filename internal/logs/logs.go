@@ -28,7 +28,7 @@ const (
 	GraphRaised    = "graph raised"
 	RunEnded       = "run ended"
 	AttemptEnded   = "attempt ended; the run continues in another one"
-	AttemptDropped = "attempt ended; the run was taken over, cancelled or deleted meanwhile"
+	AttemptDropped = "attempt ended; the run is not this server's any more, or its end cannot be stored now"
 )
 
 // Line is a line of the log.

@@ -50,7 +50,7 @@ func (s *Store) useKeys(ctx context.Context, opts Options) (*seal.Keyring, error
 			continue
 		}
 		if known == "" && !opts.encrypting {
-			s.log.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there. All servers of the database need the key", "key", keys.ID())
+			s.log.InfoContext(ctx, "encryption begins; run understudy encrypt if the database has older rows. All servers of the database need the key", "key", keys.ID())
 		}
 		return keys, nil
 	}

@@ -149,7 +149,7 @@ func TestHangIsLogged(t *testing.T) {
 		out.failed(t.Context(), connecting)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
-	require.Contains(t, log.String(), `msg="the database does not answer: requests get 503, and runs wait to save"`)
+	require.Contains(t, log.String(), `msg="the database does not answer: requests wait for it,`)
 	require.Contains(t, log.String(), `fix="see whether Postgres hangs`)
 	out.over(t.Context())
 	require.Contains(t, log.String(), "the database accepts connections again")

@@ -46,7 +46,7 @@ func (o *outage) failed(ctx context.Context, err error) {
 	what := "the database does not accept connections: requests get 503, and runs wait to save"
 	switch {
 	case hangs:
-		what = "the database does not answer: requests get 503, and runs wait to save"
+		what = "the database does not answer: requests wait for it, and get 503 after --database-timeout at the latest; runs wait to save"
 	case !lost(err):
 		what = "the database refuses a connection; retrying"
 	}

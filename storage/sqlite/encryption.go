@@ -33,7 +33,7 @@ func useKeys(ctx context.Context, conn *sqlite.Conn, opts Options) (*seal.Keyrin
 		return keys, err
 	}
 	if known == "" && !opts.encrypting {
-		opts.Logger.InfoContext(ctx, "encryption begins; run understudy encrypt to encrypt what is there", "key", keys.ID())
+		opts.Logger.InfoContext(ctx, "encryption begins; run understudy encrypt if the database has older rows", "key", keys.ID())
 	}
 	if err := keys.Leave(ctx, known); err != nil {
 		return nil, err
