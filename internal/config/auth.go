@@ -127,7 +127,7 @@ func (f *file) auth(v value, key string) {
 	case a.Native() && a.Python.IsSet():
 		f.wrong(v, key, "has a path and api_keys, jwt or oidc; write one: handlers in Python authenticate everyone, or this server does")
 	case !a.Native() && !a.Python.IsSet() && !f.mistaken(key) && wantsAuth(v, fields):
-		f.wrong(v, key, "authenticates nobody: it has no path, api_keys, jwt or oidc; correct the name of the key, or take auth out")
+		f.wrong(v, key, "authenticates no request: it has no path, api_keys, jwt or oidc; correct the name of the key, or take auth out")
 	}
 }
 
