@@ -111,7 +111,11 @@ func (p *process) logLoading(now time.Time, took time.Duration) {
 	}
 	attrs := []any{"parts", p.program.parts()}
 	if l.began.IsZero() {
-		g.opts.Logger.Info("the interpreter of Python handlers still starts, with the libraries of the server; requests wait", append(attrs, "interpreter", p.program.Python, logctx.Took(took))...)
+		text := "the interpreter of Python handlers still starts, with the libraries of the server; requests wait"
+		if p.program.Encryption != "" { // there are none before it has started
+			text = "the interpreter of the handlers of encryption.path still starts, with the libraries of the server"
+		}
+		g.opts.Logger.Info(text, append(attrs, "interpreter", p.program.Python, logctx.Took(took))...)
 		return
 	}
 	if l.name != "" {
