@@ -19,6 +19,7 @@ func UsageQuery(get func(name string) []string) (usage.Query, error) {
 			return q, fault.New(fault.Unprocessable, "Invalid until: a date such as 2026-01-31")
 		}
 	}
+	q.Identity, _ = p.last("user")
 	q.Days, err = p.number("days", defaultUsageDays, usage.MaxDays)
 	return q, err
 }
@@ -29,22 +30,22 @@ func AppendUsed(dst []byte, u *usage.Report) []byte {
 	r.text("since", date(u.Since))
 	r.text("until", date(u.Until))
 	r.key("total")
-	r.dst = appendUsed(r.dst, "", "", &u.Whole.Sum, &u.Whole)
+	r.dst = appendUsed(r.dst, "", "", &u.Whole.Sum, u.Whole.Took)
 	r.key("days")
-	r.dst = AppendList(r.dst, u.Days, func(dst []byte, d usage.Day) []byte { return appendUsed(dst, "date", date(d.Day), &d.Sum, &d) })
+	r.dst = AppendList(r.dst, u.Days, func(dst []byte, d usage.Day) []byte { return appendUsed(dst, "date", date(d.Day), &d.Sum, d.Took) })
 	for _, list := range []struct{ key, kind, name string }{
 		{"graphs", usage.Graph, "graph_id"}, {"assistants", usage.Assistant, "assistant_id"}, {"models", usage.Model, "model"}, {"callers", usage.Caller, "caller"},
 	} {
 		r.key(list.key)
-		r.dst = AppendList(r.dst, u.By[list.kind], func(dst []byte, s usage.Sum) []byte { return appendUsed(dst, list.name, s.Name, &s, nil) })
+		r.dst = AppendList(r.dst, u.By[list.kind], func(dst []byte, n usage.Named) []byte { return appendUsed(dst, list.name, n.Name, &n.Sum, n.Took) })
 	}
 	return r.end()
 }
 
 func date(day int64) string { return usage.Date(day).Format(time.DateOnly) }
 
-// appendUsed appends a sum under a name. The sum of all that are not listed has null. day has the durations; nil: there are none.
-func appendUsed(dst []byte, key, name string, s *usage.Sum, day *usage.Day) []byte {
+// appendUsed appends a sum under a name. The sum of all that are not listed has null.
+func appendUsed(dst []byte, key, name string, s *usage.Sum, took usage.Took) []byte {
 	r := newRow(dst, nil)
 	if key != "" {
 		r.textOrNull(key, name)
@@ -57,9 +58,7 @@ func appendUsed(dst []byte, key, name string, s *usage.Sum, day *usage.Day) []by
 	} {
 		r.int(n.key, int(n.value))
 	}
-	if day != nil {
-		r.int("p50_ms", int(day.P50.Milliseconds()))
-		r.int("p95_ms", int(day.P95.Milliseconds()))
-	}
+	r.int("p50_ms", int(took.P50.Milliseconds()))
+	r.int("p95_ms", int(took.P95.Milliseconds()))
 	return r.end()
 }

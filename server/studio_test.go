@@ -279,8 +279,8 @@ func TestUsage(t *testing.T) {
 	took := `, "p50_ms": 1024, "p95_ms": 1024}`
 	require.JSONEq(t, `{"since": "2026-02-28", "until": "2026-03-01", "total": {`+sum("1")+took+`,
 		"days": [{"date": "2026-02-28", `+sum("0")+`, "p50_ms": 0, "p95_ms": 0}, {"date": "2026-03-01", `+sum("1")+took+`],
-		"graphs": [{"graph_id": "g", `+sum("1")+`}], "assistants": [{"assistant_id": "a", `+sum("1")+`}],
-		"models": [{"model": "m", `+sum("1")+`}], "callers": []}`, body)
+		"graphs": [{"graph_id": "g", `+sum("1")+took+`], "assistants": [{"assistant_id": "a", `+sum("1")+took+`],
+		"models": [{"model": "m", `+sum("1")+took+`], "callers": []}`, body)
 	for _, query := range []string{"days=0", "days=367", "days=x", "days=", "until=yesterday", "until=", "until=2026-02-30", "until=0001-01-01"} {
 		res, body := w.ask(t, "GET", "/understudy/usage?"+query, "")
 		require.Equal(t, 422, res.StatusCode, query)

@@ -1225,6 +1225,20 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await page.reload();
     const runs = page.getByRole("region", { name: "Graphs" }).getByRole("row", { name: /^agent/ }).locator("td").first();
     await eventually(async () => assert.ok(Number((await runs.getAttribute("title")).replaceAll(/\D/g, "")) > before));
+    for (const name of ["Graphs", "Assistants"]) {
+      const row = page.getByRole("region", { name, exact: true }).getByRole("row", { name: /^agent/ }).first();
+      const [p50, p95] = (await row.locator("td").allTextContents()).slice(5);
+      assert.match(p50, /^\d.* (ms|s|min|h)$/);
+      assert.match(p95, /^\d.* (ms|s|min|h)$/);
+    }
+    const user = page.getByRole("searchbox", { name: "User" });
+    await user.fill("nobody & none");
+    await user.press("Enter");
+    await page.getByText("No run has ended in these days").waitFor();
+    assert.equal(new URL(page.url()).searchParams.get("user"), "nobody & none");
+    await page.keyboard.press("ControlOrMeta+A"); // the field keeps the focus
+    await page.keyboard.press("Delete");
+    await page.keyboard.press("Enter");
     await page.getByRole("button", { name: "Runs", exact: true }).click();
     await page.getByRole("img", { name: /^Runs by day/ }).waitFor();
     await page.getByText("As a table").click();

@@ -341,6 +341,10 @@ func TestUsageIsOfTheCaller(t *testing.T) {
 	v.must("ada", "POST", "/threads/"+thread+"/runs/wait", `{"assistant_id":"talk","input":{"note":"x","messages":[{"type":"human","content":"hi"}]}}`)
 	require.Eventually(t, func() bool { return runs("ada") == before["ada"]+1 }, time.Minute, 10*time.Millisecond)
 	require.Equal(t, before["bob"], runs("bob"), "bob sees the thread, but did not run it")
+	require.Equal(t, runs("ada"), gjson.Get(v.must("ada", "GET", "/understudy/usage?days=2&user=ada", ""), "total.runs").Int())
+	for _, user := range []string{"bob", "bob&user=ada&user=bob", "nobody", "%00"} {
+		require.Equal(t, http.StatusForbidden, v.ask("ada", "GET", "/understudy/usage?user="+user, "").status, user)
+	}
 }
 
 // Servers, their logs and what doctor finds are for administrators.

@@ -11,8 +11,8 @@ const (
 	// pastFor is how long sums of past days are kept in memory: `understudy rebuild` may change them in the database. Those of everyone are read again before.
 	pastFor = 2 * tidyEvery
 	// pastMost is of how many identities they are kept, and pastSums how many of each: a sum is about 200 bytes.
-	pastMost = 32
-	pastSums = 50_000
+	pastMost = 16
+	pastSums = 100_000
 )
 
 // past keeps in memory the sums of days on which no run ends any more, because reading a year of them takes a database of one process half a second. A day is

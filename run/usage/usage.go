@@ -7,6 +7,7 @@ package usage
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -26,6 +27,8 @@ const (
 	Model     = "model"
 	Caller    = "caller"
 	took      = "took" // runs by how long they took: Name is the number of a bucket
+	// tookBy begins the kinds of the same for each name of a kind: Name is the number of a bucket, a space and that name.
+	tookBy = "took-"
 )
 
 // Sum is what runs used, of one kind and name.
@@ -80,12 +83,17 @@ func Of(r *run.Run, c *run.Completion) []Sum {
 		s.Kind, s.Name = kind, name
 		return s
 	}
-	out := []Sum{whole, of(Graph, r.Graph), of(Assistant, string(r.Assistant)), {Kind: took, Name: bucket(r.EndedAt.Truncate(time.Microsecond).Sub(r.CreatedAt.Truncate(time.Microsecond))), Runs: 1}}
+	out := []Sum{of(Graph, r.Graph), of(Assistant, string(r.Assistant))}
 	for kind, by := range map[string]map[string]run.Usage{Model: c.ByModel, Caller: c.ByCaller} {
 		for name, u := range by {
 			out = append(out, Sum{Kind: kind, Name: nameOf(name), Runs: 1, Errors: whole.Errors, Calls: u.Calls, Input: value(u.Input), Output: value(u.Output), Total: value(u.Total)})
 		}
 	}
+	in := bucket(r.EndedAt.Truncate(time.Microsecond).Sub(r.CreatedAt.Truncate(time.Microsecond)))
+	for _, s := range out {
+		out = append(out, Sum{Kind: tookBy + s.Kind, Name: in + " " + s.Name, Runs: 1})
+	}
+	out = append(out, whole, Sum{Kind: took, Name: in, Runs: 1})
 	slices.SortFunc(out, compare)
 	return out
 }
@@ -126,15 +134,24 @@ func bucket(d time.Duration) string {
 type Report struct {
 	Since, Until int64 // days, both included
 	Whole        Day
-	Days         []Day            // one for each day
-	By           map[string][]Sum // by kind, those with the most tokens first
+	Days         []Day              // one for each day
+	By           map[string][]Named // by kind, those with the most tokens first
 }
+
+// Took is how long runs took, from creation to end; 0: that is not known of any.
+type Took struct{ P50, P95 time.Duration }
 
 // Day is the use of a day.
 type Day struct {
 	Day int64
 	Sum
-	P50, P95 time.Duration // from creation to end; 0: no run ended
+	Took
+}
+
+// Named is the use of one graph, model or other name.
+type Named struct {
+	Sum
+	Took
 }
 
 // MaxNamed bounds the sums of a kind in a report.
@@ -142,63 +159,97 @@ const MaxNamed = 100
 
 // NewReport puts the sums of days together. A sum may come in parts.
 func NewReport(since, until int64, days map[int64][]Sum) *Report {
-	r := &Report{Since: since, Until: until, By: map[string][]Sum{Graph: {}, Assistant: {}, Model: {}, Caller: {}}}
-	whole, named := map[int]int64{}, map[string]map[string]*Sum{}
+	r := &Report{Since: since, Until: until, By: map[string][]Named{Graph: {}, Assistant: {}, Model: {}, Caller: {}}}
+	whole, named := &part{}, map[string]map[string]*part{}
 	for kind := range r.By {
-		named[kind] = map[string]*Sum{}
+		named[kind] = map[string]*part{}
 	}
 	for day := since; day <= until; day++ {
-		d, buckets := Day{Day: day}, map[int]int64{}
-		for _, s := range days[day] {
-			if s.Kind == All {
-				d.Add(&s)
-			} else if byName := named[s.Kind]; byName != nil {
-				addNamed(byName, s)
-			} else if n, err := strconv.Atoi(s.Name); err == nil && s.Kind == took {
-				buckets[n] += s.Runs
-				whole[n] += s.Runs
+		d := &part{}
+		for i := range days[day] {
+			s := &days[day][i]
+			switch kind, ofName := strings.CutPrefix(s.Kind, tookBy); {
+			case s.Kind == All:
+				d.Add(s)
+			case s.Kind == took:
+				d.took(s.Name, s.Runs)
+			case ofName && named[kind] != nil:
+				in, name, _ := strings.Cut(s.Name, " ")
+				partOf(named[kind], name).took(in, s.Runs)
+			case named[s.Kind] != nil:
+				partOf(named[s.Kind], s.Name).Add(s)
 			}
 		}
-		d.P50, d.P95 = percentiles(buckets)
-		r.Days = append(r.Days, d)
-		r.Whole.Add(&d.Sum)
+		r.Days = append(r.Days, Day{day, d.Sum, percentiles(d.buckets)})
+		whole.add(d)
 	}
-	r.Whole.P50, r.Whole.P95 = percentiles(whole)
+	r.Whole = Day{Sum: whole.Sum, Took: percentiles(whole.buckets)}
 	for kind := range r.By {
 		r.By[kind] = most(kind, named[kind])
 	}
 	return r
 }
 
-func addNamed(byName map[string]*Sum, s Sum) {
-	if have := byName[s.Name]; have != nil {
-		have.Add(&s)
-	} else {
-		byName[s.Name] = &s
+// part is a part of a report.
+type part struct {
+	Sum
+	buckets map[int]int64 // runs by how long they took
+}
+
+// took adds runs to the bucket with a number.
+func (p *part) took(number string, runs int64) {
+	if n, err := strconv.Atoi(number); err == nil {
+		p.count(n, runs)
 	}
 }
 
-// most returns the sums of a kind, one for each name; what is beyond MaxNamed is together under the name "".
-func most(kind string, byName map[string]*Sum) []Sum {
-	out := []Sum{}
-	for _, s := range byName {
-		out = append(out, *s)
+func (p *part) count(n int, runs int64) {
+	if p.buckets == nil {
+		p.buckets = map[int]int64{}
 	}
-	slices.SortFunc(out, func(a, b Sum) int {
-		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Name, b.Name))
+	p.buckets[n] += runs
+}
+
+func (p *part) add(o *part) {
+	p.Add(&o.Sum)
+	for n, runs := range o.buckets {
+		p.count(n, runs)
+	}
+}
+
+func partOf(byName map[string]*part, name string) *part {
+	if byName[name] == nil {
+		byName[name] = &part{}
+	}
+	return byName[name]
+}
+
+// most returns the sums of a kind, one for each name; what is beyond MaxNamed is together under the name "".
+func most(kind string, byName map[string]*part) []Named {
+	names := slices.SortedFunc(maps.Keys(byName), func(a, b string) int {
+		x, y := byName[a], byName[b]
+		return cmp.Or(cmp.Compare(y.Total, x.Total), cmp.Compare(y.Runs, x.Runs), cmp.Compare(a, b))
 	})
-	if len(out) > MaxNamed {
-		rest := Sum{Kind: kind}
-		for _, s := range out[MaxNamed:] {
-			rest.Add(&s)
+	out := []Named{}
+	named := func(name string, p *part) {
+		p.Kind, p.Name = kind, name
+		out = append(out, Named{p.Sum, percentiles(p.buckets)})
+	}
+	for _, name := range names[:min(len(names), MaxNamed)] {
+		named(name, byName[name])
+	}
+	if len(names) > MaxNamed {
+		rest := &part{}
+		for _, name := range names[MaxNamed:] {
+			rest.add(byName[name])
 		}
-		out = append(out[:MaxNamed], rest)
+		named("", rest)
 	}
 	return out
 }
 
 // percentiles returns the upper bounds of the buckets with the run in the middle and with that at 95 %.
-func percentiles(buckets map[int]int64) (p50, p95 time.Duration) {
+func percentiles(buckets map[int]int64) (t Took) {
 	order, all := []int{}, int64(0)
 	for n, runs := range buckets {
 		order = append(order, n)
@@ -209,12 +260,12 @@ func percentiles(buckets map[int]int64) (p50, p95 time.Duration) {
 	for _, n := range order {
 		seen += buckets[n]
 		upTo := time.Duration(math.Pow(2, float64(n)/perOctave) * float64(time.Millisecond)).Round(time.Millisecond)
-		if p50 == 0 && 2*seen >= all {
-			p50 = upTo
+		if t.P50 == 0 && 2*seen >= all {
+			t.P50 = upTo
 		}
-		if p95 == 0 && 100*seen >= 95*all {
-			p95 = upTo
+		if t.P95 == 0 && 100*seen >= 95*all {
+			t.P95 = upTo
 		}
 	}
-	return p50, p95
+	return t
 }

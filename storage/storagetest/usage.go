@@ -219,6 +219,15 @@ var usageDamage = map[string]func(r *rand.Rand, kept []usage.Kept) usage.Change{
 		e.Sums = []usage.Sum{{Kind: usage.All, Runs: 9}}
 		return usage.Change{Put: []usage.Ended{e}}
 	},
+	"what a version kept that knew no times by name": func(r *rand.Rand, kept []usage.Kept) usage.Change {
+		was := kept[r.IntN(len(kept))].Ended
+		e := was
+		e.Sums = slices.DeleteFunc(slices.Clone(was.Sums), func(s usage.Sum) bool { return strings.HasPrefix(s.Kind, "took-") })
+		less := usage.Adder{}
+		less.Add(was, -1)
+		less.Add(e, 1)
+		return usage.Change{Put: []usage.Ended{e}, Sums: less.Sums()}
+	},
 	"the day of a run": func(r *rand.Rand, kept []usage.Kept) usage.Change {
 		was := kept[r.IntN(len(kept))].Ended
 		e := was

@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { get } from "../api/client";
 import { CopyCall } from "../parts/copy-call";
@@ -30,10 +31,10 @@ interface Report {
   until: string;
   total: Used & Took;
   days: Day[];
-  graphs: (Used & { graph_id: string | null })[];
-  assistants: (Used & { assistant_id: string | null })[];
-  models: (Used & { model: string | null })[];
-  callers: (Used & { caller: string | null })[];
+  graphs: (Used & Took & { graph_id: string | null })[];
+  assistants: (Used & Took & { assistant_id: string | null })[];
+  models: (Used & Took & { model: string | null })[];
+  callers: (Used & Took & { caller: string | null })[];
 }
 
 /** What can be drawn by day. */
@@ -46,20 +47,21 @@ const measures = {
 
 type Measure = keyof typeof measures;
 
-/** What runs used: by day, and by model, assistant, graph and caller. */
+/** What runs used: by day, and by model, assistant, graph and caller; of everyone or of one user. */
 export default function Usage() {
   const [params, setParams] = useSearchParams();
   const days = Number(params.get("days")) || 30;
   const measure: Measure = Object.keys(measures).includes(params.get("show") ?? "") ? (params.get("show") as Measure) : "tokens";
-  const path = `/understudy/usage?days=${days}`;
-  const usage = useQuery({ queryKey: ["usage", days], queryFn: ({ signal }) => get<Report>(path, signal), refetchInterval: 10_000 });
+  const user = params.get("user") ?? "";
+  const path = `/understudy/usage?days=${days}${user && `&user=${encodeURIComponent(user)}`}`;
+  const usage = useQuery({ queryKey: ["usage", days, user], queryFn: ({ signal }) => get<Report>(path, signal), refetchInterval: 10_000 });
   const names = new Map(useAllAssistants().data?.map((a) => [a.assistant_id, a.name]));
   const prices = readPrices();
-  const set = (name: string, value: string) => setParams((old) => (old.set(name, value), old));
+  const set = (name: string, value: string) => setParams((old) => (value ? old.set(name, value) : old.delete(name), old));
   const report = usage.data;
   return (
     <main className="page wide">
-      <div className="bar">
+      <div className="bar filters">
         <h1>Usage</h1>
         <label className="bar">
           Days
@@ -69,6 +71,7 @@ export default function Usage() {
             ))}
           </select>
         </label>
+        <User user={user} onUser={(name) => set("user", name)} />
         <CopyCall of={{ method: "GET", path }} />
       </div>
       <Problem error={usage.error} />
@@ -89,6 +92,19 @@ export default function Usage() {
         </>
       )}
     </main>
+  );
+}
+
+/** Whose runs count; Enter or leaving the field asks for another user. */
+function User({ user, onUser }: { user: string; onUser: (name: string) => void }) {
+  const [text, setText] = useState(user);
+  useEffect(() => setText(user), [user]); // back and forward
+  const done = () => text.trim() !== user && onUser(text.trim());
+  return (
+    <label className="bar">
+      User
+      <input type="search" size={12} value={text} placeholder="all" onChange={(e) => setText(e.target.value)} onBlur={done} onKeyDown={(e) => e.key === "Enter" && done()} />
+    </label>
   );
 }
 
@@ -188,14 +204,14 @@ function Chart({ days, measure, onMeasure }: { days: Day[]; measure: Measure; on
   );
 }
 
-interface Named extends Used {
+interface Named extends Used, Took {
   name: string | null; // null: all others
   href?: string;
 }
 
 function Table({ title, named, list, cost }: { title: string; named: string; list: Named[]; cost?: (n: Named) => number | null }) {
   if (list.length === 0) return null;
-  const heads = [named, "runs", "errors", "model calls", "in", "out", ...(cost ? ["cost"] : [])];
+  const heads = [named, "runs", "errors", "model calls", "in", "out", "p50", "p95", ...(cost ? ["cost"] : [])];
   return (
     <section className="usage-table">
       <h2>{title}</h2>
@@ -218,6 +234,9 @@ function Table({ title, named, list, cost }: { title: string; named: string; lis
                     <td key={i} title={v.toLocaleString()}>
                       {count(v)}
                     </td>
+                  ))}
+                  {[n.p50_ms, n.p95_ms].map((v, i) => (
+                    <td key={i}>{v === 0 ? "–" : duration(v)}</td>
                   ))}
                   {cost && <td>{price === null ? "–" : dollars(price)}</td>}
                 </tr>
