@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 
@@ -50,8 +51,8 @@ func (u *Unserved) Header(name string) string { return u.c.Get(name) }
 // Repeatable reports whether the request has an idempotency key.
 func (u *Unserved) Repeatable() bool { return u.c.Request().Header.Peek(idempotency.Header) != nil }
 
-// Body returns the body of a small request; nil when it is large, or there is none.
-func (u *Unserved) Body() []byte { return u.s.Early(u.c) }
+// Body returns a copy of the body of a small request, as decoding overwrites it; nil when it is large, or there is none.
+func (u *Unserved) Body() []byte { return bytes.Clone(u.s.Early(u.c)) }
 
 // Reserve takes a place for the open response that the request asks for, and reports whether there is one.
 func (u *Unserved) Reserve() bool { return u.s.Transport.Reserve(u.c) }
