@@ -243,7 +243,11 @@ func (s *series) end() {
 // note notes that a file changed.
 func (s *series) note(e fsnotify.Event) {
 	if e.Name == s.now.fence && e.Has(fsnotify.Create) {
-		close(s.now.reported)
+		select {
+		case <-s.now.reported: // some systems report a file twice
+		default:
+			close(s.now.reported)
+		}
 		return
 	}
 	running := s.runs != nil

@@ -22,7 +22,7 @@ HANDLERS = {
     "authenticate": "@auth.authenticate", "admit": "@auth.", "decide": "@auth.on", "wrap": "@encryption.encrypt", "unwrap": "@encryption.decrypt",
     "readable": "@encryption.encrypt.json", "encryption_context": "@encryption.context",
 }
-MOST = 8
+MOST, TRIED = 8, 64  # handlers that are reported at once, and calls that are looked at for them
 
 
 class Places:
@@ -102,30 +102,35 @@ class Calls:
             now = time.monotonic()
             try:
                 seen = {task: seen.get(task, now) for task in list(self._calls.values()) if task.get_name() in HANDLERS}
+                late = [(task, now - began) for task, began in seen.items() if now - began >= self._after][:TRIED]
+                elsewhere = self._elsewhere() if late else []
                 found: dict[tuple[str, str, str], float] = {}
-                for task, began in seen.items():
-                    if now - began >= self._after and len(found) < MOST:
-                        found.setdefault((task.get_name(), *self._where(task)), now - began)
-            except RuntimeError:
+                for task, seconds in late:
+                    if len(found) < MOST:
+                        found.setdefault((task.get_name(), *self._where(task, elsewhere)), seconds)
+            except Exception:
                 continue  # something changed meanwhile
             for (do, handler, place), seconds in found.items():
                 _write(WAITING, {"do": do, "handler": handler, "place": place, "seconds": seconds})
 
-    def _where(self, task: asyncio.Task) -> tuple[str, str]:
-        """The handler that a question waits for, and the line that it is at. A synchronous one is in another thread, and keys are decrypted in tasks of their own."""
-        begin = HANDLERS[task.get_name()]
-        for frames in self._stacks(task):
-            for frame in frames:
-                if (name := self._names.get(frame.f_code, "")).startswith(begin):
-                    return name, self._places.first(frames) or f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        return "", self._places.first(suspended(task))
+    def _where(self, task: asyncio.Task, elsewhere: list[tuple[str, str]]) -> tuple[str, str]:
+        """The handler that a question waits for, and the line that it is at."""
+        begin, own = HANDLERS[task.get_name()], suspended(task)
+        for name, place in [*self._handlers(own), *elsewhere]:
+            if name.startswith(begin):
+                return name, place
+        return "", self._places.first(own)
 
-    def _stacks(self, task: asyncio.Task) -> Iterator[list[FrameType]]:
-        yield suspended(task)
-        for frame in sys._current_frames().values():
-            yield list(_outwards(frame))
-        for other in self._places.tasks():
-            yield suspended(other)
+    def _elsewhere(self) -> list[tuple[str, str]]:
+        """The handlers at work in other threads, where synchronous ones are, and in tasks of their own, in which keys are decrypted."""
+        stacks = [*(list(_outwards(frame)) for frame in sys._current_frames().values()), *map(suspended, self._places.tasks())]
+        return [found for frames in stacks for found in self._handlers(frames)]
+
+    def _handlers(self, frames: list[FrameType]) -> Iterator[tuple[str, str]]:
+        """The handlers in a stack, each with the line that it is at."""
+        for frame in frames:
+            if name := self._names.get(frame.f_code):
+                yield name, self._places.first(frames) or f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def codes(names: dict[str, Any]) -> dict[CodeType, str]:

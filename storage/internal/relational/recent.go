@@ -24,8 +24,9 @@ var (
 )
 
 func recentBehind(among string) string {
-	return "SELECT r.run_id FROM runs r WHERE r.run_id " + among + ` AND EXISTS (SELECT 1 FROM runs b WHERE b.thread_id = r.thread_id AND (b.status = 'running'
-		OR b.status = 'pending' AND (b.created_at < r.created_at OR b.created_at = r.created_at AND b.run_id < r.run_id)))`
+	// Each status has an index of its own, which one EXISTS for both would not use.
+	return "SELECT r.run_id FROM runs r WHERE r.run_id " + among + ` AND (EXISTS (SELECT 1 FROM runs b WHERE b.thread_id = r.thread_id AND b.status = 'running')
+		OR EXISTS (SELECT 1 FROM runs b WHERE b.thread_id = r.thread_id AND b.status = 'pending' AND (b.created_at, b.run_id) < (r.created_at, r.run_id)))`
 }
 
 func recentRuns(among string) string {
