@@ -6,7 +6,7 @@ import type { Drawing as Shape } from "../api/types";
 import type { Task } from "../conversation/reducer";
 import { duration } from "../parts/format";
 import { Problem } from "../parts/problem";
-import { closedOf, fold } from "./fold";
+import { closedOf, fold, toggle, toggledIn } from "./fold";
 import { place, type Layout } from "./layout";
 
 interface Props {
@@ -24,25 +24,14 @@ interface Props {
 export default function Drawing({ assistant, tasks = [], waiting = [], selected, onSelect }: Props) {
   const { data, error } = useQuery({ queryKey: ["graph", assistant], queryFn: ({ signal }) => get<Shape>(`/assistants/${assistant}/graph?xray=true`, signal), staleTime: 60_000 });
   const [params, setParams] = useSearchParams();
-  const text = params.get("fold") ?? "";
   const drawn = useMemo(() => {
     if (!data) return null;
-    const closed = closedOf(data, new Set(text.split(" ")));
+    const closed = closedOf(data, toggledIn(params));
     return { layout: place(fold(data, closed)), closed };
-  }, [data, text]);
-  const toggle = (subgraph: string) =>
-    setParams(
-      (old) => {
-        const toggled = new Set(text.split(" ").filter(Boolean));
-        toggled.delete(subgraph) || toggled.add(subgraph);
-        toggled.size > 0 ? old.set("fold", [...toggled].join(" ")) : old.delete("fold");
-        return old;
-      },
-      { replace: true },
-    );
+  }, [data, params]);
   if (error) return <Problem error={error} />;
   if (!drawn) return <p className="quiet">Drawing…</p>;
-  return <Picture {...drawn} tasks={tasks} waiting={waiting} selected={selected} onSelect={onSelect} onToggle={toggle} />;
+  return <Picture {...drawn} tasks={tasks} waiting={waiting} selected={selected} onSelect={onSelect} onToggle={(subgraph) => setParams((old) => toggle(old, subgraph), { replace: true })} />;
 }
 
 interface PictureProps extends Omit<Props, "assistant"> {

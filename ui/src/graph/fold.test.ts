@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import type { Drawing } from "../api/types";
-import { closedOf, fold, subgraphsOf } from "./fold";
+import { closedOf, fold, subgraphsOf, toggle, toggledIn } from "./fold";
 import { place } from "./layout";
 
 const drawing = (nodes: string[], edges: [string, string][]) =>
@@ -35,4 +35,19 @@ it("frames what an open subgraph has, and an inner one inside of it", () => {
   expect(frames.map((f) => f.id)).toEqual(["b", "b:d"]);
   expect(inside(outer, inner)).toBe(true);
   for (const box of boxes) expect([box.id, inside(outer, box), inside(inner, box)]).toEqual([box.id, box.id.startsWith("b:"), box.id.startsWith("b:d:")]);
+});
+
+it("has subgraphs whose names have spaces in the address, each for itself", () => {
+  const team = drawing(["Research Team:a", "Team:b", "c"], []);
+  const params = new URLSearchParams("tab=graph");
+  for (const subgraph of ["Research Team", "Team", "Team"]) toggle(params, subgraph);
+  const read = new URLSearchParams(params.toString());
+  expect([read.get("tab"), [...toggledIn(read)]]).toEqual(["graph", ["Research Team"]]);
+  expect(closedOf(team, toggledIn(read))).toEqual(new Set(["Research Team"]));
+  expect(toggle(read, "Research Team").toString()).toBe("tab=graph");
+});
+
+it("keeps edges apart whose names are equal when joined by spaces", () => {
+  const d = drawing(["a:x", "a b:x", "b c", "c"], [["a b:x", "c"], ["a:x", "b c"], ["a b:x", "c"]]);
+  expect(shape(fold(d, new Set(["a", "a b"])))).toEqual([["a", "a b", "b c", "c"], ["a b>c", "a>b c"]]);
 });

@@ -22,6 +22,18 @@ export function closedOf(d: Drawing, toggled: ReadonlySet<string>): Set<string> 
   return new Set(subgraphsOf(d).filter((s) => toggled.has(s) === open));
 }
 
+/** The subgraphs that an address says are not as they are at first. Each is a parameter of its own: names have spaces too. */
+export const toggledIn = (params: URLSearchParams) => new Set(params.getAll("fold"));
+
+/** Opens or closes a subgraph in an address. */
+export function toggle(params: URLSearchParams, subgraph: string): URLSearchParams {
+  const toggled = toggledIn(params);
+  toggled.delete(subgraph) || toggled.add(subgraph);
+  params.delete("fold");
+  for (const s of toggled) params.append("fold", s);
+  return params;
+}
+
 /** A drawing in which closed subgraphs are nodes. */
 export function fold(d: Drawing, closed: ReadonlySet<string>): Drawing {
   const drawn = (id: string): string => {
@@ -39,7 +51,7 @@ export function fold(d: Drawing, closed: ReadonlySet<string>): Drawing {
     const [source, target] = [drawn(String(e.source)), drawn(String(e.target))];
     const moved = source !== String(e.source) || target !== String(e.target);
     if (moved && source === target) continue; // inside of a closed one
-    const key = moved ? `${source} ${target}` : `${source} ${target} ${e.data ?? ""} ${edges.size}`;
+    const key = [source, target, ...(moved ? [] : [e.data ?? "", edges.size])].join("\0"); // names have spaces too
     const before = edges.get(key);
     edges.set(key, { ...e, source, target, conditional: Boolean(e.conditional) && (before?.conditional ?? true) });
   }
