@@ -188,7 +188,7 @@ function Side({ thread: id, assistant, turns, onBusy }: SideProps) {
         {entries.map((e) =>
           e.kind === "message" ? (
             <li key={e.key} className={`message ${kindOf(e.message)}`} data-kind={kindOf(e.message)}>
-              <Content message={e.message} results={e.results} nested={conversation.nested} text={textOf(e.message)} run={e.row?.run_id ?? undefined} />
+              <Content thread={id} message={e.message} results={e.results} nested={conversation.nested} text={textOf(e.message)} run={e.row?.run_id ?? undefined} />
             </li>
           ) : (
             <li key={e.key} className="quiet">

@@ -26,6 +26,7 @@ const faces: Record<Kind, [typeof User, string]> = {
 };
 
 interface Props {
+  thread: string;
   found?: boolean; // a search has led here
   entry: MessageEntry;
   nested: Conversation["nested"];
@@ -34,7 +35,7 @@ interface Props {
   actions: MessageActions;
 }
 
-export const MessageView = memo(function MessageView({ entry, nested, branch, busy, actions, found = false }: Props) {
+export const MessageView = memo(function MessageView({ thread, entry, nested, branch, busy, actions, found = false }: Props) {
   const { message, row, results } = entry;
   const kind = kindOf(message);
   const [draft, setDraft] = useState<string | null>(null);
@@ -79,7 +80,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
         </span>
       </header>
       {draft === null ? (
-        <Content message={message} results={results} nested={nested} text={text} run={row?.run_id ?? undefined} />
+        <Content thread={thread} message={message} results={results} nested={nested} text={text} run={row?.run_id ?? undefined} />
       ) : (
         <form
           className="edit"
@@ -102,7 +103,7 @@ export const MessageView = memo(function MessageView({ entry, nested, branch, bu
 });
 
 /** What a message says, shows and calls. */
-export function Content({ message, results, nested, text, run }: { message: Message; results: ReadonlyMap<string, Message>; nested: Conversation["nested"]; text: string; run?: string }) {
+export function Content({ thread, message, results, nested, text, run }: { thread: string; message: Message; results: ReadonlyMap<string, Message>; nested: Conversation["nested"]; text: string; run?: string }) {
   const reasoning = reasoningOf(message);
   return (
     <>
@@ -117,7 +118,7 @@ export function Content({ message, results, nested, text, run }: { message: Mess
         <Attachment key={i} block={block} />
       ))}
       {callsOf(message).map((call) => (
-        <ToolCallView key={call.id} call={call} result={results.get(call.id)} nested={nested.get(call.id)} run={run} />
+        <ToolCallView key={call.id} thread={thread} call={call} result={results.get(call.id)} nested={nested.get(call.id)} run={run} />
       ))}
     </>
   );

@@ -1,6 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { useParams } from "wouter";
 import { get } from "../api/client";
 import type { Json } from "../api/types";
 import { Markdown } from "./markdown";
@@ -20,11 +19,10 @@ interface Page {
 const every = 1_000;
 
 /** The steps of all tasks of a run, or of a thread. Each reading continues behind the last step that is known: a long task has thousands. */
-function useSteps(thread: string | undefined, run: string | undefined, running: boolean): Step[] {
+function useSteps(thread: string, run: string | undefined, running: boolean): Step[] {
   const path = `/threads/${thread}${run ? `/runs/${run}` : ""}/events?event_types=subagent.step&limit=1000`;
   const { data, refetch } = useQuery({
     queryKey: ["steps", path],
-    enabled: thread !== undefined,
     refetchInterval: running ? every : false,
     structuralSharing: false, // what is known stays as it is
     queryFn: async ({ client, queryKey, signal }) => {
@@ -44,9 +42,8 @@ function useSteps(thread: string | undefined, run: string | undefined, running: 
 }
 
 /** What a subagent of DeerFlow's agent said and did, as the log of its thread has it. */
-export function Steps({ call, run, running }: { call: string; run?: string; running: boolean }) {
-  const { id } = useParams<{ id?: string }>();
-  const steps = useSteps(id, run, running).filter((s) => s.content.task_id === call);
+export function Steps({ thread, call, run, running }: { thread: string; call: string; run?: string; running: boolean }) {
+  const steps = useSteps(thread, run, running).filter((s) => s.content.task_id === call);
   if (steps.length === 0) return null;
   return (
     <section className="nested" aria-label="In task">

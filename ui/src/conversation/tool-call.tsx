@@ -10,7 +10,7 @@ import { Arguments, Result } from "./tool-result";
 const wrench = <Wrench size={14} aria-hidden />;
 
 /** A call of a tool with its result, and what a subagent said in it. */
-export function ToolCallView({ call, result, nested, run }: { call: Call; result?: Message; nested?: readonly Message[]; run?: string }) {
+export function ToolCallView({ thread, call, result, nested, run }: { thread: string; call: Call; result?: Message; nested?: readonly Message[]; run?: string }) {
   const [open, setOpen] = useState(false);
   const toggle = () => setOpen(!open);
   const failed = result?.status === "error";
@@ -42,7 +42,7 @@ export function ToolCallView({ call, result, nested, run }: { call: Call; result
               ))}
             </section>
           ) : (
-            call.name === "task" && <Steps call={call.id} run={run} running={!result} />
+            call.name === "task" && <Steps thread={thread} call={call.id} run={run} running={!result} />
           )}
           {result && <Result text={textOf(result)} />}
         </>

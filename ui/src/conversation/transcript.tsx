@@ -7,6 +7,7 @@ import type { Conversation, Entry } from "./reducer";
 import { Marker } from "./marker";
 
 interface Props {
+  thread: string;
   entries: Entry[];
   nested: Conversation["nested"];
   older: boolean;
@@ -38,7 +39,7 @@ const ahead = 4;
 const soon = 600;
 
 /** The conversation. It stays at the end until its reader scrolls up; what arrives meanwhile is counted. Only what is visible is in the document. */
-export function Transcript({ entries, nested, older, onOlder, onAll, busy, branches, actions, at: target }: Props) {
+export function Transcript({ thread, entries, nested, older, onOlder, onAll, busy, branches, actions, at: target }: Props) {
   const list = useRef<VirtualizerHandle>(null);
   const box = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
@@ -140,7 +141,7 @@ export function Transcript({ entries, nested, older, onOlder, onAll, busy, branc
               e.kind === "marker" ? (
                 <Marker key={e.key} marker={e.marker} />
               ) : (
-                <MessageView key={e.key} entry={e} nested={nested} branch={branches.get(e.key)} busy={busy} actions={actions} found={isAt(e, target)} />
+                <MessageView key={e.key} thread={thread} entry={e} nested={nested} branch={branches.get(e.key)} busy={busy} actions={actions} found={isAt(e, target)} />
               ),
             )}
           </Virtualizer>

@@ -166,7 +166,7 @@ export function ThreadPage({ id }: { id: string }) {
         {shown.length === 0 && !busy && thread.isSuccess ? (
           <Empty>{talks ? "Nothing was said yet." : "This graph keeps no messages. Its state is in the panel on the right."}</Empty>
         ) : (
-          <Transcript entries={shown} nested={conversation.nested} older={!branch && conversation.older} onOlder={older} onAll={all} busy={busy} branches={branches} actions={actions} at={branch ? null : at} />
+          <Transcript thread={id} entries={shown} nested={conversation.nested} older={!branch && conversation.older} onOlder={older} onAll={all} busy={busy} branches={branches} actions={actions} at={branch ? null : at} />
         )}
         <div aria-live="polite" className="hidden">
           {busy ? "" : conversation.tasks.length > 0 ? "The answer is complete." : ""}
