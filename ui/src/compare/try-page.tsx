@@ -1,32 +1,20 @@
 import { GitCompareArrows } from "lucide-react";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useReducer, useRef, useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { post } from "../api/client";
-import type { Assistant, Json, Thread } from "../api/types";
+import type { Assistant, Thread } from "../api/types";
 import { Composer } from "../conversation/composer";
 import { Content } from "../conversation/message-view";
 import { kindOf, textOf } from "../conversation/message";
 import { saying, useConversation } from "../conversation/use-conversation";
 import { Interrupts } from "../interrupts/interrupts";
-import { useAllVersions, useAssistants, useSchemas } from "../pages/assistants";
+import { useAllAssistants, useAllVersions, useAssistants, useSchemas } from "../pages/assistants";
 import { Empty, Problem } from "../parts/problem";
 import { chats } from "../parts/schema";
 import { Status } from "../parts/status";
 import { pathOf, threadRef } from "./refs";
-import { assistantOf, parseTried, type Tried } from "./tried";
-
-/** What both sides get. */
-interface Turn {
-  n: number;
-  text?: string;
-  input?: Json;
-}
-
-/** Two threads that get the same, and the assistants that answer. */
-interface Pair {
-  assistants: [string, string];
-  threads: [string, string];
-}
+import { reduce, untried, type Pair, type Turn } from "./trial";
+import { deleteForgotten, MadeToTry, parseTried, type Tried } from "./tried";
 
 /** Two assistants, or two versions of one, on the same input. */
 export default function TryPage() {
@@ -38,24 +26,28 @@ export default function TryPage() {
   const [left, right] = [find(a) ?? list[0], find(b) ?? list[1] ?? list[0]];
   const schemas = useSchemas(left?.assistant_id);
   const talks = schemas.data ? chats(schemas.data.input_schema) : true;
-  const [pair, setPair] = useState<Pair | null>(null);
-  const [turns, setTurns] = useState<Turn[]>([]);
+  const choice = JSON.stringify([params.get("a"), params.get("b")]);
+  const [trial, change] = useReducer(reduce, choice, untried);
+  if (trial.choice !== choice) change({ type: "chosen", choice });
+  const { pair, turns, busy } = trial;
+  const made = useMade(choice);
   const [error, setError] = useState<unknown>(null);
-  const [busy, setBusy] = useState<readonly [boolean, boolean]>([false, false]);
+  const [beginning, setBeginning] = useState(false);
   const choose = (side: "a" | "b", value: string) => {
-    setPair(null);
-    setTurns([]);
-    setBusy([false, false]);
+    setError(null);
     setParams((old) => (old.set(side, value), old), { replace: true });
   };
-  const send = async (what: Omit<Turn, "n">) => {
+  const send = async (turn: Omit<Turn, "n">) => {
     setError(null);
+    setBeginning(!pair);
     try {
-      if (!pair) setPair(await begin([a && find(a) ? a : latest(left!), b && find(b) ? b : latest(right!)], [left!, right!], what.text));
-      setTurns((old) => [...old, { ...what, n: old.length + 1 }]);
+      const both: [Tried, Tried] = [a && find(a) ? a : latest(left!), b && find(b) ? b : latest(right!)];
+      change({ type: "sent", choice, pair: pair ?? (await begin(made, both, [left!, right!], turn.text)), turn });
     } catch (e) {
       setError(e);
       throw e;
+    } finally {
+      setBeginning(false);
     }
   };
   const sides = [left, right] as const;
@@ -74,12 +66,13 @@ export default function TryPage() {
       <div className="beside">
         {sides.map((known, i) => {
           const side = (["a", "b"] as const)[i]!;
+          const label = i === 0 ? "First" : "Second";
           return (
             known && (
-              <section key={side} className={`side ${side}`} aria-label={i === 0 ? "First" : "Second"}>
-                <Chooser list={list} of={known} tried={i === 0 ? a : b} label={i === 0 ? "First" : "Second"} onChoose={(value) => choose(side, value)} />
+              <section key={side} className={`side ${side}`} aria-label={label}>
+                <Chooser list={list} of={known} tried={i === 0 ? a : b} label={label} disabled={beginning} onChoose={(value) => choose(side, value)} />
                 {pair ? (
-                  <Side key={pair.threads[i]} thread={pair.threads[i]!} assistant={pair.assistants[i]!} turns={turns} onBusy={(now) => setBusy((old) => (old[i] === now ? old : i === 0 ? [now, old[1]] : [old[0], now]))} />
+                  <Side key={pair.threads[i]} thread={pair.threads[i]!} assistant={pair.assistants[i]!} turns={turns} onBusy={(now) => change({ type: "busy", choice, side: i === 0 ? 0 : 1, now })} />
                 ) : (
                   <p className="quiet">It gets what you send below.</p>
                 )}
@@ -107,9 +100,23 @@ export default function TryPage() {
 
 const latest = (a: Assistant): Tried => ({ id: a.assistant_id, version: null });
 
+/** Makes assistants to try versions, which are deleted with the choice or the page they were made for, and those that earlier pages left. */
+function useMade(choice: string): MadeToTry {
+  const [made] = useState(() => new MadeToTry());
+  useEffect(() => () => void made.discard(), [choice, made]);
+  const { data: all } = useAllAssistants();
+  const looked = useRef(false);
+  useEffect(() => {
+    if (!all || looked.current) return;
+    looked.current = true;
+    void deleteForgotten(all);
+  }, [all]);
+  return made;
+}
+
 /** Makes what two sides need: an assistant for a version that is not the latest, and a thread each. */
-async function begin(tried: [Tried, Tried], known: [Assistant, Assistant], text = ""): Promise<Pair> {
-  const assistants = await Promise.all(tried.map((t, i) => assistantOf(t, known[i]!)));
+async function begin(made: MadeToTry, tried: [Tried, Tried], known: [Assistant, Assistant], text = ""): Promise<Pair> {
+  const assistants = await Promise.all(tried.map((t, i) => made.assistantOf(t, known[i]!)));
   const threads = await Promise.all(
     assistants.map((id, i) => {
       const { name, graph_id, version } = known[i]!;
@@ -125,22 +132,23 @@ interface ChooserProps {
   of: Assistant;
   tried: Tried | null;
   label: string;
+  disabled: boolean;
   onChoose: (value: string) => void;
 }
 
 /** Chooses an assistant and its version. */
-function Chooser({ list, of, tried, label, onChoose }: ChooserProps) {
+function Chooser({ list, of, tried, label, disabled, onChoose }: ChooserProps) {
   const versions = useAllVersions(of);
   return (
     <div className="bar wrap">
-      <select aria-label={`${label} assistant`} value={of.assistant_id} onChange={(e) => onChoose(e.target.value)}>
+      <select aria-label={`${label} assistant`} disabled={disabled} value={of.assistant_id} onChange={(e) => onChoose(e.target.value)}>
         {list.map((a) => (
           <option key={a.assistant_id} value={a.assistant_id}>
             {a.name}
           </option>
         ))}
       </select>
-      <select aria-label={`${label} version`} value={tried?.id === of.assistant_id && tried.version !== null ? tried.version : of.version} onChange={(e) => onChoose(`${of.assistant_id}@${e.target.value}`)}>
+      <select aria-label={`${label} version`} disabled={disabled} value={tried?.id === of.assistant_id && tried.version !== null ? tried.version : of.version} onChange={(e) => onChoose(`${of.assistant_id}@${e.target.value}`)}>
         {(versions.data ?? [of]).map((v) => (
           <option key={v.version} value={v.version}>
             version {v.version}
@@ -172,6 +180,7 @@ function Side({ thread: id, assistant, turns, onBusy }: SideProps) {
     for (const { n, text, input } of turns) {
       if (n <= sent.current) continue;
       sent.current = n;
+      setError(null);
       send(assistant, text === undefined ? { input } : saying(text)).catch(setError);
     }
   }, [assistant, send, turns]);
