@@ -44,8 +44,10 @@ type Options struct {
 	Convert files.Converter // nil: documents are not converted
 	// Memories is where memories are, with those of the home folder moved there; nil: they stay in DeerFlow's files, because its own agent works on them.
 	Memories memory.Documents
-	Log      *slog.Logger
-	Now      func() time.Time
+	// Forget deletes the memory of a subject in the store, and what waits to be learned for it; nil: there is none.
+	Forget func(ctx context.Context, subject string) error
+	Log    *slog.Logger
+	Now    func() time.Time
 }
 
 // Condensing says how the conversation of a thread is condensed on request.
@@ -84,6 +86,7 @@ type DeerFlow struct {
 	log     *slog.Logger
 
 	memories memory.Documents // unless the settings name a file
+	forget   func(ctx context.Context, subject string) error
 }
 
 // Open reads the settings, which must be right at the start, and makes the home folder.
@@ -119,7 +122,7 @@ func Read(o Options) (*DeerFlow, error) {
 		o.Extensions = filepath.Join(dir, "extensions_config.json")
 	}
 	d := &DeerFlow{
-		Home: files.Home{Dir: home}, Extensions: extensions.Open(o.Extensions), Feedback: o.Feedback, dir: dir, ask: o.Ask, convert: o.Convert, log: o.Log,
+		Home: files.Home{Dir: home}, Extensions: extensions.Open(o.Extensions), Feedback: o.Feedback, dir: dir, ask: o.Ask, convert: o.Convert, log: o.Log, forget: o.Forget,
 		config: &settings.File[*settings.Settings]{Path: o.Config, Parse: func(text []byte) (*settings.Settings, error) { return settings.Parse(text, o.Lookup) }},
 	}
 	d.config.Changed = d.report

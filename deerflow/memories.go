@@ -1,13 +1,16 @@
 package deerflow
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"understudy/deerflow/files"
 	"understudy/deerflow/memory"
+	"understudy/internal/fault"
 )
 
 // What DeerFlow's files of memories are called, and the name under which the facts are that all agents of a user share.
@@ -57,6 +60,19 @@ func Remembered(home files.Home) (subjects []string, err error) {
 		}
 	}
 	return subjects, nil
+}
+
+// DeleteAgent deletes an agent of a user with its memory: an agent that is made later under its name begins anew. When the agent is gone already, what remains of its memory
+// is deleted.
+func (d *DeerFlow) DeleteAgent(ctx context.Context, user, name string) error {
+	err := d.Agents.Delete(user, name)
+	if err != nil && !fault.Is(err, fault.NotFound) || d.forget == nil {
+		return err
+	}
+	if failed := d.forget(ctx, memory.Subject(user, name)); failed != nil {
+		return fmt.Errorf("forget the memory of agent %s: %w", name, failed)
+	}
+	return err
 }
 
 // ForgetMemory deletes the files of the memories that a user has, with those of all agents.

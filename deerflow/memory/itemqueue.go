@@ -39,9 +39,17 @@ const leased = 20 * time.Second
 const maxListed = 1000
 
 // Put implements Queue.
-func (q *ItemQueue) Put(ctx context.Context, user, name string, text []byte) error {
-	who, _ := Of(user)
-	return q.Store.Put(ctx, q.item([]string{queueLabel, "waiting", q.User(who)}, name, text))
+func (q *ItemQueue) Put(ctx context.Context, subject, name string, text []byte) error {
+	return q.Store.Put(ctx, q.item(q.namespace(subject), name, text))
+}
+
+// namespace is where conversations of a subject wait.
+func (q *ItemQueue) namespace(subject string) []string {
+	user, agent := Of(subject)
+	if agent == "" {
+		return []string{queueLabel, "waiting", q.User(user)}
+	}
+	return []string{queueLabel, "waiting", q.User(user), agent}
 }
 
 func (q *ItemQueue) item(namespace []string, key string, text []byte) store.Item {
@@ -162,7 +170,7 @@ func (q *ItemQueue) leave(ctx context.Context) {
 	}
 }
 
-// Forget deletes what waits of a user.
-func (q *ItemQueue) Forget(ctx context.Context, user string) error {
-	return deleteBelow(ctx, q.Store, queueLabel, "waiting", q.User(user))
+// Forget deletes what waits of a subject; of a user that of all agents.
+func (q *ItemQueue) Forget(ctx context.Context, subject string) error {
+	return deleteBelow(ctx, q.Store, q.namespace(subject)...)
 }

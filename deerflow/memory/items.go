@@ -51,9 +51,9 @@ func (s *Items) Save(ctx context.Context, subject string, was *Document, text []
 	return s.Store.Swap(ctx, store.Item{Namespace: s.namespace(subject), Key: itemKey, Value: text, Index: unindexed, TTL: -1}, before)
 }
 
-// Forget deletes the memories of a user, those of all agents.
-func (s *Items) Forget(ctx context.Context, user string) error {
-	return deleteBelow(ctx, s.Store, s.User(user), label)
+// Forget deletes the memory of a subject; of a user those of all agents.
+func (s *Items) Forget(ctx context.Context, subject string) error {
+	return deleteBelow(ctx, s.Store, s.namespace(subject)...)
 }
 
 const deletedAtOnce = 100

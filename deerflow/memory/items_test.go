@@ -243,3 +243,75 @@ func TestServersShareAQueue(t *testing.T) {
 		require.Equal(t, 2, n)
 	})
 }
+
+// A user or an agent may be deleted while a model reads what was said: then its answer is not remembered, by either server. It is while the conversation waits.
+func TestForgottenWhileAModelReads(t *testing.T) {
+	t.Parallel()
+	inStore(t, func(t *testing.T, a, b *server) {
+		ctx := t.Context()
+		items, cook := &memory.Items{Store: b.items, User: files.User}, memory.Subject("ann", "cook")
+		other := b.learner(nil)
+		queue := other.Queue.(*memory.ItemQueue)
+		var meanwhile func()
+		l := a.learner(func(context.Context, string) (string, error) { meanwhile(); return learns("Drinks tea"), nil })
+		say := func(subject string) {
+			require.NoError(t, other.Add(ctx, subject, "t", []memory.Turn{{User: true, Text: "hi"}}))
+		}
+		forget := func(subject string) {
+			require.NoError(t, queue.Forget(ctx, subject))
+			require.NoError(t, items.Forget(ctx, subject))
+		}
+		for name, c := range map[string]struct {
+			known   bool
+			happens func()
+			want    int
+		}{
+			"nothing":                  {false, func() {}, 1},
+			"the user is deleted":      {false, func() { forget("ann") }, 0},
+			"a known user is deleted":  {true, func() { forget("ann") }, 0},
+			"the agent is deleted":     {true, func() { forget(cook) }, 0},
+			"the agent is made anew":   {true, func() { forget(cook); say(cook) }, 0},
+			"another agent is deleted": {true, func() { forget(memory.Subject("ann", "gardener")) }, 2},
+			"another user is deleted":  {false, func() { forget("ben") }, 1},
+		} {
+			forget("ann")
+			if c.known {
+				_, err := b.Add(ctx, cook, content("cooks"))
+				require.NoError(t, err)
+			}
+			say(cook)
+			meanwhile = c.happens
+			l.Alone(ctx)
+			m, err := b.Read(ctx, cook)
+			require.NoError(t, err)
+			require.Len(t, m.Facts, c.want, name)
+		}
+	})
+}
+
+// What is forgotten of an agent is nothing of its user or of another agent, in the memories and in the queue.
+func TestForgetAnAgent(t *testing.T) {
+	t.Parallel()
+	inStore(t, func(t *testing.T, a, b *server) {
+		ctx, l := t.Context(), a.learner(nil)
+		cook := memory.Subject("ann", "cook")
+		left := []string{"ann", memory.Subject("ann", "cook2"), memory.Subject("ben", "cook")}
+		for _, subject := range append([]string{cook}, left...) {
+			_, err := a.Add(ctx, subject, content("x"))
+			require.NoError(t, err)
+			require.NoError(t, l.Add(ctx, subject, "t", []memory.Turn{{User: true, Text: "hi"}}))
+		}
+		queue := l.Queue.(*memory.ItemQueue)
+		for _, f := range []func(context.Context, string) error{queue.Forget, (&memory.Items{Store: b.items, User: files.User}).Forget} {
+			require.NoError(t, f(ctx, cook))
+		}
+		list, err := queue.List(ctx)
+		require.NoError(t, err)
+		require.Len(t, list, len(left))
+		for subject, want := range map[string]int{cook: 0, left[0]: 1, left[1]: 1, left[2]: 1} {
+			m, err := b.Read(ctx, subject)
+			require.NoError(t, err)
+			require.Len(t, m.Facts, want, subject)
+		}
+	})
+}

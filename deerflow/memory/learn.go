@@ -186,7 +186,10 @@ func (l *Learner) one(ctx context.Context, e Entry) (again bool) {
 		err = json.Unmarshal(was.Text, &w)
 	}
 	if err == nil {
-		err = l.learn(ctx, &w)
+		err = l.learn(ctx, &w, func() (bool, error) {
+			now, err := l.Queue.Load(ctx, e)
+			return same(now, was), err
+		})
 	}
 	if ctx.Err() != nil || was == nil {
 		return true
@@ -257,8 +260,9 @@ func (w *waiting) mark() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// learn asks the model, and applies its answer. An answer that cannot be read changes nothing, and is no reason to ask again.
-func (l *Learner) learn(ctx context.Context, w *waiting) error {
+// learn asks the model, and applies its answer if the conversation waits still: a model may take minutes, in which the user can be deleted. An answer that cannot be read
+// changes nothing, and is no reason to ask again.
+func (l *Learner) learn(ctx context.Context, w *waiting, waits func() (bool, error)) error {
 	now, err := l.Book.Read(ctx, w.User)
 	if err != nil {
 		return err
@@ -291,7 +295,9 @@ func (l *Learner) learn(ctx context.Context, w *waiting) error {
 		return nil
 	}
 	_, err = l.Book.Change(ctx, w.User, func(m *Memory) error {
-		if m.learned == mark || w.before(m.cleared) { // by another server meanwhile
+		if still, err := waits(); err != nil {
+			return err
+		} else if !still || m.learned == mark || w.before(m.cleared) { // by another server meanwhile
 			return errNothing
 		}
 		m.learned = mark

@@ -158,7 +158,7 @@ func TestLearnedFactsKeepTheRules(t *testing.T) {
 			text, err := json.Marshal(got)
 			require.NoError(t, err)
 			answer = string(text)
-			require.NoError(t, l.learn(t.Context(), &waiting{User: "u", Thread: fmt.Sprint(round), Turns: []Turn{{User: true, Text: "x"}}}))
+			require.NoError(t, l.learn(t.Context(), &waiting{User: "u", Thread: fmt.Sprint(round), Turns: []Turn{{User: true, Text: "x"}}}, func() (bool, error) { return true, nil }))
 			m, err = l.Book.Read(t.Context(), "u")
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(m.Facts), limits.MaxFacts)

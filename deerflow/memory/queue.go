@@ -19,8 +19,8 @@ import (
 
 // Queue keeps the conversations that wait to be learned from, so that they survive a restart.
 type Queue interface {
-	// Put queues a text of a user under a name, in place of what waits there.
-	Put(ctx context.Context, user, name string, text []byte) error
+	// Put queues a text of a subject under a name, in place of what waits there.
+	Put(ctx context.Context, subject, name string, text []byte) error
 	// List returns what waits.
 	List(ctx context.Context) ([]Entry, error)
 	// Load returns what waits; nil: nothing any more.

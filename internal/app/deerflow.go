@@ -46,7 +46,7 @@ func (s *Server) openDeerFlow(ctx context.Context, program string) (*gateway.Ins
 	}
 	env := func(name string) string { v, _ := cfg.Lookup(name); return v }
 	o := s.deerFlowOptions()
-	o.Accounts, o.Feedback = s.rows, s.rows
+	o.Accounts, o.Feedback, o.Forget = s.rows, s.rows, s.forget
 	own, named := s.graphs.Graph(lead.Name)                                                                       // langgraph.json names DeerFlow's own
 	if !slices.ContainsFunc(cfg.Graphs, func(g config.Graph) bool { return g.ID == lead.Name && g.IsPython() }) { // which keeps memories in files
 		o.Memories = s.memories()

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"understudy/access"
@@ -50,13 +51,7 @@ func (s *Server) endAccount(ctx context.Context, g account.Gone) error {
 	if cancelled > 0 {
 		s.log.InfoContext(ctx, "runs of a deleted account were cancelled", "user", g.ID, "runs", cancelled)
 	}
-	if err := s.memories().Forget(ctx, g.ID); err != nil {
-		return err
-	}
-	if err := s.memoryQueue(s.deerflow.DeerFlow).Forget(ctx, g.ID); err != nil {
-		return err
-	}
-	if err := s.deerflow.ForgetMemory(g.ID); err != nil {
+	if err := errors.Join(s.deerflow.ForgetMemory(g.ID), s.forget(ctx, g.ID)); err != nil { // the files first, from which it would be imported again
 		return err
 	}
 	if s.now().Sub(g.At) < goneFor {

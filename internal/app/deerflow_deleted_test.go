@@ -14,6 +14,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"understudy/deerflow/memory"
 	"understudy/id"
 	"understudy/internal/config"
 	"understudy/internal/logtest"
@@ -138,6 +139,49 @@ func TestRunsOfDeletedAccounts(t *testing.T) {
 			require.True(t, remembered(all["ben"]))
 		})
 	}
+}
+
+// An agent goes with its memory, and with what waits to be learned for it: one that is made later under its name knows nothing. What another one or its user knows stays, and
+// what a deletion has left is deleted by the next one.
+func TestMemoryOfDeletedAgents(t *testing.T) {
+	t.Parallel()
+	srv, user := startDeerFlow(t, func(c *Config) {
+		require.NoError(t, os.WriteFile(c.Settings.Server.DeerFlow, []byte("config_version: 34\nmodels: []\nagents_api: {enabled: true}\n"), 0o600))
+	})
+	ann := user("ann@example.com")
+	me := ann.must("GET", "/api/v1/auth/me", "", "id")
+	cook := memory.Subject(me, "cook")
+	remember := func(subject string) {
+		t.Helper()
+		text := "Drinks tea"
+		_, err := srv.deerflow.Memory.Add(t.Context(), subject, memory.Edit{Content: &text})
+		require.NoError(t, err)
+		require.NoError(t, srv.learner.Add(t.Context(), subject, "t", []memory.Turn{{User: true, Text: "hi"}}))
+	}
+	knows := func(subject string, facts int, waits int) {
+		t.Helper()
+		m, err := srv.deerflow.Memory.Read(t.Context(), subject)
+		require.NoError(t, err)
+		require.Len(t, m.Facts, facts)
+		list, err := srv.waiting().List(t.Context())
+		require.NoError(t, err)
+		require.Len(t, list, waits)
+	}
+	ann.must("POST", "/api/agents", `{"name":"cook"}`, "name")
+	remember(me)
+	remember(cook)
+	status, answer := ann.ask("DELETE", "/api/agents/cook", "")
+	require.Equal(t, 204, status, answer)
+	ann.must("POST", "/api/agents", `{"name":"cook"}`, "name")
+	knows(cook, 0, 1)
+	knows(me, 1, 1)
+
+	status, answer = ann.ask("DELETE", "/api/agents/cook", "")
+	require.Equal(t, 204, status, answer)
+	remember(cook)
+	status, answer = ann.ask("DELETE", "/api/agents/cook", "")
+	require.Equal(t, 404, status, answer)
+	knows(cook, 0, 1)
 }
 
 func home(c *config.Config) string {

@@ -149,9 +149,23 @@ func (s *Server) memories() *memory.Items {
 	return &memory.Items{Store: s.items, User: files.User}
 }
 
+// waiting is what waits to be learned.
+func (s *Server) waiting() *memory.ItemQueue {
+	return &memory.ItemQueue{Store: s.items, User: files.User, Now: s.now, Log: s.log}
+}
+
+// forget deletes the memory of a subject; of a user those of all agents. What waits goes first: nothing is learned of what does not wait any more.
+func (s *Server) forget(ctx context.Context, subject string) error {
+	if err := s.waiting().Forget(ctx, subject); err != nil {
+		return err
+	}
+	return s.memories().Forget(ctx, subject)
+}
+
 // memoryQueue is what waits to be learned, which all servers of the database share, with what an earlier release left in the home folder.
 func (s *Server) memoryQueue(d *deerflow.DeerFlow) *memory.ItemQueue {
-	q := &memory.ItemQueue{Store: s.items, User: files.User, Now: s.now, Log: s.log, Before: &memory.Folder{Dir: filepath.Join(d.Home.Dir, "memory-queue")}}
+	q := s.waiting()
+	q.Before = &memory.Folder{Dir: filepath.Join(d.Home.Dir, "memory-queue")}
 	if s.cfg.Storage.DatabaseURL == "" { // of which no other server has the folder
 		q.Holder = "server"
 	}

@@ -49,7 +49,7 @@ func (s *agentHandlers) routes() {
 	}))
 	s.handle("PUT", "/agents/{name}", members, s.withAgent(s.changeAgent))
 	s.handle("DELETE", "/agents/{name}", members, s.withAgent(func(c *fiber.Ctx, who *caller, name string, _ *settings.Settings) error {
-		if err := s.DeerFlow.Agents.Delete(who.id, name); err != nil {
+		if err := s.DeerFlow.DeleteAgent(c.UserContext(), who.id, name); err != nil {
 			return err
 		}
 		return web.SendNothing(c)
