@@ -166,8 +166,9 @@ type Gatekeeper interface {
 	Authenticator
 	Policy
 	// Admit is Authenticate that, if it succeeds, also answers questions about who sent the request, in order: at most up to the first that is refused. It may
-	// answer fewer, or none: the rest has to be asked by Decide. The error is that of Authenticate, or why nothing can be answered.
-	Admit(ctx context.Context, r *Request, questions ...Question) (*Actor, []Answer, error)
+	// answer fewer, or none: the rest has to be asked by Decide. foresee returns the questions, and is called at most once, if they can be answered. The error is
+	// that of Authenticate, or why nothing can be answered.
+	Admit(ctx context.Context, r *Request, foresee func() []Question) (*Actor, []Answer, error)
 }
 
 // Refusal is an answer to a client that may not do what it asked for. It is an error.

@@ -25,12 +25,12 @@ var _ access.Gatekeeper = (*Gate)(nil)
 
 // Authenticate implements access.Authenticator by the authenticate handler of auth.path.
 func (g *Gate) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
-	actor, _, err := g.Admit(ctx, r)
+	actor, _, err := g.Admit(ctx, r, nil)
 	return actor, err
 }
 
 // Admit implements access.Gatekeeper. Who is known without asking the process is not asked about here either.
-func (g *Gate) Admit(ctx context.Context, r *access.Request, questions ...access.Question) (*access.Actor, []access.Answer, error) {
+func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []access.Question) (*access.Actor, []access.Answer, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
 		// What stands in front may have read another one than a handler would.
 		return nil, nil, refusal(http.StatusUnauthorized, "More than one Authorization header")
@@ -42,6 +42,10 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, questions ...access
 		return actor, nil, nil
 	}
 	do := "authenticate"
+	var questions []access.Question
+	if foresee != nil {
+		questions = foresee()
+	}
 	if len(questions) > 0 {
 		do = "admit"
 	}

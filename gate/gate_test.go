@@ -85,6 +85,11 @@ func bearer(token string) *access.Request {
 	return &access.Request{Method: "GET", Path: "/threads", Header: http.Header{"Authorization": {"Bearer " + token}}, Client: "127.0.0.1:5000", Scheme: "http"}
 }
 
+// asking foresees questions.
+func asking(questions ...access.Question) func() []access.Question {
+	return func() []access.Question { return questions }
+}
+
 func refused(t *testing.T, err error) *access.Refusal {
 	t.Helper()
 	var r *access.Refusal
@@ -239,7 +244,7 @@ func TestAdmit(t *testing.T) {
 		"operators":      {[]access.Question{question("threads", "create", `{"do":"operators"}`), last}, 1, 0},
 		"invalid filter": {[]access.Question{question("threads", "create", `{"do":"unknown operator"}`), last}, 1, 0},
 	} {
-		actor, answers, err := g.Admit(t.Context(), bearer("ann"), c.questions...)
+		actor, answers, err := g.Admit(t.Context(), bearer("ann"), asking(c.questions...))
 		require.NoError(t, err, name)
 		require.Equal(t, "ann", actor.Identity, name)
 		require.Len(t, answers, c.answered, name)
@@ -259,7 +264,7 @@ func TestAdmit(t *testing.T) {
 			}
 		}
 	}
-	actor, answers, err := g.Admit(t.Context(), bearer("status"), last)
+	actor, answers, err := g.Admit(t.Context(), bearer("status"), asking(last))
 	require.Equal(t, 401, refused(t, err).Status)
 	require.Nil(t, actor)
 	require.Nil(t, answers)
@@ -687,7 +692,7 @@ async def on(ctx, value):
 		mu.Lock()
 		said = nil
 		mu.Unlock()
-		_, answers, err := g.Admit(t.Context(), bearer(what), access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"metadata":{}}`)})
+		_, answers, err := g.Admit(t.Context(), bearer(what), asking(access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"metadata":{}}`)}))
 		if len(answers) > 0 {
 			err = answers[0].Err
 		}
@@ -712,7 +717,7 @@ func TestManyIdentities(t *testing.T) {
 		all.Go(func() {
 			for j := range 50 {
 				name := string(rune('a'+i)) + "-" + string(rune('a'+j%26))
-				actor, d, err := g.Admit(t.Context(), bearer(name), access.Question{Resource: "store", Action: "get", Value: json.RawMessage(`{"namespace":["n"]}`)})
+				actor, d, err := g.Admit(t.Context(), bearer(name), asking(access.Question{Resource: "store", Action: "get", Value: json.RawMessage(`{"namespace":["n"]}`)}))
 				require.NoError(t, err)
 				require.Equal(t, name, actor.Identity)
 				require.JSONEq(t, `{"namespace":["`+name+`","n"],"seen":"tuple"}`, string(d[0].Decision.Value))
@@ -748,7 +753,7 @@ func BenchmarkAdmit(b *testing.B) {
 	g := odd(b)
 	q := access.Question{Resource: "threads", Action: "search", Value: json.RawMessage(`{"metadata":{},"limit":10}`)}
 	for b.Loop() {
-		if _, _, err := g.Admit(b.Context(), bearer("ann"), q); err != nil {
+		if _, _, err := g.Admit(b.Context(), bearer("ann"), asking(q)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -96,9 +96,12 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context, foresee func(*f
 	err := error(errTwoCredentials)
 	if len(r.Header["Authorization"]) < 2 {
 		if gatekeeper, ok := s.opts.Authenticator.(access.Gatekeeper); ok && foresee != nil {
-			questions := foresee(c)
+			var questions []access.Question
 			var answers []access.Answer
-			actor, answers, err = gatekeeper.Admit(ctx, r, questions...)
+			actor, answers, err = gatekeeper.Admit(ctx, r, func() []access.Question {
+				questions = foresee(c)
+				return questions
+			})
 			foreseen = access.NewForeseen(questions, answers)
 		} else {
 			actor, err = s.opts.Authenticator.Authenticate(ctx, r)

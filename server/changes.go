@@ -24,7 +24,7 @@ func (h *changeHandlers) routes(route register) {
 }
 
 func (h *changeHandlers) follow(c *fiber.Ctx) error {
-	if err := h.SlotOf(c); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, err := h.changes.Follow(c.UserContext())

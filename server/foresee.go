@@ -13,7 +13,7 @@ import (
 )
 
 // Foresight returns what a request is going to ask about who sends it, beginning with the first question: nil if that is not known, or if something else than an
-// answer may refuse the request before.
+// answer may refuse the request before. A server that has no place for another stream refuses it afterwards, as who is not known yet gets none.
 type Foresight func(r *Unserved) []access.Question
 
 // Unserved is a request whose sender is not known yet.
@@ -53,9 +53,6 @@ func (u *Unserved) Repeatable() bool { return u.c.Request().Header.Peek(idempote
 
 // Body returns a copy of the body of a small request, as decoding overwrites it; nil when it is large, or there is none.
 func (u *Unserved) Body() []byte { return bytes.Clone(u.s.Early(u.c)) }
-
-// Reserve takes a place for the open response that the request asks for, and reports whether there is one.
-func (u *Unserved) Reserve() bool { return u.s.Transport.Reserve(u.c) }
 
 // foresee returns what a request is going to ask, if nothing but an answer can refuse it before.
 func (s *Server) foresee(c *fiber.Ctx) []access.Question {

@@ -314,7 +314,7 @@ func (h *runHandlers) cancelSome(c *fiber.Ctx) error {
 
 // joinRun answers with the result of a run once it is over. An unknown run is reported in the result.
 func (h *runHandlers) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
-	if err := h.SlotOf(c); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, err := h.runs.Join(c.UserContext(), t, r)
@@ -333,7 +333,7 @@ func (h *runHandlers) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 
 // joinStream streams the records of a run. An unknown run is reported as an event.
 func (h *runHandlers) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
-	if err := h.SlotOf(c); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, err := h.runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(web.Queries(c, "stream_mode")), compat.True(c.Query("cancel_on_disconnect")))

@@ -190,7 +190,7 @@ func (h *threadHandlers) followThread(c *fiber.Ctx, t id.Thread) error {
 	if err != nil {
 		return err
 	}
-	if err := h.SlotOf(c); err != nil {
+	if err := h.Slot(); err != nil {
 		return err
 	}
 	f, err := h.runs.StreamThread(c.UserContext(), t, after, modes)

@@ -28,19 +28,19 @@ type clerk struct {
 }
 
 func (c *clerk) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
-	actor, _, err := c.Admit(ctx, r)
+	actor, _, err := c.Admit(ctx, r, nil)
 	return actor, err
 }
 
 // Admit implements access.Gatekeeper.
-func (c *clerk) Admit(ctx context.Context, r *access.Request, questions ...access.Question) (*access.Actor, []access.Answer, error) {
+func (c *clerk) Admit(ctx context.Context, r *access.Request, foresee func() []access.Question) (*access.Actor, []access.Answer, error) {
 	c.trip()
 	actor, err := c.owners.Authenticate(ctx, r)
-	if err != nil || c.blind {
+	if err != nil || c.blind || foresee == nil {
 		return actor, nil, err
 	}
 	var answers []access.Answer
-	for _, q := range questions {
+	for _, q := range foresee() {
 		d, err := c.decide(ctx, actor, q)
 		answers = append(answers, access.Answer{Decision: d, Err: err})
 		if err != nil || strings.Contains(string(d.Filter), "$") {
@@ -259,4 +259,44 @@ func routeOf(routes []string, p probe) string {
 		return ""
 	}
 	return routes[i]
+}
+
+// doorman takes long to refuse who sends a request, after it has asked what that is going to ask.
+type doorman struct {
+	owners
+	asked, goOn chan struct{}
+}
+
+func (d *doorman) Admit(ctx context.Context, _ *access.Request, foresee func() []access.Question) (*access.Actor, []access.Answer, error) {
+	foresee()
+	d.asked <- struct{}{}
+	select {
+	case <-d.goOn:
+	case <-ctx.Done():
+	}
+	return nil, nil, &access.Refusal{Status: http.StatusUnauthorized, Detail: json.RawMessage(`"Who are you?"`)}
+}
+
+// Who is not known yet takes no place for an open response, of which there are few.
+func TestStrangersTakeNoPlace(t *testing.T) {
+	t.Parallel()
+	const some = "019ad0e2-0000-7000-8000-000000000001"
+	d := &doorman{asked: make(chan struct{}), goOn: make(chan struct{})}
+	s := villageOf(t, d, nil)
+	for _, path := range []string{"/threads/ID/stream", "/threads/ID/runs/ID/join", "/threads/ID/runs/ID/stream", "/runs/ID/stream", "/understudy/changes"} {
+		status := make(chan int, 1)
+		go func() {
+			resp, err := http.Get(s.url() + strings.ReplaceAll(path, "ID", some))
+			if err == nil {
+				_ = resp.Body.Close()
+				status <- resp.StatusCode
+			}
+			close(status)
+		}()
+		<-d.asked
+		taken := s.http.Slots.InUse()
+		d.goOn <- struct{}{}
+		require.Equal(t, http.StatusUnauthorized, <-status, path)
+		require.Zero(t, taken, path)
+	}
 }

@@ -77,9 +77,6 @@ func (u *unserved) run() id.Run {
 	return of(u, r, err)
 }
 
-// reserve takes the place of an open response, when nothing else is wrong.
-func (u *unserved) reserve() { u.refuse(u.wrong || !u.Reserve()) }
-
 func asks(resource, action string, value json.RawMessage) []access.Question {
 	return []access.Question{{Resource: resource, Action: action, Value: value}}
 }
@@ -112,7 +109,6 @@ func foreseenThreads() map[string]server.Foresight {
 			u.check(err)
 			_, err = compat.ThreadOffset(u.Header("Last-Event-Id"))
 			u.check(err)
-			u.reserve()
 		}),
 		"DELETE /threads/{thread_id}": reading(func(u *unserved) []access.Question {
 			return asks(access.Threads, "delete", jsonobj.Single("thread_id", string(u.thread())))
@@ -182,10 +178,6 @@ func foreseenStates() map[string]server.Foresight {
 
 func foreseenRuns() map[string]server.Foresight {
 	ofRun := func(u *unserved) { u.run() }
-	joined := func(u *unserved) {
-		u.run()
-		u.reserve()
-	}
 	spansOf := reading(func(u *unserved) []access.Question {
 		u.run()
 		_, err := compat.NewSpanQuery(u.Queries)
@@ -207,10 +199,10 @@ func foreseenRuns() map[string]server.Foresight {
 		}),
 		"GET /threads/{thread_id}/runs/{run_id}":          readThread(ofRun),
 		"GET /threads/{thread_id}/runs/{run_id}/feedback": readThread(ofRun),
-		"GET /threads/{thread_id}/runs/{run_id}/join":     readThread(joined),
-		"GET /threads/{thread_id}/runs/{run_id}/stream":   readThread(joined),
+		"GET /threads/{thread_id}/runs/{run_id}/join":     readThread(ofRun),
+		"GET /threads/{thread_id}/runs/{run_id}/stream":   readThread(ofRun),
 		"GET /runs/{run_id}/stream": reading(func(u *unserved) []access.Question {
-			joined(u)
+			ofRun(u)
 			return readsThread("")
 		}),
 		"DELETE /threads/{thread_id}/runs/{run_id}": reading(func(u *unserved) []access.Question {
@@ -375,7 +367,7 @@ func foreseenLists() map[string]server.Foresight {
 		"GET /understudy/heads":    place,
 		"GET /understudy/usage":    search(func(u *unserved) error { _, err := compat.UsageQuery(u.Queries); return err }),
 		"GET /understudy/runs":     search(func(u *unserved) error { _, err := compat.RecentQuery(u.Opened); return err }),
-		"GET /understudy/changes":  search(func(u *unserved) error { u.reserve(); return nil }),
+		"GET /understudy/changes":  search(func(*unserved) error { return nil }),
 		"GET /understudy/runs/count": reading(func(u *unserved) []access.Question {
 			active, err := compat.ActiveQuery(u.Queries)
 			return asks(access.Threads, "update", activeCancelled(of(u, active, err), run.CancelInterrupt).JSON())

@@ -25,21 +25,10 @@ func (t *Transport) Early(c *fiber.Ctx) []byte {
 	return r.early.body
 }
 
-// Reserve is Slot before a request is served, and reports whether there is a place. SlotOf hands it over.
-func (t *Transport) Reserve(c *fiber.Ctx) bool {
-	r := Of(c)
-	r.slot = r.slot || t.Slots.Take(1)
-	return r.slot
-}
-
-// Unused gives back what Early and Reserve have taken for a request that did not use it.
+// Unused gives back what Early has taken for a request that did not use it.
 func (t *Transport) Unused(r *Request) {
 	if r.early != nil {
 		r.early.release()
 		r.early = nil
-	}
-	if r.slot {
-		t.Slots.Give(1)
-		r.slot = false
 	}
 }

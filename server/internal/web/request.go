@@ -45,7 +45,6 @@ type Request struct {
 	Withdrawn func(ctx context.Context) bool
 	Source    string // the address of its peer; "" when no credentials are needed
 	early     *early // nil: its body is not read, or was handed over
-	slot      bool   // a place for its open response is reserved
 	// The resource of the path that does not exist, or not for the actor: thread, assistant or cron; "" when it does.
 	absent, absentID string
 }

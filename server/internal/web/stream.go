@@ -63,15 +63,6 @@ func (t *Transport) Slot() error {
 	return nil
 }
 
-// SlotOf is Slot for a route of which Reserve may have been called.
-func (t *Transport) SlotOf(c *fiber.Ctx) error {
-	if r := Of(c); r.slot {
-		r.slot = false
-		return nil
-	}
-	return t.Slot()
-}
-
 // StreamEvents answers with the records of f as an event stream. The caller has reserved the slot.
 func (t *Transport) StreamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
 	return t.streamOpen(c, &Open{f: f, ids: ids})
