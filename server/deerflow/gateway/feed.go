@@ -171,9 +171,6 @@ func (s *feedHandlers) complement(ctx context.Context, who *caller, t id.Thread,
 
 const maxRunEvents = 2000
 
-// revisedWithin is how many further events are read for what became of messages: middleware changes them right after they were said.
-const revisedWithin = 50
-
 // runEvents returns all rows of a run, of every category, or those about the task of a subagent.
 func (s *feedHandlers) runEvents(c *fiber.Ctx, who *caller, t string) error {
 	f := query(c, "limit", "after_seq")
@@ -187,34 +184,14 @@ func (s *feedHandlers) runEvents(c *fiber.Ctx, who *caller, t string) error {
 			q.Types = append(q.Types, name)
 		}
 	}
-	types := q.Types
-	if slices.ContainsFunc(types, func(name string) bool { return strings.HasPrefix(name, "llm.") }) {
-		q.Types = nil // a message may get another type
-	}
-	task := c.Query("task_id")
-	rows, places := []*deerflow.Row{}, map[eventstore.Seq]*deerflow.Row{}
-	err := s.eachEvent(c.UserContext(), q, limit+revisedWithin, func(e *eventstore.Event) bool {
-		if e.First != 0 { // the message as it is now, in its place
-			if row := places[e.First]; row != nil {
-				now := *e
-				now.Seq, now.CreatedAt = row.Seq, row.CreatedAt
-				row.Event = &now
-			}
-			return true
-		}
-		if task == "" || gjson.GetBytes(e.Metadata, "task_id").String() == task {
-			row := &deerflow.Row{Event: e, Thread: q.Thread, User: who.id}
-			rows, places[e.Seq] = append(rows, row), row
-		}
-		return len(rows) < limit+revisedWithin
-	})
+	rows, err := s.runRows(c.UserContext(), q, limit, c.Query("task_id"))
 	if err != nil {
 		return err
 	}
-	rows = slices.DeleteFunc(rows, func(r *deerflow.Row) bool {
-		return instructs(r.Event) || len(types) > 0 && !slices.Contains(types, r.Type)
-	})
-	return web.SendJSON(c, deerflow.Rows(nil, rows[:min(limit, len(rows))]))
+	for _, row := range rows {
+		row.User = who.id
+	}
+	return web.SendJSON(c, deerflow.Rows(nil, rows))
 }
 
 // workspaceChanges returns which files a run changed.
