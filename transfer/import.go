@@ -124,7 +124,7 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 		if err != nil {
 			return fmt.Errorf("threads of %s: %w", src.Name(), err)
 		}
-		to, same := threadID(t)
+		to, same := t.ID()
 		if !same {
 			others++
 		}
@@ -175,8 +175,8 @@ func fatal(err error) bool { return fault.Is(err, fault.Unavailable) || errors.I
 // errGone: the source no longer answers.
 var errGone = errors.New("the source stopped responding")
 
-// threadID returns the id of a thread here, and whether it equals its key in the source.
-func threadID(t *Thread) (to id.Thread, same bool) {
+// ID returns the id of a thread here, and whether it equals its key in the source.
+func (t *Thread) ID() (to id.Thread, same bool) {
 	if t.SameID {
 		return id.Thread(t.Key), true
 	}

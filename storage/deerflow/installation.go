@@ -194,7 +194,7 @@ func (i *Installation) Threads(ctx context.Context) iter.Seq2[*transfer.Thread, 
 				metadata.SetText("assistant_id", string(id.DefaultAssistant(graphName)))
 				t.Row = &thread.Thread{Metadata: metadata.JSON(), Status: thread.Busy}
 			}
-			t.SameID = files.IsThread(t.Key)
+			t.SameID = sameID(t.Key)
 			if !yield(t, nil) {
 				return
 			}
@@ -207,11 +207,20 @@ func (i *Installation) Threads(ctx context.Context) iter.Seq2[*transfer.Thread, 
 		}
 		slices.Sort(rest)
 		for _, key := range rest {
-			if !yield(&transfer.Thread{Key: key, Row: i.rows[key], SameID: files.IsThread(key)}, nil) {
+			if !yield(&transfer.Thread{Key: key, Row: i.rows[key], SameID: sameID(key)}, nil) {
 				return
 			}
 		}
 	}
+}
+
+// sameID reports whether a thread keeps its key as its id: the API takes keys that are names of folders.
+func sameID(key string) bool { return files.IsThread(key) }
+
+// here returns the id that a thread gets here.
+func here(key string) id.Thread {
+	to, _ := (&transfer.Thread{Key: key, SameID: sameID(key)}).ID()
+	return to
 }
 
 // begun is when a run was created.
@@ -326,7 +335,7 @@ func (i *Installation) Feedback(ctx context.Context) iter.Seq2[*deerflow.Feedbac
 	query := "SELECT " + text("feedback_id", "thread_id", "run_id", "user_id", "message_id", "rating", "comment", "created_at") + " FROM feedback ORDER BY created_at, feedback_id"
 	return all(ctx, i.tables, query, func(r []string) *deerflow.Feedback {
 		rating, _ := strconv.Atoi(r[5]) // 0 for none
-		f := &deerflow.Feedback{ID: r[0], Thread: id.Thread(r[1]), Run: id.Run(r[2]), User: r[3], Rating: rating, CreatedAt: when(r[7])}
+		f := &deerflow.Feedback{ID: r[0], Thread: here(r[1]), Run: id.Run(r[2]), User: r[3], Rating: rating, CreatedAt: when(r[7])}
 		if f.User == "" {
 			f.User = i.owner
 		}

@@ -28,7 +28,7 @@ var runColumns = []string{
 	"message_count", "first_human_message", "last_ai_message",
 }
 
-// Runs returns the runs, oldest first. One that waited or ran there is interrupted.
+// Runs returns the runs, those of a thread together and oldest first. One that waited or ran there is interrupted.
 func (i *Installation) Runs(ctx context.Context) iter.Seq2[*Run, error] {
 	have, err := i.tables.columns(ctx, "runs")
 	if err != nil {
@@ -46,7 +46,7 @@ func (i *Installation) Runs(ctx context.Context) iter.Seq2[*Run, error] {
 	if slices.Contains(have, "operation_kind") { // others are edits of files and the like
 		where = " WHERE operation_kind = 'run'"
 	}
-	return all(ctx, i.tables, "SELECT "+strings.Join(fields, ", ")+" FROM runs"+where+" ORDER BY created_at, run_id", readRun)
+	return all(ctx, i.tables, "SELECT "+strings.Join(fields, ", ")+" FROM runs"+where+" ORDER BY thread_id, created_at, run_id", readRun)
 }
 
 func readRun(r []string) *Run {
@@ -66,7 +66,7 @@ func readRun(r []string) *Run {
 	}
 	kwargs := jsonobj.Of(object(of("kwargs_json")))
 	x := &Run{Run: run.Run{
-		ID: id.Run(of("run_id")), Thread: id.Thread(of("thread_id")), Assistant: id.DefaultAssistant(graphName), Graph: graphName, Metadata: object(of("metadata_json")),
+		ID: id.Run(of("run_id")), Thread: here(of("thread_id")), Assistant: id.DefaultAssistant(graphName), Graph: graphName, Metadata: object(of("metadata_json")),
 		Status: statusOf(of("status")), Strategy: run.Strategy(of("multitask_strategy")), CreatedAt: when(of("created_at")), Attempt: 1, Passed: true,
 		OnCompletion: "keep", OnDisconnect: "continue",
 	}}

@@ -114,18 +114,19 @@ func moveUser(ctx context.Context, u *account.User, rows backend.Database) (fres
 	return true, err
 }
 
-// runsAtOnce is how many runs are moved in one transaction.
-const runsAtOnce = 100
+// runsAtOnce is how many runs of a thread are moved in one transaction.
+const runsAtOnce = 20
 
-// moveRuns moves the runs of an installation, whose threads are here, with what they used. It adds to the result.
+// moveRuns moves the runs of an installation, whose threads are here, with what they used. It adds to the result. A transaction has runs of one thread, so that it waits
+// for no other one while it holds that: servers may be running.
 func moveRuns(ctx context.Context, from *installed.Installation, rows backend.Database, result *transfer.Result) error {
 	lost, unnamed := 0, 0
 	var batch []*installed.Run
 	flush := func() error {
 		fresh, gone, err := insertRuns(ctx, batch, rows)
 		result.Runs.New += fresh
-		result.Runs.Known += len(batch) - fresh - gone
 		lost += gone
+		result.Runs.Known += len(batch) - fresh - gone
 		batch = batch[:0]
 		return err
 	}
@@ -137,11 +138,12 @@ func moveRuns(ctx context.Context, from *installed.Installation, rows backend.Da
 			unnamed++
 			continue
 		}
-		if batch = append(batch, r); len(batch) == runsAtOnce {
+		if n := len(batch); n == runsAtOnce || n > 0 && batch[0].Thread != r.Thread {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
+		batch = append(batch, r)
 	}
 	if err := flush(); err != nil {
 		return err
@@ -155,23 +157,28 @@ func moveRuns(ctx context.Context, from *installed.Installation, rows backend.Da
 	return nil
 }
 
-// insertRuns inserts those runs that are not here. It returns how many there were, and how many whose thread is not here either.
+// insertRuns inserts those runs of a thread that are not here. It returns how many there were, and how many are lost because the thread is not here.
 func insertRuns(ctx context.Context, list []*installed.Run, rows backend.Database) (fresh, gone int, err error) {
+	var missing []*installed.Run
+	for _, r := range list {
+		if _, err := rows.Runs().Run(ctx, r.Thread, r.ID); fault.Is(err, fault.NotFound) {
+			missing = append(missing, r)
+		} else if err != nil {
+			return 0, 0, err
+		}
+	}
+	if len(missing) == 0 {
+		return 0, 0, nil
+	}
 	err = rows.Runs().Write(ctx, func(tx run.Tx) error {
 		fresh, gone = 0, 0
-		for _, r := range list {
-			_, err := tx.Run(r.Thread, r.ID)
-			if err == nil {
-				continue
-			} else if !fault.Is(err, fault.NotFound) {
-				return err
-			}
-			if _, err := tx.Thread(r.Thread); fault.Is(err, fault.NotFound) {
-				gone++
-				continue
-			} else if err != nil {
-				return err
-			}
+		if _, err := tx.Thread(missing[0].Thread); fault.Is(err, fault.NotFound) {
+			gone = len(missing)
+			return nil
+		} else if err != nil {
+			return err
+		}
+		for _, r := range missing {
 			if err := tx.InsertRun(&r.Run); err != nil {
 				return err
 			}

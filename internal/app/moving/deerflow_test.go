@@ -399,3 +399,49 @@ func TestImportOfRuns(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, due)
 }
+
+// Runs and feedback follow their thread when its key becomes another id here. However many there are, each is moved once, and those of all threads.
+func TestImportOfRunsOfManyThreads(t *testing.T) {
+	t.Parallel()
+	for name, storage := range map[string]config.Storage{"sqlite": {Data: t.TempDir()}, "postgres": {DatabaseURL: postgrestest.Database(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home, add := emptyDeerFlow(t)
+			add("users", ben, "ben@example.com", "", "user", "2026-05-02 03:04:05", nil, nil, 0, 0)
+			keys := []string{"chat", "a chat: with spaces", "z"}
+			for _, key := range keys {
+				add("threads_meta", key, "lead_agent", ben, "A title", "idle", `{}`, "2026-06-01 10:00:00", "2026-06-02 10:00:00")
+			}
+			const each = runsAtOnce + 1
+			for n := range len(keys) * each {
+				x := fmt.Sprintf("01a214cb-0000-7000-8000-%012d", n)
+				add("runs", x, keys[n%len(keys)], ben, "success", `{}`, fmt.Sprintf("2026-06-01 10:%02d:00", n%60))
+				if n < len(keys) {
+					add("feedback", "f"+x, x, keys[n], ben, nil, 1, nil, "2026-06-02 10:00:00")
+				}
+			}
+			cfg := &config.Config{Storage: storage}
+			for _, want := range [][]int{{3, len(keys) * each, 0, 3}, {0, 0, len(keys) * each, 0}} {
+				result, err := Import{From: home}.Run(t.Context(), cfg, nil)
+				require.NoError(t, err)
+				require.Empty(t, result.Problems)
+				require.NotContains(t, strings.Join(result.Notes, "\n"), "their threads are gone")
+				require.Equal(t, want, []int{result.Threads.New, result.Runs.New, result.Runs.Known, result.Feedback.New})
+			}
+			rows, err := openData(t.Context(), cfg, nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, rows.Close()) }()
+			threads, err := rows.Threads().Threads(t.Context(), thread.Query{Limit: 10})
+			require.NoError(t, err)
+			require.Len(t, threads, len(keys))
+			for _, row := range threads {
+				list, err := rows.Runs().Runs(t.Context(), row.ID, run.Query{Limit: 100})
+				require.NoError(t, err)
+				require.Len(t, list, each, row.ID)
+				rated, err := rows.FeedbackOf(t.Context(), ben, row.ID)
+				require.NoError(t, err)
+				require.Len(t, rated, 1, row.ID)
+			}
+		})
+	}
+}
