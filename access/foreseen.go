@@ -10,7 +10,7 @@ import (
 // Answer is what a Gatekeeper answers to a question.
 type Answer struct {
 	Decision Decision
-	Err      error // a *Refusal; nil: it was not refused
+	Err      error // a *Refusal, or why it could not be answered; nil: it was not refused
 }
 
 // Foreseen are the answers to questions that a request was expected to ask, given together with who sent it. Each is good for one question that is exactly the

@@ -49,16 +49,23 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 	if len(questions) > 0 {
 		do = "admit"
 	}
-	a, p, err := g.ask(ctx, do, func(b []byte, _ *process) []byte {
+	limit := time.Duration(1+len(questions)) * g.opts.Timeout // for handlers that the process cannot end itself after the time that each has
+	a, p, err := g.askWithin(ctx, do, limit, func(b []byte, _ *process) []byte {
 		b = appendRequest(append(b, `,"request":`...), r)
 		if len(questions) > 0 {
 			b = appendQuestions(b, questions)
 		}
 		return b
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, nil, err
+	}
+	if a.Slow {
+		g.gaveUp(g.awaitedOf(a), g.opts.Timeout)
+	}
+	switch {
+	case a.Slow && a.Actor == nil:
+		return nil, nil, errSlow
 	case a.Refusal != nil && (a.Actor == nil || len(questions) == 0):
 		return nil, nil, g.refused(a.Refusal)
 	case a.Actor == nil:
@@ -79,8 +86,12 @@ func (g *Gate) answers(a *answer, questions []access.Question) []access.Answer {
 	for i := range n {
 		out = append(out, access.Answer{Decision: a.Decisions[i].of(questions[i])})
 	}
-	if a.Refusal != nil && n < len(questions) {
+	switch {
+	case n == len(questions):
+	case a.Refusal != nil:
 		out = append(out, access.Answer{Err: g.refused(a.Refusal)})
+	case a.Slow:
+		out = append(out, access.Answer{Err: errSlow})
 	}
 	return out
 }
@@ -115,6 +126,7 @@ type answer struct {
 	Decisions []decisionForm `json:"decisions"`
 	Vectors   [][]float32    `json:"vectors"`
 	Refusal   *refusalForm   `json:"refusal"`
+	Slow      bool           `json:"slow"` // the handler of the next part of an admission took too long
 	Tool      *toolAnswer    `json:"tool"`
 	encryptionAnswer
 }
@@ -272,6 +284,17 @@ func (g *Gate) logRefusal(f *refusalForm) {
 
 // ask sends a question to the process and waits for the answer.
 func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) []byte) (*answer, *process, error) {
+	limit := g.opts.Timeout
+	switch do {
+	case "embed":
+		limit = max(limit, embedTimeout)
+	case "tool":
+		limit = longestCall
+	}
+	return g.askWithin(ctx, do, limit, rest)
+}
+
+func (g *Gate) askWithin(ctx context.Context, do string, limit time.Duration, rest func([]byte, *process) []byte) (*answer, *process, error) {
 	select {
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
@@ -280,13 +303,6 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 		return nil, nil, errFull
 	}
 	began := time.Now()
-	limit := g.opts.Timeout
-	switch do {
-	case "embed":
-		limit = max(limit, embedTimeout)
-	case "tool":
-		limit = longestCall
-	}
 	timeout, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
 	var slow *time.Timer
@@ -307,8 +323,7 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 	if err != nil {
 		switch {
 		case errors.Is(err, errSlow):
-			g.metrics.refused.WithLabelValues("slow").Inc()
-			g.logGivenUp(do, limit)
+			g.gaveUp(g.awaited(do), limit)
 		case errors.Is(err, errDown):
 			g.metrics.refused.WithLabelValues("down").Inc()
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -328,6 +329,36 @@ func TestSlowHandlers(t *testing.T) {
 	require.ErrorIs(t, err, errSlow)
 	<-before.exited
 	require.Eventually(t, func() bool { _, err := g.Authenticate(t.Context(), bearer("ann")); return err == nil }, 20*time.Second, 10*time.Millisecond)
+}
+
+// Handlers that are asked together have as much time each as if they were asked alone.
+func TestSlowAdmission(t *testing.T) {
+	t.Parallel()
+	question := func(do string) access.Question {
+		return access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"` + do + `"}`)}
+	}
+	patient := odd(t, func(g *Gate) { g.opts.Timeout = 3 * time.Second })
+	actor, answers, err := patient.Admit(t.Context(), bearer("late"), asking(question("late")))
+	require.NoError(t, err)
+	require.Equal(t, "late", actor.Identity)
+	require.Len(t, answers, 1)
+	require.NoError(t, answers[0].Err)
+
+	var log logtest.Buffer
+	g := odd(t, func(g *Gate) {
+		g.opts.Timeout, g.slowAnswer = 300*time.Millisecond, 50*time.Millisecond
+		g.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	many := slices.Repeat([]access.Question{question("hang")}, 10_000) // which have most of an hour together
+	_, _, err = g.Admit(t.Context(), bearer("block"), asking(many...))
+	require.ErrorIs(t, err, errSlow)
+	require.Regexp(t, `a handler did not answer in time: the request is refused with 503" handler=@auth.authenticate at=odd.py:\d+ limit=300ms fix=`, log.String())
+	actor, answers, err = g.Admit(t.Context(), bearer("ann"), asking(many...))
+	require.NoError(t, err)
+	require.Equal(t, "ann", actor.Identity)
+	require.Len(t, answers, 1)
+	require.ErrorIs(t, answers[0].Err, errSlow)
+	require.Regexp(t, `a handler did not answer in time: the request is refused with 503" handler=@auth.on\S* (at=odd.py:\d+ )?limit=300ms fix=`, log.String())
 }
 
 func TestThreadsThatHangAreNotEndless(t *testing.T) {

@@ -131,8 +131,18 @@ func (g *Gate) awaited(do string) waits {
 	return waits{handler: handlerOf(do)}
 }
 
-func (g *Gate) logGivenUp(do string, limit time.Duration) {
-	w := g.awaited(do)
+// awaitedOf returns the handler for which an admission was given up.
+func (g *Gate) awaitedOf(a *answer) waits {
+	w := g.awaited("admit")
+	if w.at.IsZero() && a.Actor != nil {
+		w.handler = handlerOf("decide")
+	}
+	return w
+}
+
+// gaveUp counts and logs a handler that did not answer within its limit.
+func (g *Gate) gaveUp(w waits, limit time.Duration) {
+	g.metrics.refused.WithLabelValues("slow").Inc()
 	text := "a handler did not answer in time: the request is refused with 503"
 	if g.opts.Encryption != "" {
 		text = "a handler of encryption.path did not answer in time: what it encrypts or decrypts fails"

@@ -25,6 +25,8 @@ def authenticate(authorization: str | None, headers: dict[bytes, bytes], path, q
     what = (authorization or "").removeprefix("Bearer ")
     if what == "block":
         time.sleep(3600)
+    if what == "late":
+        time.sleep(1.8)
     if what == "exit":
         sys.exit(3)
     if what == "die":
@@ -64,6 +66,8 @@ async def create(ctx, value):
     do = value.get("do")
     if do == "hang":
         await asyncio.sleep(3600)
+    if do == "late":
+        await asyncio.sleep(1.8)
     if do == "spin":
         time.sleep(3600)
     if do == "garbage":

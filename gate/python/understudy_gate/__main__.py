@@ -80,7 +80,7 @@ class Gate:
             from .auth import Handlers
 
             self._begin("auth")
-            self._handlers = Handlers(find(spec))
+            self._handlers = Handlers(find(spec), options["limit"])
             hello["gaps"] = self._handlers.gaps()
         if spec := options.get("embed"):
             from . import embedding
@@ -228,6 +228,7 @@ class Gate:
             user = self._handlers.actor(call["actor"])
             answer["decisions"] = [await self._handlers.decide(user, question) for question in call["questions"]]
             return
-        _, answer["actor"] = await self._handlers.authenticate(call["request"])
         if do == "admit":
-            await self._handlers.admit(answer, call["questions"])
+            await self._handlers.admit(answer, call["request"], call["questions"])
+            return
+        _, answer["actor"] = await self._handlers.authenticate(call["request"])

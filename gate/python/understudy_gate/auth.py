@@ -61,7 +61,7 @@ def broken(what: str, exc: BaseException | None = None, fix: str = "") -> Refuse
 class Handlers:
     """The handlers of one Auth object. Raises TypeError or ValueError for one that cannot serve."""
 
-    def __init__(self, auth: Any) -> None:
+    def __init__(self, auth: Any, limit: float) -> None:
         from langgraph_sdk import Auth
 
         if not isinstance(auth, Auth):
@@ -72,6 +72,7 @@ class Handlers:
         if handler is None:
             raise ValueError("it has no authenticate handler; write one: @auth.authenticate async def authenticate(authorization: str | None): ...")
         self._authenticate = _Call(handler)
+        self._limit = limit  # seconds for a handler where several are asked; the server waits no longer for one that is asked alone
         self._objects: OrderedDict[int, users.User] = OrderedDict()
         self._number = 0
         self._left_out: set[Any] = set()  # fields that were warned of
@@ -156,15 +157,22 @@ class Handlers:
 
     # --- what ------------------------------------------------------------------------------
 
-    async def admit(self, answer: dict[str, Any], questions: list[dict[str, Any]]) -> None:
-        """Answers questions about the user of an answer, as if each were asked alone: up to one that is refused, or whose filter the server has to examine first."""
-        form = answer["actor"]
-        decisions = answer["decisions"] = []
-        for question in questions:
-            user = self.actor({**form, "user": codec.loads(form["user"].encode())})
-            decisions.append(await self.decide(user, question))
-            if not _certain(decisions[-1].get("filter")):
-                return
+    async def admit(self, answer: dict[str, Any], request: dict[str, Any], questions: list[dict[str, Any]]) -> None:
+        """Answers who sends a request, and questions about that user, as if each were asked alone: up to one that is refused or takes too long, or whose filter the
+        server has to examine first."""
+        try:
+            with threads.within(self._limit):
+                _, form = await self.authenticate(request)
+            answer["actor"] = form
+            decisions = answer["decisions"] = []
+            for question in questions:
+                user = self.actor({**form, "user": codec.loads(form["user"].encode())})
+                with threads.within(self._limit):
+                    decisions.append(await self.decide(user, question))
+                if not _certain(decisions[-1].get("filter")):
+                    return
+        except threads.Slow:
+            answer["slow"] = True
 
     def _handler(self, resource: str, action: str) -> Callable | None:
         handlers = self._auth._handlers

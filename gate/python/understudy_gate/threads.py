@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,6 +22,32 @@ _abandoned = 0
 
 def executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="handler")
+
+
+class Slow(Exception):
+    """A function did not end in time."""
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Ends what the current task awaits here when it takes longer, by Slow. What does not await is not ended."""
+    task = asyncio.current_task()
+    over = False
+
+    def end() -> None:
+        nonlocal over
+        over = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if over:
+            raise Slow from None
+        raise
+    finally:
+        timer.cancel()
 
 
 def is_async(function: Callable) -> bool:
