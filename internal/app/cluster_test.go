@@ -174,8 +174,8 @@ func TestRedisIsKilled(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	_, err = again.next()
-	require.ErrorIs(t, err, io.EOF)
+	got, err = again.next()
+	require.ErrorIs(t, err, io.EOF, "%s", got)
 	got, err = here.next()
 	require.NoError(t, err)
 	require.Equal(t, `{"n":4}`, got)
