@@ -42,6 +42,25 @@ func answered(t *testing.T, in *bufio.Reader) *http.Response {
 	return res
 }
 
+// A head that is too large is refused while it is being sent, and the client sees why.
+func TestLongHeadsAreRefused(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	conn := dialed(t, w)
+	_, err := io.WriteString(conn, "GET /store/items?key="+strings.Repeat("a", 16<<10))
+	require.NoError(t, err)
+	in := bufio.NewReader(conn)
+	_, err = in.Peek(1) // it has been refused
+	require.NoError(t, err)
+	for range 4 {
+		_, err = io.WriteString(conn, strings.Repeat("a", 16<<10))
+		require.NoError(t, err)
+	}
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, answered(t, in).StatusCode)
+	_, err = in.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+}
+
 // A body that is certain to be refused is refused before any of it has arrived, and the client sees why however it goes on.
 func TestBodiesAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()

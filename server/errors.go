@@ -11,12 +11,16 @@ import (
 
 	"understudy/access"
 	"understudy/compat"
+	"understudy/server/internal/connection"
 	"understudy/server/internal/web"
 )
 
 // fail writes the answer to a request that failed.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	status, text, worth := web.Explain(err)
+	if status == http.StatusRequestHeaderFieldsTooLarge { // its client is still sending it
+		connection.Drop(c.Context().Conn())
+	}
 	if status == http.StatusNotFound {
 		if strings.HasSuffix(c.Path(), "/") && unrouted(err) && redirected(s, c) {
 			return nil

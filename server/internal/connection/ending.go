@@ -64,6 +64,7 @@ type endingConn struct {
 	ended    atomic.Bool
 	heard    atomic.Bool // something was read since the last answer
 	answers  atomic.Bool // a handler is answering a request
+	drops    atomic.Bool // Drop was called
 }
 
 // waits reports whether a shutdown need not wait for the connection.
@@ -97,7 +98,25 @@ func (c *endingConn) Close() error {
 	c.listener.mu.Lock()
 	delete(c.listener.conns, c)
 	c.listener.mu.Unlock()
+	if c.drops.Load() {
+		_ = c.CloseWrite() // nothing else comes
+		_ = c.Conn.SetReadDeadline(time.Now().Add(dropTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, dropBytes)
+	}
 	return c.Conn.Close()
+}
+
+// dropBytes and dropTime bound what Drop takes.
+const (
+	dropBytes = 256 << 10
+	dropTime  = time.Second
+)
+
+// Drop lets the connection take what its client still sends before it closes. One that is closed while its client sends is reset, and the client may lose the answer.
+func Drop(c net.Conn) {
+	if e, ok := c.(*endingConn); ok {
+		e.drops.Store(true)
+	}
 }
 
 func (c *endingConn) Read(p []byte) (int, error) {
