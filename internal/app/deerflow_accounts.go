@@ -25,73 +25,78 @@ const (
 // more runs (gateway.Installation.Holds), and their sessions have ended.
 func (s *Server) followAccounts(ctx context.Context) error {
 	l := loop.Loop{Name: "deleted accounts", Log: s.log, Now: s.now}
-	return notCanceled(l.Every(ctx, goneEvery, func(ctx context.Context) error {
-		list, err := s.rows.Gone(ctx)
-		for _, g := range list {
-			if err := s.endAccount(ctx, g); err != nil {
-				return err
-			}
-		}
-		return err
-	}))
+	return notCanceled(l.Every(ctx, goneEvery, s.endAccounts))
 }
 
-// endAccount ends what acts for an account. It is done again until nothing that began before the deletion can continue.
-func (s *Server) endAccount(ctx context.Context, g account.Gone) error {
-	if _, err := s.rows.User(ctx, g.ID); !fault.Is(err, fault.NotFound) {
-		if err == nil { // it was imported again
+// endAccounts ends what acts for accounts that were deleted. It is done again until nothing that began before the deletion can continue. What fails for one keeps no other
+// one waiting.
+func (s *Server) endAccounts(ctx context.Context) error {
+	list, err := s.rows.Gone(ctx)
+	errs, deleted, cancelled := []error{err}, []account.Gone(nil), map[string]int{}
+	for _, g := range list {
+		switch _, err := s.rows.User(ctx, g.ID); {
+		case err == nil: // it was imported again
+			errs = append(errs, s.rows.ForgetGone(ctx, g))
+		case fault.Is(err, fault.NotFound):
+			deleted = append(deleted, g)
+			cancelled[g.ID] = 0
+		default:
+			errs = append(errs, err)
+		}
+	}
+	if len(deleted) == 0 {
+		return errors.Join(errs...)
+	}
+	stays := s.cancelRunsOf(ctx, cancelled)
+	errs = append(errs, stays)
+	for _, g := range deleted {
+		if n := cancelled[g.ID]; n > 0 {
+			s.log.InfoContext(ctx, "runs of a deleted account were cancelled", "user", g.ID, "runs", n)
+		}
+		err := errors.Join(s.deerflow.ForgetMemory(g.ID), s.forget(ctx, g.ID)) // the files first, from which it would be imported again
+		if err == nil && stays == nil && s.now().Sub(g.At) >= goneFor {
 			err = s.rows.ForgetGone(ctx, g)
 		}
-		return err
+		errs = append(errs, err)
 	}
-	cancelled, err := s.cancelRunsOf(ctx, g.ID)
-	if err != nil {
-		return err
-	}
-	if cancelled > 0 {
-		s.log.InfoContext(ctx, "runs of a deleted account were cancelled", "user", g.ID, "runs", cancelled)
-	}
-	if err := errors.Join(s.deerflow.ForgetMemory(g.ID), s.forget(ctx, g.ID)); err != nil { // the files first, from which it would be imported again
-		return err
-	}
-	if s.now().Sub(g.At) < goneFor {
-		return nil
-	}
-	return s.rows.ForgetGone(ctx, g)
+	return errors.Join(errs...)
 }
 
 // goneThreads is how many threads with runs are looked at at once.
 const goneThreads = 200
 
-// cancelRunsOf cancels the runs of a user that wait or run, and returns how many there were.
-func (s *Server) cancelRunsOf(ctx context.Context, user string) (cancelled int, err error) {
+// cancelRunsOf cancels the runs of users that wait or run, and adds to each user how many there were. A thread that fails keeps no other one waiting.
+func (s *Server) cancelRunsOf(ctx context.Context, users map[string]int) error {
 	ctx = access.Everything(ctx)
+	var errs []error
 	for above := id.Thread(""); ; {
 		batch, err := s.rows.Runs().ActiveThreads(ctx, run.Active{}, above, goneThreads)
 		if err != nil || len(batch) == 0 {
-			return cancelled, err
+			return errors.Join(append(errs, err)...)
 		}
 		for _, t := range batch {
-			n, err := s.cancelRunsIn(ctx, t, user)
-			if err != nil {
-				return cancelled, err
+			if err := s.cancelRunsIn(ctx, t, users); err != nil {
+				errs = append(errs, err)
 			}
-			cancelled += n
 		}
 		above = batch[len(batch)-1]
 	}
 }
 
-func (s *Server) cancelRunsIn(ctx context.Context, t id.Thread, user string) (int, error) {
+func (s *Server) cancelRunsIn(ctx context.Context, t id.Thread, users map[string]int) error {
 	row, err := s.rows.Threads().Thread(ctx, t)
-	if fault.Is(err, fault.NotFound) || err == nil && jsonobj.Of(row.Metadata).Text(dialect.OwnerKey) != user {
-		return 0, nil
+	if fault.Is(err, fault.NotFound) {
+		return nil
 	} else if err != nil {
-		return 0, err
+		return err
+	}
+	owner := jsonobj.Of(row.Metadata).Text(dialect.OwnerKey)
+	if _, ok := users[owner]; !ok {
+		return nil
 	}
 	active, err := s.rows.Runs().ActiveRuns(ctx, t)
 	if err != nil || len(active) == 0 {
-		return 0, err
+		return err
 	}
 	runs := make([]id.Run, len(active))
 	for i, r := range active {
@@ -99,7 +104,8 @@ func (s *Server) cancelRunsIn(ctx context.Context, t id.Thread, user string) (in
 	}
 	err = s.runs.Cancel(ctx, t, runs, run.CancelInterrupt, false)
 	if fault.Is(err, fault.NotFound) { // they ended meanwhile, or are being cancelled
-		return 0, nil
+		return nil
 	}
-	return len(runs), err
+	users[owner] += len(runs)
+	return err
 }

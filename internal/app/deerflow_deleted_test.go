@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -97,10 +98,14 @@ func TestRunsOfDeletedAccounts(t *testing.T) {
 			srv, user := startDeerFlow(t, func(c *Config) {
 				c.Settings.Storage.DatabaseURL = where
 			})
-			type owner struct{ id, going, delayed, thread, later string }
+			type owner struct {
+				user                              *gatewayUser
+				id, going, delayed, thread, later string
+			}
 			all := map[string]*owner{}
 			for _, name := range []string{"ann", "ben"} {
-				u, o := user(name+"@example.com"), &owner{}
+				u := user(name + "@example.com")
+				o := &owner{user: u}
 				all[name] = o
 				o.id = u.must("GET", "/api/v1/auth/me", "", "id")
 				u.must("POST", "/api/memory/facts", `{"content":"Drinks tea"}`, "version")
@@ -128,17 +133,50 @@ func TestRunsOfDeletedAccounts(t *testing.T) {
 				require.Equal(t, run.Interrupted, x.Status)
 			}
 			require.Equal(t, 3, active(all["ben"]))
-			remembered := func(o *owner) bool {
-				item, err := srv.items.Get(t.Context(), []string{o.id, "memory"}, "memory.json", nil)
-				require.NoError(t, err)
-				_, err = os.Stat(filepath.Join(home(srv.cfg), "users", o.id, "agents", "cook", "memory.json"))
-				require.Equal(t, item != nil, err == nil)
-				return item != nil
+			remembered := func(o *owner) [2]bool { // in the store, and in a file
+				item, failed := srv.items.Get(t.Context(), []string{o.id, "memory"}, "memory.json", nil)
+				_, err := os.Stat(filepath.Join(home(srv.cfg), "users", o.id, "agents", "cook", "memory.json"))
+				return [2]bool{item != nil || failed != nil, err == nil}
 			}
-			require.Eventually(t, func() bool { return !remembered(all["ann"]) }, time.Minute, 20*time.Millisecond)
-			require.True(t, remembered(all["ben"]))
+			require.Eventually(t, func() bool { return remembered(all["ann"]) == [2]bool{} }, time.Minute, 20*time.Millisecond)
+			require.Equal(t, [2]bool{true, true}, remembered(all["ben"]))
+			for _, thread := range []string{all["ben"].thread, all["ben"].later} { // the server need not wait for their runs
+				status, answer := all["ben"].user.ask("DELETE", "/threads/"+thread, "")
+				require.Equal(t, 204, status, answer)
+			}
 		})
 	}
+}
+
+// An account whose memory cannot be deleted keeps no account that was deleted after it waiting: runs of all end, and the memories of the others go.
+func TestAnAccountThatFailsKeepsNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	srv, user := startDeerFlow(t, func(*Config) {})
+	var ids, threads []string
+	for n := range 3 {
+		u := user(fmt.Sprintf("user%d@example.com", n))
+		ids = append(ids, u.must("GET", "/api/v1/auth/me", "", "id"))
+		u.must("POST", "/api/memory/facts", `{"content":"Drinks tea"}`, "version")
+		threads = append(threads, u.must("POST", "/threads", `{}`, "thread_id"))
+		u.must("POST", "/threads/"+threads[n]+"/runs", `{"assistant_id":"waits","input":{}}`, "run_id")
+	}
+	full := filepath.Join(home(srv.cfg), "users", ids[0], "memory.json", "full")
+	require.NoError(t, os.MkdirAll(full, 0o755))
+	for _, user := range ids {
+		deleteAccount(t, srv, user)
+	}
+	require.Error(t, srv.endAccounts(t.Context()), "the folder is not empty")
+	for n, user := range ids {
+		item, err := srv.items.Get(t.Context(), []string{user, "memory"}, "memory.json", nil)
+		require.NoError(t, err)
+		require.Nil(t, item, n)
+		require.Eventually(t, func() bool {
+			list, err := srv.rows.Runs().ActiveRuns(t.Context(), id.Thread(threads[n]))
+			require.NoError(t, err)
+			return len(list) == 0
+		}, time.Minute, 20*time.Millisecond, n)
+	}
+	require.DirExists(t, full)
 }
 
 // An agent goes with its memory, and with what waits to be learned for it: one that is made later under its name knows nothing. What another one or its user knows stays, and
