@@ -20,11 +20,10 @@ type ItemQueue struct {
 	Log   *slog.Logger
 	// Holder names the learner, if there is only one at a time: after a restart it continues at once. "": it gets a name of its own.
 	Holder string
-	// Before is the queue of before there was this one, of which what waits is moved; nil: there is none.
+	// Before is the queue of before there was this one, of which what waits is moved; nil: there is none. While servers are replaced, those of before write there still.
 	Before *Folder
 
-	once  sync.Once
-	moved bool // Before is empty; of who calls List
+	once sync.Once
 }
 
 const (
@@ -35,12 +34,35 @@ const (
 // leased is how long a learner that was killed keeps others from the queue.
 const leased = 20 * time.Second
 
-// maxListed bounds how much is looked at at once.
-const maxListed = 1000
+// Of a look at the queue: how much is read at once, and how often. The store has the newest first.
+const (
+	listedAtOnce = 1000
+	maxLists     = 100
+)
 
 // Put implements Queue.
 func (q *ItemQueue) Put(ctx context.Context, subject, name string, text []byte) error {
 	return q.Store.Put(ctx, q.item(q.namespace(subject), name, text))
+}
+
+// putNewer is Put, unless what waits there is as new.
+func (q *ItemQueue) putNewer(ctx context.Context, w *waiting, text []byte) error {
+	e := Entry{Name: w.name(), namespace: q.namespace(w.User)}
+	for {
+		was, err := q.Load(ctx, e)
+		if err != nil {
+			return err
+		}
+		var there waiting
+		if was == nil {
+			was = &Document{}
+		} else if json.Unmarshal(was.Text, &there) == nil && !w.At.After(there.At) {
+			return nil
+		}
+		if done, err := q.Swap(ctx, e, was, text); done || err != nil {
+			return err
+		}
+	}
 }
 
 // namespace is where conversations of a subject wait.
@@ -58,20 +80,28 @@ func (q *ItemQueue) item(namespace []string, key string, text []byte) store.Item
 
 // List implements Queue, for one caller at a time.
 func (q *ItemQueue) List(ctx context.Context) (list []Entry, err error) {
-	if q.Before != nil && !q.moved {
+	if q.Before != nil {
 		n, err := q.Before.moveTo(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		if q.moved = true; n > 0 {
+		if n > 0 {
 			q.Log.InfoContext(ctx, "conversations that wait for the memory were moved into the store", "conversations", n, "folder", q.Before.Dir)
 		}
 	}
-	page, err := q.Store.Search(ctx, store.Search{Prefix: []string{queueLabel, "waiting"}, Limit: maxListed, Bytes: 1}, &no)
-	for _, i := range page {
-		list = append(list, Entry{Name: i.Key, At: i.UpdatedAt, namespace: i.Namespace})
+	for n := range maxLists {
+		page, err := q.Store.Search(ctx, store.Search{Prefix: []string{queueLabel, "waiting"}, Limit: listedAtOnce, Offset: n * listedAtOnce, Bytes: 1}, &no)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range page {
+			list = append(list, Entry{Name: i.Key, At: i.UpdatedAt, namespace: i.Namespace})
+		}
+		if len(page) < listedAtOnce {
+			break
+		}
 	}
-	return list, err
+	return list, nil
 }
 
 // Load implements Queue.

@@ -16,6 +16,7 @@ import (
 	"understudy/deerflow/files"
 	"understudy/deerflow/memory"
 	"understudy/internal/fault"
+	"understudy/internal/flock"
 	"understudy/internal/logtest"
 	"understudy/storage/postgres"
 	"understudy/storage/postgres/migratedtest"
@@ -313,5 +314,80 @@ func TestForgetAnAgent(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, m.Facts, want, subject)
 		}
+	})
+}
+
+// What an earlier release queues in its folder, also while servers are replaced, is moved, unless what waits in the store is newer or that release works on the folder.
+func TestQueueInAFolderIsMoved(t *testing.T) {
+	t.Parallel()
+	inStore(t, func(t *testing.T, a, b *server) {
+		ctx, l := t.Context(), a.learner(nil)
+		queue := l.Queue.(*memory.ItemQueue)
+		folder := queue.Before
+		before := &memory.Learner{Book: b.Book, Queue: folder}
+		at := time.Now().Add(-time.Hour)
+		say := func(l *memory.Learner, text string) {
+			at = at.Add(time.Second)
+			a.now, b.now = func() time.Time { return at }, func() time.Time { return at }
+			require.NoError(t, l.Add(ctx, "ann", "t", []memory.Turn{{User: true, Text: text}}))
+		}
+		waits := func(want string) {
+			t.Helper()
+			list, err := queue.List(ctx)
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			d, err := queue.Load(ctx, list[0])
+			require.NoError(t, err)
+			require.Contains(t, string(d.Text), want)
+		}
+		in := func(want int) {
+			t.Helper()
+			list, err := folder.List(ctx)
+			require.NoError(t, err)
+			require.Len(t, list, want)
+		}
+		say(before, "one")
+		waits("one")
+		in(0)
+		say(before, "two")
+		say(l, "three")
+		waits("three")
+		in(0)
+		say(before, "four")
+		lock, err := os.OpenFile(filepath.Join(folder.Dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		require.NoError(t, err)
+		require.NoError(t, flock.Try(lock, false))
+		waits("three")
+		in(1)
+		require.NoError(t, lock.Close())
+		waits("four")
+		in(0)
+	})
+}
+
+// What waits longest is learned first, however much waits.
+func TestOldestOfALongQueue(t *testing.T) {
+	t.Parallel()
+	inStore(t, func(t *testing.T, a, _ *server) {
+		ctx, first := t.Context(), ""
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		l := a.learner(func(_ context.Context, prompt string) (string, error) {
+			first = prompt
+			cancel() // the first is enough
+			return "", context.Canceled
+		})
+		queue := l.Queue.(*memory.ItemQueue)
+		at := time.Now().Add(-time.Hour)
+		a.now = func() time.Time { return at }
+		require.NoError(t, l.Add(ctx, "ann", "oldest", []memory.Turn{{User: true, Text: "the oldest"}}))
+		at = at.Add(time.Minute)
+		for n := range 1001 {
+			require.NoError(t, queue.Put(ctx, "ben", fmt.Sprint(n), []byte(`{"User":"ben","Thread":"t","Turns":[{"user":true,"text":"new"}]}`)))
+		}
+		at = at.Add(time.Minute)
+		l.Alone(ctx)
+		require.Contains(t, first, "the oldest")
 	})
 }

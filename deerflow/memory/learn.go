@@ -130,25 +130,21 @@ func (l *Learner) Run(ctx context.Context) error {
 
 // alone learns from what has waited long enough, while no other Learner works on the queue, in this process or in another server's. It returns when to look again.
 func (l *Learner) alone(ctx context.Context) (after time.Duration) {
-	due, after, err := l.due(ctx)
-	if err == nil && len(due) == 0 {
-		return after
-	}
-	var held context.Context
-	var release func()
+	var due []Entry
+	held, release, err := l.Queue.Hold(ctx) // first: the queue may be long, and one at a time is enough that lists it
 	if err == nil {
-		held, release, err = l.Queue.Hold(ctx)
+		if held == nil {
+			return soon
+		}
+		defer release()
+		due, after, err = l.due(held)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		if ctx.Err() == nil {
 			l.Log.Warn("conversations that wait for the memory cannot be looked at; trying again", "after", retry, "error", err)
 		}
 		return retry
-	case held == nil:
-		return soon
 	}
-	defer release()
 	for _, e := range due {
 		if held.Err() != nil {
 			return soon

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -128,25 +127,27 @@ func (f *Folder) Hold(ctx context.Context) (held context.Context, release func()
 	return ctx, func() { _ = lock.Close(); leave() }, nil
 }
 
-// moveTo moves what waits to another queue.
-func (f *Folder) moveTo(ctx context.Context, other Queue) (moved int, err error) {
-	held, release, err := f.Hold(ctx)
-	switch {
-	case err != nil:
+// moveTo moves what waits to the store, unless another process works on it.
+func (f *Folder) moveTo(ctx context.Context, q *ItemQueue) (moved int, err error) {
+	if list, err := f.List(ctx); err != nil || len(list) == 0 {
 		return 0, err
-	case held == nil:
-		return 0, fmt.Errorf("another process works on %s", f.Dir)
+	}
+	held, release, err := f.Hold(ctx)
+	if err != nil || held == nil {
+		return 0, err
 	}
 	defer release()
 	list, err := f.List(ctx)
 	for _, e := range list {
 		d, err := f.Load(ctx, e)
-		if err != nil || d == nil {
+		if err != nil {
 			return moved, err
+		} else if d == nil {
+			continue // it is gone
 		}
 		var w waiting
 		if json.Unmarshal(d.Text, &w) == nil && w.User != "" {
-			if err := other.Put(ctx, w.User, w.name(), d.Text); err != nil {
+			if err := q.putNewer(ctx, &w, d.Text); err != nil {
 				return moved, err
 			}
 			moved++
