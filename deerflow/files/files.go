@@ -257,9 +257,16 @@ func (h Home) Has(user, thread string) bool {
 // Users returns the names of the folders of users.
 func (h Home) Users() []string {
 	list, _ := os.ReadDir(filepath.Join(h.Dir, "users")) // without the folder there are no files
-	names := make([]string, len(list))
-	for i, u := range list {
-		names[i] = u.Name()
+	var names []string
+	for _, u := range list {
+		folder := u.IsDir()
+		if u.Type()&fs.ModeSymlink != 0 {
+			info, err := os.Stat(filepath.Join(h.Dir, "users", u.Name()))
+			folder = err == nil && info.IsDir()
+		}
+		if folder { // such as .DS_Store is none
+			names = append(names, u.Name())
+		}
 	}
 	return names
 }

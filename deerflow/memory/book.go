@@ -34,7 +34,8 @@ type Book struct {
 	In  func(subject string) Documents
 	Now func() time.Time
 
-	turns [64]sync.Mutex // of changes here, by subject: one at a time, so that they do not try again because of each other
+	turns [64]chan struct{} // of changes here, by subject: one at a time, so that they do not try again because of each other
+	once  sync.Once         // makes turns
 }
 
 // Read returns the memory of a user.
@@ -71,8 +72,12 @@ const (
 // change is Change. anew: what cannot be read may be replaced.
 func (b *Book) change(ctx context.Context, user string, anew bool, change func(*Memory) error) (*Memory, error) {
 	turn := b.turn(user)
-	turn.Lock()
-	defer turn.Unlock()
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	in, wait := b.In(user), loop.NewBackoff(firstWait, lastWait)
 	for range maxChanges {
 		was, m, err := read(ctx, in, user)
@@ -110,8 +115,13 @@ func (b *Book) change(ctx context.Context, user string, anew bool, change func(*
 	return nil, fault.New(fault.Unavailable, "The memory is being changed by others all the time; try again")
 }
 
-func (b *Book) turn(user string) *sync.Mutex {
+func (b *Book) turn(user string) chan struct{} {
+	b.once.Do(func() {
+		for i := range b.turns {
+			b.turns[i] = make(chan struct{}, 1)
+		}
+	})
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, user)
-	return &b.turns[h.Sum32()%uint32(len(b.turns))]
+	return b.turns[h.Sum32()%uint32(len(b.turns))]
 }

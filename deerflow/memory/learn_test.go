@@ -251,3 +251,36 @@ func TestClearedMemory(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, m.Facts, 1)
 }
+
+// hangs are Documents of a database that does not answer.
+type hangs struct{ asked chan struct{} }
+
+func (h hangs) Load(ctx context.Context, _ string) (*Document, error) {
+	h.asked <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (hangs) Save(context.Context, string, *Document, []byte) (bool, error) { return false, nil }
+
+// A change that is cancelled while another one hangs waits for it no longer.
+func TestCancelledChangesDoNotWait(t *testing.T) {
+	t.Parallel()
+	h := hangs{make(chan struct{}, 2)}
+	b := &Book{In: func(string) Documents { return h }, Now: time.Now}
+	nothing := func(*Memory) error { return nil }
+	first, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.Change(first, "ann", nothing)
+		ended <- err
+	}()
+	<-h.asked
+	second, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := b.Change(second, "ann", nothing)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, h.asked, "it was not its turn")
+	end()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
