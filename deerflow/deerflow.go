@@ -43,7 +43,7 @@ type Options struct {
 	Ask     func(ctx context.Context, m *settings.Model, system, prompt string) (string, error)
 	Convert files.Converter // nil: documents are not converted
 	// Memories is where memories are, with those of the home folder moved there; nil: they stay in DeerFlow's files, because its own agent works on them.
-	Memories memory.Documents
+	Memories *memory.Items
 	// Forget deletes the memory of a subject in the store, and what waits to be learned for it; nil: there is none.
 	Forget func(ctx context.Context, subject string) error
 	Log    *slog.Logger
@@ -140,7 +140,7 @@ func Read(o Options) (*DeerFlow, error) {
 	d.Origins, d.Commands = origins(env("GATEWAY_CORS_ORIGINS")), list(env("DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST"))
 	d.memories = Memories(d.Home)
 	if o.Memories != nil {
-		d.memories = &memory.Moved{Documents: o.Memories, From: d.memories, Log: o.Log}
+		d.memories = &memory.Moved{Items: o.Memories, From: d.memories, Log: o.Log}
 	}
 	d.Memory = &memory.Book{In: d.memoriesOf, Now: o.Now}
 	d.Agents = &agent.Folder{Dir: agentsDir(d.Home), Shared: filepath.Join(d.Home.Dir, "agents"), Log: o.Log}

@@ -53,7 +53,27 @@ func (s *Items) Save(ctx context.Context, subject string, was *Document, text []
 
 // Forget deletes the memory of a subject; of a user those of all agents.
 func (s *Items) Forget(ctx context.Context, subject string) error {
-	return deleteBelow(ctx, s.Store, s.namespace(subject)...)
+	if err := deleteBelow(ctx, s.Store, s.namespace(subject)...); err != nil {
+		return err
+	}
+	return deleteBelow(ctx, s.Store, s.marks(subject)...)
+}
+
+// importedLabel begins the namespaces in which it is noted what was imported. No user has one that begins as it.
+const importedLabel = "understudy:memory-imported"
+
+func (s *Items) marks(subject string) []string {
+	return append([]string{importedLabel}, s.namespace(subject)...)
+}
+
+// imported reports whether a memory was imported: users can delete its item, and the file is still there.
+func (s *Items) imported(ctx context.Context, subject string) (bool, error) {
+	i, err := s.Store.Get(ctx, s.marks(subject), itemKey, &no)
+	return i != nil, err
+}
+
+func (s *Items) markImported(ctx context.Context, subject string) error {
+	return s.Store.Put(ctx, store.Item{Namespace: s.marks(subject), Key: itemKey, Value: []byte("{}"), Index: unindexed, TTL: -1})
 }
 
 const deletedAtOnce = 100
@@ -73,16 +93,16 @@ func deleteBelow(ctx context.Context, items *store.Service, namespace ...string)
 	}
 }
 
-// Moved are documents that were elsewhere before: each is moved when it is needed first.
+// Moved are documents that were elsewhere before: each is moved when it is needed first, once.
 type Moved struct {
-	Documents
+	*Items
 	From Documents
 	Log  *slog.Logger
 }
 
 // Load implements Documents.
 func (d *Moved) Load(ctx context.Context, subject string) (*Document, error) {
-	here, err := d.Documents.Load(ctx, subject)
+	here, err := d.Items.Load(ctx, subject)
 	if err != nil || here != nil {
 		return here, err
 	}
@@ -90,13 +110,16 @@ func (d *Moved) Load(ctx context.Context, subject string) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.Documents.Load(ctx, subject)
+	return d.Items.Load(ctx, subject)
 }
 
-// Move moves the document of a subject, unless there is one here. It reports whether it did.
+// Move moves the document of a subject, unless there is one here, or it was moved before. It reports whether it did.
 func (d *Moved) Move(ctx context.Context, subject string) (moved bool, err error) {
 	old, err := d.From.Load(ctx, subject)
 	if err != nil || old == nil {
+		return false, err
+	}
+	if was, err := d.imported(ctx, subject); err != nil || was {
 		return false, err
 	}
 	m, err := parse(old.Text)
@@ -111,5 +134,8 @@ func (d *Moved) Move(ctx context.Context, subject string) (moved bool, err error
 		user, agent := Of(subject)
 		d.Log.InfoContext(ctx, "the memory of a user was imported into the store; its file stays as it is, and counts no more", "user", user, "agent", agent, "facts", len(m.Facts))
 	}
-	return moved, err
+	if err != nil {
+		return moved, err
+	}
+	return moved, d.markImported(ctx, subject)
 }

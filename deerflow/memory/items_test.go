@@ -47,7 +47,7 @@ func inStore(t *testing.T, test func(t *testing.T, a, b *server)) {
 				return filepath.Join(home, strings.ReplaceAll(subject, "\x00", "+"), "facts")
 			},
 		}
-		in := &memory.Moved{Documents: &memory.Items{Store: s.items, User: files.User}, From: old, Log: slog.New(slog.NewTextHandler(s.log, nil))}
+		in := &memory.Moved{Items: &memory.Items{Store: s.items, User: files.User}, From: old, Log: slog.New(slog.NewTextHandler(s.log, nil))}
 		s.Book = &memory.Book{In: func(string) memory.Documents { return in }, Now: func() time.Time { return s.now() }}
 		return s
 	}
@@ -157,6 +157,16 @@ func TestImportedMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, m.Facts)
 		require.FileExists(t, filepath.Join(a.home, "ann/memory.json"))
+
+		// Nor does it when the user deletes the item. Who was forgotten may bring another file.
+		require.NoError(t, b.items.Delete(ctx, []string{"ann", "memory"}, "memory.json"))
+		m, err = a.Read(ctx, "ann")
+		require.NoError(t, err)
+		require.Empty(t, m.Facts)
+		require.NoError(t, (&memory.Items{Store: b.items, User: files.User}).Forget(ctx, "ann"))
+		m, err = a.Read(ctx, "ann")
+		require.NoError(t, err)
+		require.Len(t, m.Facts, 2)
 
 		// A file that is none is named, and can be replaced.
 		write("ben/memory.json", `{"facts":"x"}`)

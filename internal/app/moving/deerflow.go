@@ -225,7 +225,7 @@ func moveMemories(ctx context.Context, home string, rows backend.Database, log *
 	if err != nil {
 		return fmt.Errorf("memories in %s: %w", home, err)
 	}
-	moved := &memory.Moved{Documents: &memory.Items{Store: store.NewService(rows.Items(), nil), User: files.User}, From: deerflow.Memories(folder), Log: log}
+	moved := &memory.Moved{Items: &memory.Items{Store: store.NewService(rows.Items(), nil), User: files.User}, From: deerflow.Memories(folder), Log: log}
 	for _, subject := range subjects {
 		fresh, err := moved.Move(ctx, subject)
 		if err != nil && ctx.Err() != nil {
@@ -240,7 +240,7 @@ func moveMemories(ctx context.Context, home string, rows backend.Database, log *
 			result.Memories.New++
 			continue
 		}
-		known, err := moved.Documents.Load(ctx, subject)
+		known, err := moved.Items.Load(ctx, subject)
 		if err != nil {
 			return fmt.Errorf("memory of %s: %w", user, err)
 		}
