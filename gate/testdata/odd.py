@@ -68,6 +68,13 @@ async def create(ctx, value):
         await asyncio.sleep(3600)
     if do == "late":
         await asyncio.sleep(1.8)
+    if do in ("swallow", "refuse"):  # what takes too long ends as everything else that fails
+        try:
+            await asyncio.sleep(3600)
+        except BaseException:
+            if do == "refuse":
+                raise Auth.exceptions.HTTPException(status_code=401, detail="no")
+            return None
     if do == "spin":
         time.sleep(3600)
     if do == "garbage":

@@ -168,7 +168,8 @@ class Handlers:
             for question in questions:
                 user = self.actor({**form, "user": codec.loads(form["user"].encode())})
                 with threads.within(self._limit):
-                    decisions.append(await self.decide(user, question))
+                    decision = await self.decide(user, question)
+                decisions.append(decision)
                 if not _certain(decisions[-1].get("filter")):
                     return
         except threads.Slow:

@@ -30,7 +30,8 @@ class Slow(Exception):
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Ends what the current task awaits here when it takes longer, by Slow. What does not await is not ended."""
+    """Ends what the current task awaits here when it takes longer, by Slow: also when it makes something else of that, as code does that catches everything. What does not
+    await is not ended, and what it returns too late does not count."""
     task = asyncio.current_task()
     over = False
 
@@ -42,12 +43,15 @@ def within(seconds: float) -> Iterator[None]:
     timer = asyncio.get_running_loop().call_later(seconds, end)
     try:
         yield
-    except asyncio.CancelledError:
-        if over:
-            raise Slow from None
-        raise
+    except (Exception, asyncio.CancelledError):
+        if not over:
+            raise
     finally:
         timer.cancel()
+    if over:
+        if hasattr(task, "uncancel"):  # Python 3.11
+            task.uncancel()
+        raise Slow
 
 
 def is_async(function: Callable) -> bool:
