@@ -26,7 +26,10 @@ func (g *Graph) memorizing(set settings.Memory) []agent.Tool {
 	if book == nil || !set.Enabled || set.Mode != toolMode {
 		return nil
 	}
-	subject := func(ctx context.Context) string { return memory.Subject(userOf(ctx), g.remembers(ctx)) }
+	subject := func(ctx context.Context) string {
+		agent, _ := g.remembers(ctx)
+		return memory.Subject(userOf(ctx), agent)
+	}
 	type search struct {
 		Query    string `json:"query" jsonschema:"Words that the fact has."`
 		Category string `json:"category,omitempty" jsonschema:"Only facts of this category, such as preference or correction."`

@@ -30,7 +30,8 @@ func (g *Graph) about(set settings.Memory) func(ctx context.Context) string {
 		if g.o.Memory.Read == nil || !set.Enabled || !set.Injection {
 			return ""
 		}
-		known, err := g.o.Memory.Read(ctx, userOf(ctx), g.remembers(ctx))
+		agent, _ := g.remembers(ctx)
+		known, err := g.o.Memory.Read(ctx, userOf(ctx), agent)
 		if err != nil { // an answer without a memory is better than none
 			pregel.LogOf(ctx).Warn("the memory of the user cannot be read", "error", err)
 			return ""
@@ -73,26 +74,28 @@ const queueTime = 10 * time.Second
 // learn queues messages for the memory. part is added to the name of the thread, in whose place later messages come.
 func (g *Graph) learn(ctx context.Context, set settings.Memory, part string, list []message.Message) {
 	info, ok := pregel.Info(ctx)
-	if g.o.Memory.Learn == nil || !set.Enabled || set.Mode == toolMode || !ok {
+	agent, known := g.remembers(ctx)
+	if g.o.Memory.Learn == nil || !set.Enabled || set.Mode == toolMode || !ok || !known {
 		return
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), queueTime) // also of a run that is being cancelled
 	defer cancel()
-	if err := g.o.Memory.Learn(limited, userOf(ctx), g.remembers(ctx), string(info.Thread)+part, turns(list)); err != nil {
+	if err := g.o.Memory.Learn(limited, userOf(ctx), agent, string(info.Thread)+part, turns(list)); err != nil {
 		pregel.LogOf(ctx).Error("the conversation was not queued for the memory", "error", err)
 	}
 }
 
-// remembers returns the agent whose memory a run has; "": the one of the user.
-func (g *Graph) remembers(ctx context.Context) string {
+// remembers returns the agent whose memory a run has; "": the one of the user. known is false for an agent that is gone or cannot be read: what was said to it is not
+// for the memory of the user.
+func (g *Graph) remembers(ctx context.Context) (agent string, known bool) {
 	name := agentOf(ctx)
 	if name == "" || g.o.Agent == nil {
-		return ""
+		return "", true
 	}
-	if _, err := g.o.Agent(userOf(ctx), name); err != nil { // not known
-		return ""
+	if _, err := g.o.Agent(userOf(ctx), name); err != nil {
+		return "", false
 	}
-	return name
+	return name, true
 }
 
 // turns are what people said, and the answers to it.

@@ -23,7 +23,8 @@ type ItemQueue struct {
 	// Before is the queue of before there was this one, of which what waits is moved; nil: there is none. While servers are replaced, those of before write there still.
 	Before *Folder
 
-	once sync.Once
+	once   sync.Once
+	failed string // why something was not moved the last time
 }
 
 const (
@@ -82,9 +83,7 @@ func (q *ItemQueue) item(namespace []string, key string, text []byte) store.Item
 func (q *ItemQueue) List(ctx context.Context) (list []Entry, err error) {
 	if q.Before != nil {
 		n, err := q.Before.moveTo(ctx, q)
-		if err != nil {
-			return nil, err
-		}
+		q.notMoved(ctx, err)
 		if n > 0 {
 			q.Log.InfoContext(ctx, "conversations that wait for the memory were moved into the store", "conversations", n, "folder", q.Before.Dir)
 		}
@@ -102,6 +101,19 @@ func (q *ItemQueue) List(ctx context.Context) (list []Entry, err error) {
 		}
 	}
 	return list, nil
+}
+
+// notMoved logs why something of the folder was not moved, when that is another reason than before: it is tried again each time.
+func (q *ItemQueue) notMoved(ctx context.Context, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != q.failed && ctx.Err() == nil {
+		q.Log.WarnContext(ctx, "conversations of an earlier release that wait for the memory are not moved into the store", "folder", q.Before.Dir, "error", err,
+			"fix", "make the folder readable and writable for this user; delete files that are not to be learned")
+	}
+	q.failed = text
 }
 
 // Load implements Queue.

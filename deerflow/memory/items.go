@@ -3,8 +3,10 @@ package memory
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 
+	"understudy/internal/fault"
 	"understudy/store"
 )
 
@@ -51,12 +53,24 @@ func (s *Items) Save(ctx context.Context, subject string, was *Document, text []
 	return s.Store.Swap(ctx, store.Item{Namespace: s.namespace(subject), Key: itemKey, Value: text, Index: unindexed, TTL: -1}, before)
 }
 
-// Forget deletes the memory of a subject; of a user those of all agents.
+// Forget deletes the memory of a subject; of a user those of all agents, with what else is below the memory of the user.
 func (s *Items) Forget(ctx context.Context, subject string) error {
+	if _, agent := Of(subject); agent != "" { // graphs may have items below its name
+		return errors.Join(s.delete(ctx, s.namespace(subject)), s.delete(ctx, s.marks(subject)))
+	}
 	if err := deleteBelow(ctx, s.Store, s.namespace(subject)...); err != nil {
 		return err
 	}
 	return deleteBelow(ctx, s.Store, s.marks(subject)...)
+}
+
+// delete deletes the item of a namespace, if it is there.
+func (s *Items) delete(ctx context.Context, namespace []string) error {
+	err := s.Store.Delete(ctx, namespace, itemKey)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
 }
 
 // importedLabel begins the namespaces in which it is noted what was imported. No user has one that begins as it.

@@ -312,6 +312,9 @@ func TestForgetAnAgent(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, l.Add(ctx, subject, "t", []memory.Turn{{User: true, Text: "hi"}}))
 		}
+		// What a graph keeps below the name of the agent is not the agent's.
+		require.NoError(t, a.items.Put(ctx, store.Item{Namespace: []string{files.User("ann"), "memory", "cook", "recipes"}, Key: "k", Value: []byte(`{}`), TTL: -1}))
+		require.NoError(t, a.items.Put(ctx, store.Item{Namespace: []string{files.User("ann"), "memory", "cook"}, Key: "k", Value: []byte(`{}`), TTL: -1}))
 		queue := l.Queue.(*memory.ItemQueue)
 		for _, f := range []func(context.Context, string) error{queue.Forget, (&memory.Items{Store: b.items, User: files.User}).Forget} {
 			require.NoError(t, f(ctx, cook))
@@ -324,6 +327,32 @@ func TestForgetAnAgent(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, m.Facts, want, subject)
 		}
+		kept, err := b.items.Search(ctx, store.Search{Prefix: []string{files.User("ann"), "memory", "cook"}, Limit: 10}, new(false))
+		require.NoError(t, err)
+		require.Len(t, kept, 2)
+	})
+}
+
+// A file of the folder that cannot be moved keeps neither other files nor what waits in the store.
+func TestOddFileInTheFolder(t *testing.T) {
+	t.Parallel()
+	inStore(t, func(t *testing.T, a, b *server) {
+		ctx, l := t.Context(), a.learner(nil)
+		queue := l.Queue.(*memory.ItemQueue)
+		before := &memory.Learner{Book: b.Book, Queue: queue.Before}
+		require.NoError(t, before.Add(ctx, "ann", "t", []memory.Turn{{User: true, Text: "one"}}))
+		require.NoError(t, l.Add(ctx, "ben", "t", []memory.Turn{{User: true, Text: "two"}}))
+		for name, text := range map[string]string{"a.json": "{", "z.json": "{}"} {
+			require.NoError(t, os.WriteFile(filepath.Join(queue.Before.Dir, name), []byte(text), 0o600))
+		}
+		for range 3 {
+			list, err := queue.List(ctx)
+			require.NoError(t, err)
+			require.Len(t, list, 2)
+		}
+		left, err := queue.Before.List(ctx)
+		require.NoError(t, err)
+		require.Len(t, left, 2, "nothing that cannot be read is deleted")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -138,23 +139,34 @@ func (f *Folder) moveTo(ctx context.Context, q *ItemQueue) (moved int, err error
 	}
 	defer release()
 	list, err := f.List(ctx)
-	for _, e := range list {
-		d, err := f.Load(ctx, e)
+	errs := []error{err}
+	for _, e := range list { // one that cannot be moved keeps no other
+		done, err := f.moveOne(ctx, q, e)
 		if err != nil {
-			return moved, err
-		} else if d == nil {
-			continue // it is gone
-		}
-		var w waiting
-		if json.Unmarshal(d.Text, &w) == nil && w.User != "" {
-			if err := q.putNewer(ctx, &w, d.Text); err != nil {
-				return moved, err
-			}
+			errs = append(errs, fmt.Errorf("%s: %w", e.Name, err))
+		} else if done {
 			moved++
 		}
-		if _, err := f.Swap(ctx, e, d, nil); err != nil {
-			return moved, err
-		}
 	}
-	return moved, err
+	return moved, errors.Join(errs...)
+}
+
+// moveOne moves an entry, and reports whether it was there.
+func (f *Folder) moveOne(ctx context.Context, q *ItemQueue, e Entry) (done bool, err error) {
+	d, err := f.Load(ctx, e)
+	if err != nil || d == nil {
+		return false, err
+	}
+	var w waiting
+	if err := json.Unmarshal(d.Text, &w); err != nil {
+		return false, err
+	}
+	if w.User == "" {
+		return false, errors.New("it does not say whose conversation it is")
+	}
+	if err := q.putNewer(ctx, &w, d.Text); err != nil {
+		return false, err
+	}
+	_, err = f.Swap(ctx, e, d, nil)
+	return err == nil, err
 }
