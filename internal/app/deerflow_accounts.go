@@ -32,14 +32,14 @@ func (s *Server) followAccounts(ctx context.Context) error {
 // one waiting.
 func (s *Server) endAccounts(ctx context.Context) error {
 	list, err := s.rows.Gone(ctx)
-	errs, deleted, cancelled := []error{err}, []account.Gone(nil), map[string]int{}
+	errs, deleted, active := []error{err}, []account.Gone(nil), map[string]int{}
 	for _, g := range list {
 		switch _, err := s.rows.User(ctx, g.ID); {
 		case err == nil: // it was imported again
 			errs = append(errs, s.rows.ForgetGone(ctx, g))
 		case fault.Is(err, fault.NotFound):
 			deleted = append(deleted, g)
-			cancelled[g.ID] = 0
+			active[g.ID] = 0
 		default:
 			errs = append(errs, err)
 		}
@@ -47,14 +47,12 @@ func (s *Server) endAccounts(ctx context.Context) error {
 	if len(deleted) == 0 {
 		return errors.Join(errs...)
 	}
-	stays := s.cancelRunsOf(ctx, cancelled)
+	stays := s.cancelRunsOf(ctx, active)
 	errs = append(errs, stays)
 	for _, g := range deleted {
-		if n := cancelled[g.ID]; n > 0 {
-			s.log.InfoContext(ctx, "runs of a deleted account were cancelled", "user", g.ID, "runs", n)
-		}
 		err := errors.Join(s.deerflow.ForgetMemory(g.ID), s.forget(ctx, g.ID)) // the files first, from which it would be imported again
-		if err == nil && stays == nil && s.now().Sub(g.At) >= goneFor {
+		// A run queues for the memory until it has ended.
+		if err == nil && stays == nil && active[g.ID] == 0 && s.now().Sub(g.At) >= goneFor {
 			err = s.rows.ForgetGone(ctx, g)
 		}
 		errs = append(errs, err)
@@ -65,7 +63,7 @@ func (s *Server) endAccounts(ctx context.Context) error {
 // goneThreads is how many threads with runs are looked at at once.
 const goneThreads = 200
 
-// cancelRunsOf cancels the runs of users that wait or run, and adds to each user how many there were. A thread that fails keeps no other one waiting.
+// cancelRunsOf cancels the runs of users that wait or run, and adds to each user how many there were, also those that were being cancelled. A thread that fails keeps no other one waiting.
 func (s *Server) cancelRunsOf(ctx context.Context, users map[string]int) error {
 	ctx = access.Everything(ctx)
 	var errs []error
@@ -102,10 +100,13 @@ func (s *Server) cancelRunsIn(ctx context.Context, t id.Thread, users map[string
 	for i, r := range active {
 		runs[i] = r.ID
 	}
-	err = s.runs.Cancel(ctx, t, runs, run.CancelInterrupt, false)
-	if fault.Is(err, fault.NotFound) { // they ended meanwhile, or are being cancelled
-		return nil
-	}
 	users[owner] += len(runs)
+	err = s.runs.Cancel(ctx, t, runs, run.CancelInterrupt, false)
+	switch {
+	case fault.Is(err, fault.NotFound): // they ended meanwhile, or are being cancelled
+		return nil
+	case err == nil:
+		s.log.InfoContext(ctx, "runs of a deleted account were cancelled", "user", owner, "thread_id", t, "runs", len(runs))
+	}
 	return err
 }
