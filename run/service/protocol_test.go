@@ -129,10 +129,28 @@ func TestEventsOfARunThatHasJustBegun(t *testing.T) {
 	next(t, begun)
 	opened := time.Now()
 	narrow := w.follow(th, protocol.Filter{Channels: []string{"values"}})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err = narrow.Next(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	// waits reports whether the stream waits at first. A machine that is too slow to tell ends the test.
+	waits := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := narrow.Next(ctx)
+		if time.Since(opened) > 90*time.Millisecond {
+			t.Log("this machine is too slow to tell")
+			return false
+		}
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return true
+	}
+	defer func() {
+		select {
+		case <-gone:
+		default:
+			close(gone)
+		}
+	}()
+	if !waits() {
+		return
+	}
 	records, err := narrow.Next(t.Context())
 	require.NoError(t, err)
 	require.Contains(t, string(records[0].Frame), `{"n":1}`)
@@ -145,10 +163,9 @@ func TestEventsOfARunThatHasJustBegun(t *testing.T) {
 	next(t, begun)
 	narrow = w.follow(th, protocol.Filter{Channels: []string{"values"}})
 	opened = time.Now()
-	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err = narrow.Next(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	if !waits() {
+		return
+	}
 	wide := w.follow(th, allEvents)
 	again := time.Now()
 	if again.Sub(opened) > 90*time.Millisecond {
