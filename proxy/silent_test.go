@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,9 +23,9 @@ func TestUpstreamThatIsSilent(t *testing.T) {
 		log := &logtest.Buffer{}
 		u := NewUpstream(&url.URL{Scheme: "http", Host: "upstream"}, 1<<20)
 		u.transport.Proxy = nil
-		hangs := true
+		var refuses atomic.Bool
 		u.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
-			if !hangs {
+			if refuses.Load() {
 				return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
 			}
 			ours, theirs := net.Pipe()
@@ -49,7 +50,7 @@ func TestUpstreamThatIsSilent(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
 		require.NotContains(t, log.String(), "clients get 502 until")
-		hangs = false
+		refuses.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, 2, strings.Count(log.String(), "level=WARN"), log.String())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,11 +56,12 @@ func TestSignThatChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		what := "waiting for the graph"
-		s := newSign(&out, func() string { return what })
+		var what atomic.Value
+		what.Store("waiting for the graph")
+		s := newSign(&out, func() string { return what.Load().(string) })
 		time.Sleep(quietFor + time.Millisecond)
 		synctest.Wait()
-		what = "waiting for the node plan"
+		what.Store("waiting for the node plan")
 		time.Sleep(quietAgain)
 		synctest.Wait()
 		s.end()

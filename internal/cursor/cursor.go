@@ -60,10 +60,10 @@ func (s *Sealer) Open(text string) string {
 // Unseal returns what Seal was given, and whether Seal has made the text.
 func (s *Sealer) Unseal(text string) (string, bool) {
 	rest, ok := strings.CutPrefix(text, prefix)
-	if s == nil || !ok {
+	if s == nil || !ok || strings.ContainsAny(rest, "\r\n") { // which a decoder passes over
 		return "", false
 	}
-	sealed, err := base64.RawURLEncoding.DecodeString(rest)
+	sealed, err := base64.RawURLEncoding.Strict().DecodeString(rest)
 	if err != nil || len(sealed) < s.aead.NonceSize() {
 		return "", false
 	}

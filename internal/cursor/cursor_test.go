@@ -38,3 +38,22 @@ func TestSealed(t *testing.T) {
 	_, err := cursor.New(nil)
 	require.Error(t, err)
 }
+
+// No other text than the sealed one is that place: each character counts, and so do those that a decoder may pass over.
+func TestOnlyTheSealedTextOpens(t *testing.T) {
+	t.Parallel()
+	s := sealer(t, 1)
+	for _, place := range []string{"a", "ab", "abc", "abcd"} { // of all lengths that encode differently at the end
+		sealed := s.Seal(place)
+		for i := range sealed {
+			for _, other := range "AB1-_ \n\r=" {
+				if changed := sealed[:i] + string(other) + sealed[i+1:]; changed != sealed {
+					_, ok := s.Unseal(changed)
+					require.False(t, ok, "%q for %q", changed, sealed)
+				}
+				_, ok := s.Unseal(sealed[:i] + string(other) + sealed[i:])
+				require.False(t, ok, "%q at %d of %q", other, i, sealed)
+			}
+		}
+	}
+}
