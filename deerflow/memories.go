@@ -13,12 +13,8 @@ import (
 	"understudy/internal/fault"
 )
 
-// What DeerFlow's files of memories are called, and the name under which the facts are that all agents of a user share.
-const (
-	memoryFile  = "memory.json"
-	memoryFacts = "facts"
-	sharedAgent = "__default__"
-)
+// factsDir is what DeerFlow calls the folder of the facts of a memory.
+const factsDir = "facts"
 
 func agentsDir(home files.Home) func(user string) string {
 	return func(user string) string { return filepath.Join(home.UserDir(user), "agents") }
@@ -31,16 +27,16 @@ func Memories(home files.Home) *memory.Folders {
 		File: func(subject string) string {
 			user, name := memory.Of(subject)
 			if name == "" {
-				return filepath.Join(home.UserDir(user), memoryFile)
+				return filepath.Join(home.UserDir(user), memory.FileName)
 			}
-			return filepath.Join(agents(user), name, memoryFile)
+			return filepath.Join(agents(user), name, memory.FileName)
 		},
 		Facts: func(subject string) string {
 			user, name := memory.Of(subject)
 			if name == "" {
-				name = sharedAgent
+				name = memory.SharedAgent
 			}
-			return filepath.Join(agents(user), name, memoryFacts)
+			return filepath.Join(agents(user), name, factsDir)
 		},
 	}
 }
@@ -54,7 +50,7 @@ func Remembered(home files.Home) (subjects []string, err error) {
 			return nil, err
 		}
 		for _, e := range list {
-			if e.IsDir() && e.Name() != sharedAgent {
+			if e.IsDir() && e.Name() != memory.SharedAgent {
 				subjects = append(subjects, memory.Subject(user, e.Name()))
 			}
 		}
@@ -87,10 +83,10 @@ func (d *DeerFlow) ForgetMemory(user string) error {
 		dirs = append(dirs, filepath.Join(agents, e.Name()))
 	}
 	for _, dir := range dirs {
-		if err := os.Remove(filepath.Join(dir, memoryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(dir, memory.FileName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, memoryFacts)))
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, factsDir)))
 	}
 	return errors.Join(errs...)
 }

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"understudy/internal/logctx"
+	"understudy/internal/names"
 )
 
 // waitingMark begins a line of stderr in which the process says which handler has not answered. slow.py has the same.
@@ -37,6 +37,15 @@ func (w waits) String() string {
 		return w.handler
 	}
 	return w.handler + " (" + w.place + ")"
+}
+
+// attrs names the handler for the log.
+func (w waits) attrs(more ...any) []any {
+	attrs := []any{"handler", w.handler}
+	if w.place != "" {
+		attrs = append(attrs, "at", w.place)
+	}
+	return append(attrs, more...)
 }
 
 // handlerOf returns what users call the handlers that answer a question.
@@ -69,7 +78,7 @@ func (g *Gate) awaits(line []byte) bool {
 	if json.Unmarshal(text, &report) != nil {
 		return false
 	}
-	w := waits{handler: report.Handler, place: g.opts.relative(report.Place), at: time.Now()}
+	w := waits{handler: report.Handler, place: names.From(g.opts.Dir, report.Place), at: time.Now()}
 	if w.handler == "" {
 		w.handler = handlerOf(report.Do)
 	}
@@ -116,11 +125,7 @@ func (g *Gate) logWaits(do string, w waits, took time.Duration) {
 	if g.opts.Encryption != "" {
 		text = "a handler of encryption.path has not answered yet; what it encrypts or decrypts waits"
 	}
-	attrs := []any{"handler", w.handler}
-	if w.place != "" {
-		attrs = append(attrs, "at", w.place)
-	}
-	g.opts.Logger.Warn(text, append(attrs, logctx.Took(took), "gives_up_after", g.opts.Timeout.String(), "fix", fixHanging)...)
+	g.opts.Logger.Warn(text, w.attrs(logctx.Took(took), "gives_up_after", g.opts.Timeout.String(), "fix", fixHanging)...)
 }
 
 // awaited returns the handler that a question waits for, or waited for until just now.
@@ -147,22 +152,10 @@ func (g *Gate) gaveUp(w waits, limit time.Duration) {
 	if g.opts.Encryption != "" {
 		text = "a handler of encryption.path did not answer in time: what it encrypts or decrypts fails"
 	}
-	attrs := []any{"handler", w.handler}
-	if w.place != "" {
-		attrs = append(attrs, "at", w.place)
-	}
-	g.opts.Logger.Error(text, append(attrs, "limit", limit.String(), "fix", fixHanging+", or raise --gate-timeout")...)
+	g.opts.Logger.Error(text, w.attrs("limit", limit.String(), "fix", fixHanging+", or raise --gate-timeout")...)
 }
 
 // errHangs says, for operators, which handler of encryption.path did not answer.
 func (g *Gate) errHangs(do string) error {
 	return fmt.Errorf("encryption.path: %s did not answer within %s; %s, or raise --gate-timeout", g.awaited(do), g.opts.Timeout, fixHanging)
-}
-
-// relative returns a place as seen from the folder of langgraph.json, if it is below that.
-func (o *Options) relative(place string) string {
-	if rel, err := filepath.Rel(o.Dir, place); err == nil && filepath.IsLocal(rel) {
-		return rel
-	}
-	return place
 }

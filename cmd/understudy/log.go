@@ -3,10 +3,10 @@ package main
 import (
 	"io"
 	"log/slog"
-	"path/filepath"
 
 	"understudy/graph/python"
 	"understudy/internal/config"
+	"understudy/internal/names"
 )
 
 // newLog writes what cfg asks for: JSON objects, or short lines for a person.
@@ -17,12 +17,7 @@ func newLog(cfg *config.Config, w io.Writer) *slog.Logger {
 	c := newConsole(w, cfg.Logging.Level)
 	dirs := append([]string{cfg.Dir}, cfg.Workers.PythonPath...)
 	c.out.own = func(file string) bool { return python.IsOwn(file, dirs) }
-	c.out.short = func(file string) string {
-		if rel, err := filepath.Rel(cfg.Dir, file); err == nil && filepath.IsLocal(rel) {
-			return rel
-		}
-		return file
-	}
+	c.out.short = func(file string) string { return names.From(cfg.Dir, file) }
 	return slog.New(c)
 }
 

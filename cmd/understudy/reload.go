@@ -580,9 +580,4 @@ func (r *reloader) placeOf(err error) string {
 	return app.PlaceOf(r.cfg, err)
 }
 
-func (r *reloader) short(path string) string {
-	if rel, err := filepath.Rel(r.cfg.Dir, path); err == nil && filepath.IsLocal(rel) {
-		return rel
-	}
-	return path
-}
+func (r *reloader) short(path string) string { return names.From(r.cfg.Dir, path) }

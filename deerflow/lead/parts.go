@@ -196,7 +196,7 @@ func (p *Parts) Memory(o MemoryPart) []agent.Middleware {
 		set.MaxTokens = o.MaxTokens
 	}
 	home := files.Home{Dir: o.Home}
-	kept := memory.Files{Path: func(user string) string { return filepath.Join(home.UserDir(user), "memory.json") }}
+	kept := memory.Files{Path: func(user string) string { return filepath.Join(home.UserDir(user), memory.FileName) }}
 	book := &memory.Book{In: func(string) memory.Documents { return kept }, Now: time.Now}
 	learner := &memory.Learner{
 		Book: book, Queue: &memory.Folder{Dir: filepath.Join(o.Home, "memory-queue")}, Log: p.log, Limits: func() memory.Limits { return limits },

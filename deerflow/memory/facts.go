@@ -184,7 +184,7 @@ func (f *Folders) saveFacts(subject string, facts []Fact) error {
 		if known && reflect.DeepEqual(was.Fact, fact) {
 			continue
 		}
-		text, err := renderFact(fact, was.text, user, cmp.Or(agent, defaultAgent))
+		text, err := renderFact(fact, was.text, user, cmp.Or(agent, SharedAgent))
 		if err != nil {
 			return err
 		}
@@ -205,8 +205,8 @@ func (f *Folders) saveFacts(subject string, facts []Fact) error {
 	return nil
 }
 
-// defaultAgent is the name under which DeerFlow has facts that all agents of a user share.
-const defaultAgent = "__default__"
+// SharedAgent is the name under which DeerFlow has facts that all agents of a user share.
+const SharedAgent = "__default__"
 
 var factID = regexp.MustCompile("^[A-Za-z0-9_-]{1,200}$")
 

@@ -12,7 +12,7 @@ import (
 	"understudy/internal/fault"
 )
 
-// Newer releases of DeerFlow keep facts in Markdown files, and its own agent goes on doing so: what is changed here is changed there, and what that agent adds is known here.
+// Newer releases of DeerFlow keep facts in Markdown files, and its own agent continues to: what is changed here is changed there, and what that agent adds is known here.
 func TestFactsInFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,6 +17,9 @@ import (
 	"understudy/internal/wholefile"
 )
 
+// FileName is what DeerFlow calls the file of a memory.
+const FileName = "memory.json"
+
 // Files keeps memories in files: Path returns that of a subject.
 type Files struct{ Path func(subject string) string }
 

@@ -43,7 +43,7 @@ const (
 
 // Put implements Queue.
 func (q *ItemQueue) Put(ctx context.Context, subject, name string, text []byte) error {
-	return q.Store.Put(ctx, q.item(q.namespace(subject), name, text))
+	return q.Store.Put(ctx, item(q.namespace(subject), name, text))
 }
 
 // putNewer is Put, unless what waits there is as new.
@@ -73,10 +73,6 @@ func (q *ItemQueue) namespace(subject string) []string {
 		return []string{queueLabel, "waiting", q.User(user)}
 	}
 	return []string{queueLabel, "waiting", q.User(user), agent}
-}
-
-func (q *ItemQueue) item(namespace []string, key string, text []byte) store.Item {
-	return store.Item{Namespace: namespace, Key: key, Value: text, Index: unindexed, TTL: -1}
 }
 
 // List implements Queue, for one caller at a time.
@@ -118,16 +114,12 @@ func (q *ItemQueue) notMoved(ctx context.Context, err error) {
 
 // Load implements Queue.
 func (q *ItemQueue) Load(ctx context.Context, e Entry) (*Document, error) {
-	i, err := q.Store.Get(ctx, e.namespace, e.Name, &no)
-	if err != nil || i == nil {
-		return nil, err
-	}
-	return &Document{i.Value, i}, nil
+	return load(ctx, q.Store, e.namespace, e.Name)
 }
 
 // Swap implements Queue.
 func (q *ItemQueue) Swap(ctx context.Context, e Entry, was *Document, text []byte) (bool, error) {
-	return q.Store.Swap(ctx, q.item(e.namespace, e.Name, text), was.item)
+	return q.Store.Swap(ctx, item(e.namespace, e.Name, text), was.item)
 }
 
 // turn is who works on the queue, and until when unless it says so again.
@@ -171,7 +163,7 @@ func (q *ItemQueue) take(ctx context.Context) (mine bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return q.Store.Swap(ctx, q.item([]string{queueLabel}, turnKey, text), was)
+	return q.Store.Swap(ctx, item([]string{queueLabel}, turnKey, text), was)
 }
 
 // renew takes the turn again and again until ctx ends, and ends the work when it is lost.
@@ -205,7 +197,7 @@ func (q *ItemQueue) leave(ctx context.Context) {
 	defer cancel()
 	t, was, err := q.now(ctx)
 	if err == nil && t.Holder == q.Holder {
-		_, err = q.Store.Swap(ctx, q.item([]string{queueLabel}, turnKey, nil), was)
+		_, err = q.Store.Swap(ctx, item([]string{queueLabel}, turnKey, nil), was)
 	}
 	if err != nil {
 		q.Log.WarnContext(ctx, "the queue of the memory is free for others after a while only", "after", leased, "error", err)

@@ -19,7 +19,7 @@ type Items struct {
 
 const (
 	label   = "memory"
-	itemKey = "memory.json"
+	itemKey = FileName
 )
 
 // unindexed keeps memories out of searches by meaning; they have no time to live.
@@ -35,13 +35,23 @@ func (s *Items) namespace(subject string) []string {
 	return []string{s.User(user), label, agent}
 }
 
-// Load implements Documents.
-func (s *Items) Load(ctx context.Context, subject string) (*Document, error) {
-	i, err := s.Store.Get(ctx, s.namespace(subject), itemKey, &no)
+// item is an item as memories and their queue have it.
+func item(namespace []string, key string, text []byte) store.Item {
+	return store.Item{Namespace: namespace, Key: key, Value: text, Index: unindexed, TTL: -1}
+}
+
+// load reads the document of an item; nil: there is none.
+func load(ctx context.Context, items *store.Service, namespace []string, key string) (*Document, error) {
+	i, err := items.Get(ctx, namespace, key, &no)
 	if err != nil || i == nil {
 		return nil, err
 	}
 	return &Document{i.Value, i}, nil
+}
+
+// Load implements Documents.
+func (s *Items) Load(ctx context.Context, subject string) (*Document, error) {
+	return load(ctx, s.Store, s.namespace(subject), itemKey)
 }
 
 // Save implements Documents.
@@ -50,7 +60,7 @@ func (s *Items) Save(ctx context.Context, subject string, was *Document, text []
 	if was != nil {
 		before = was.item
 	}
-	return s.Store.Swap(ctx, store.Item{Namespace: s.namespace(subject), Key: itemKey, Value: text, Index: unindexed, TTL: -1}, before)
+	return s.Store.Swap(ctx, item(s.namespace(subject), itemKey, text), before)
 }
 
 // Forget deletes the memory of a subject; of a user those of all agents, with what else is below the memory of the user.
@@ -87,7 +97,7 @@ func (s *Items) imported(ctx context.Context, subject string) (bool, error) {
 }
 
 func (s *Items) markImported(ctx context.Context, subject string) error {
-	return s.Store.Put(ctx, store.Item{Namespace: s.marks(subject), Key: itemKey, Value: []byte("{}"), Index: unindexed, TTL: -1})
+	return s.Store.Put(ctx, item(s.marks(subject), itemKey, []byte("{}")))
 }
 
 const deletedAtOnce = 100

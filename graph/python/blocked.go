@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"understudy/internal/logctx"
+	"understudy/internal/names"
 )
 
 // blockedMark starts a line on a worker's stderr that reports code blocking its event loop (MARK in blocked.py). The socket cannot carry the
@@ -54,11 +55,7 @@ func (p *Pool) blocked(w *worker, text []byte) {
 	if json.Unmarshal(text, &r) != nil {
 		return
 	}
-	file := r.File
-	if rel, err := filepath.Rel(p.opts.Dir, r.File); err == nil && filepath.IsLocal(rel) {
-		file = rel
-	}
-	place := fmt.Sprintf("%s:%d", file, r.Line)
+	place := fmt.Sprintf("%s:%d", names.From(p.opts.Dir, r.File), r.Line)
 	if r.Importing {
 		w.mu.Lock()
 		w.at, w.code = place, r.Code

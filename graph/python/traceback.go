@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"understudy/graph"
+	"understudy/internal/names"
 )
 
 // Plain returns the error of a graph for its operator, in one line: with the text that clients do not get, if it is in the traceback.
@@ -36,6 +37,15 @@ func Innermost(traceback string, dirs []string) (file, line string) {
 		}
 	}
 	return file, line
+}
+
+// Place is "file:line" of Innermost, as seen from the first of dirs; "" when there is none.
+func Place(traceback string, dirs []string) string {
+	file, line := Innermost(traceback, dirs)
+	if file == "" {
+		return ""
+	}
+	return names.From(dirs[0], file) + ":" + line
 }
 
 // frameIn returns file and line of a frame in one of dirs; text is the line of a traceback.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -90,14 +89,7 @@ func PlaceOf(cfg *config.Config, err error) string {
 	if !errors.As(err, &f) {
 		return ""
 	}
-	file, line := python.Innermost(f.Detail, append([]string{cfg.Dir}, cfg.Workers.PythonPath...))
-	if file == "" {
-		return ""
-	}
-	if rel, err := filepath.Rel(cfg.Dir, file); err == nil && filepath.IsLocal(rel) {
-		file = rel
-	}
-	return file + ":" + line
+	return python.Place(f.Detail, append([]string{cfg.Dir}, cfg.Workers.PythonPath...))
 }
 
 // elsewhere reports whether a graph cannot be used here and another server of the database serves it: its runs are left to that one.

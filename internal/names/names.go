@@ -1,8 +1,9 @@
-// Package names writes lists of names for messages.
+// Package names writes names of files, and lists of names, for messages.
 package names
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 )
 
@@ -12,4 +13,12 @@ func Some(names []string, most int) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
 	}
 	return strings.Join(names, ", ")
+}
+
+// From returns a file as seen from a folder if it is below that, and otherwise as it is.
+func From(dir, file string) string {
+	if rel, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return file
 }

@@ -135,7 +135,7 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 }
 
 // requireNoticeOfEvents reads events, framed on one server and not on another, up to the notice that the end of a run cannot be saved. It is an error of the
-// connection, and has no number: SDKs report it and continue, and nobody resumes behind it.
+// connection, and has no number: SDKs report it and continue, and no client resumes after it.
 func requireNoticeOfEvents(t *testing.T, r id.Run, frames run.Follower, events protocol.Follower) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

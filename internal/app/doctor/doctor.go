@@ -500,14 +500,7 @@ func dirs(cfg *config.Config) []string { return append([]string{cfg.Dir}, cfg.Wo
 
 // placeOf is "file:line" of the innermost line of a traceback that is the user's; "" when there is none.
 func placeOf(cfg *config.Config, traceback string) string {
-	file, line := python.Innermost(traceback, dirs(cfg))
-	if file == "" {
-		return ""
-	}
-	if rel, err := filepath.Rel(cfg.Dir, file); err == nil && filepath.IsLocal(rel) {
-		file = rel
-	}
-	return file + ":" + line
+	return python.Place(traceback, dirs(cfg))
 }
 
 // agent builds a declared agent. It sends no request to the model or the MCP servers.

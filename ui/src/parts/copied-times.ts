@@ -8,7 +8,7 @@ function exactly(selection: Selection): string | null {
   const inside = element?.closest("time[datetime]");
   if (inside) return inUTC(inside.getAttribute("datetime")!);
   if (!element || ![...element.querySelectorAll("time[datetime]")].some((time) => range.intersectsNode(time))) return null;
-  // Lines break where the page breaks them only for what is drawn, so a copy is drawn where nobody sees it.
+  // Lines break as on the page only in what is drawn, so a copy is drawn outside of the visible page.
   const copy = document.createElement("div");
   copy.className = "hidden";
   copy.style.whiteSpace = "pre-line";
