@@ -168,7 +168,7 @@ type Gatekeeper interface {
 	// Admit is Authenticate that, if it succeeds, also answers questions about who sent the request, in order: at most up to the first that is refused. It may
 	// answer fewer, or none: the rest has to be asked by Decide. foresee returns the questions, and is called at most once, if they can be answered. The error is
 	// that of Authenticate, or why nothing can be answered.
-	Admit(ctx context.Context, r *Request, foresee func() []Question) (*Actor, []Answer, error)
+	Admit(ctx context.Context, r *Request, foresee func() []Expected) (*Actor, []Answer, error)
 }
 
 // Refusal is an answer to a client that may not do what it asked for. It is an error.

@@ -30,7 +30,7 @@ func (g *Gate) Authenticate(ctx context.Context, r *access.Request) (*access.Act
 }
 
 // Admit implements access.Gatekeeper. Who is known without asking the process is not asked about here either.
-func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []access.Question) (*access.Actor, []access.Answer, error) {
+func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []access.Expected) (*access.Actor, []access.Answer, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
 		// What stands in front may have read another one than a handler would.
 		return nil, nil, refusal(http.StatusUnauthorized, "More than one Authorization header")
@@ -42,7 +42,7 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 		return actor, nil, nil
 	}
 	do := "authenticate"
-	var questions []access.Question
+	var questions []access.Expected
 	if foresee != nil {
 		questions = foresee()
 	}
@@ -76,22 +76,25 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 		g.actors.put(actor, p, a.Actor.Ref)
 	}
 	g.remembered.put(r.Header, p, actor)
+	for i := range questions {
+		questions[i] = questions[i].By(actor)
+	}
 	return actor, g.answers(a, questions), nil
 }
 
 // answers are those to the first of these questions.
-func (g *Gate) answers(a *answer, questions []access.Question) []access.Answer {
+func (g *Gate) answers(a *answer, questions []access.Expected) []access.Answer {
 	n := min(len(a.Decisions), len(questions))
 	out := make([]access.Answer, 0, n+1)
-	for i := range n {
-		out = append(out, access.Answer{Decision: a.Decisions[i].of(questions[i])})
+	for i, q := range questions[:n] {
+		out = append(out, access.Answer{To: q, Decision: a.Decisions[i].of(q.Question)})
 	}
 	switch {
 	case n == len(questions):
 	case a.Refusal != nil:
-		out = append(out, access.Answer{Err: g.refused(a.Refusal)})
+		out = append(out, access.Answer{To: questions[n], Err: g.refused(a.Refusal)})
 	case a.Slow:
-		out = append(out, access.Answer{Err: errSlow})
+		out = append(out, access.Answer{To: questions[n], Err: errSlow})
 	}
 	return out
 }
@@ -112,7 +115,7 @@ func (g *Gate) Decide(ctx context.Context, actor *access.Actor, questions ...acc
 		return nil, fault.New(fault.Internal, "there is no actor")
 	}
 	a, _, err := g.ask(ctx, "decide", func(b []byte, p *process) []byte {
-		return appendQuestions(p.appendActor(append(b, `,"actor":`...), actor), questions)
+		return appendQuestions(p.appendActor(append(b, `,"actor":`...), actor), asked(questions))
 	})
 	if err != nil {
 		return nil, err
@@ -448,7 +451,16 @@ func appendLatin(b []byte, s string) []byte {
 	return jsonobj.AppendText(b, s)
 }
 
-func appendQuestions(b []byte, questions []access.Question) []byte {
+// asked are questions by an actor who is known.
+func asked(questions []access.Question) []access.Expected {
+	out := make([]access.Expected, len(questions))
+	for i, q := range questions {
+		out[i].Question = q
+	}
+	return out
+}
+
+func appendQuestions(b []byte, questions []access.Expected) []byte {
 	b = append(b, `,"questions":[`...)
 	for i, q := range questions {
 		if i > 0 {
@@ -461,7 +473,23 @@ func appendQuestions(b []byte, questions []access.Question) []byte {
 		} else {
 			b = append(b, q.Value...)
 		}
-		b = append(b, '}')
+		b = appendPath(b, `,"user_at":`, q.UserAt)
+		b = append(appendPath(b, `,"identity_at":`, q.IdentityAt), '}')
+	}
+	return append(b, ']')
+}
+
+// appendPath appends a path in the value of a question; nothing when it is nil.
+func appendPath(b []byte, name string, path []string) []byte {
+	if path == nil {
+		return b
+	}
+	b = append(append(b, name...), '[')
+	for i, key := range path {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = jsonobj.AppendText(b, key)
 	}
 	return append(b, ']')
 }

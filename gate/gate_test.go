@@ -87,8 +87,8 @@ func bearer(token string) *access.Request {
 }
 
 // asking foresees questions.
-func asking(questions ...access.Question) func() []access.Question {
-	return func() []access.Question { return questions }
+func asking(questions ...access.Question) func() []access.Expected {
+	return func() []access.Expected { return asked(questions) }
 }
 
 func refused(t *testing.T, err error) *access.Refusal {
@@ -269,6 +269,33 @@ func TestAdmit(t *testing.T) {
 	require.Equal(t, 401, refused(t, err).Status)
 	require.Nil(t, actor)
 	require.Nil(t, answers)
+}
+
+// Handlers see who asks in questions about someone who was not known when they were made, as in those that are asked later.
+func TestAdmitFillsIn(t *testing.T) {
+	t.Parallel()
+	g := odd(t)
+	for value, e := range map[string]access.Expected{
+		`{"kwargs":{"config":{"configurable":{"a":1}}},"run_id":"x"}`:                                       {Question: access.Question{Action: "create_run"}},
+		`{"kwargs":{"input":1.10,"config":{"configurable":{"do":"forge","langgraph_auth_user_id":"eve"}}}}`: {Question: access.Question{Action: "create_run"}},
+		`{"user_id":null,"metadata":{"a": 1}}`:                                                              {Question: access.Question{Resource: "crons", Action: "create"}, IdentityAt: []string{"user_id"}},
+	} {
+		if e.Value = json.RawMessage(value); e.Resource == "" {
+			e.Resource, e.UserAt = "threads", []string{"kwargs", "config", "configurable"}
+		}
+		for _, who := range []string{"ann", "object"} {
+			actor, answers, err := g.Admit(t.Context(), bearer(who), func() []access.Expected { return []access.Expected{e} })
+			require.NoError(t, err)
+			require.Len(t, answers, 1)
+			require.NoError(t, answers[0].Err, value)
+			require.Equal(t, e.By(actor), answers[0].To)
+			require.NotContains(t, string(answers[0].To.Value), `"eve"`)
+			d, err := g.Decide(t.Context(), actor, answers[0].To.Question)
+			require.NoError(t, err)
+			require.Equal(t, d[0], answers[0].Decision, value)
+			require.Contains(t, string(d[0].Value), actor.Identity, value)
+		}
+	}
 }
 
 func TestStudio(t *testing.T) {

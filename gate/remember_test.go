@@ -52,14 +52,14 @@ func TestRemembered(t *testing.T) {
 	question := access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"org"}`)}
 	for i := range 2 { // handlers have the object of authenticate, also when it is used again
 		foreseen := 0
-		actor, answers, err := g.Admit(t.Context(), bearer("object"), func() []access.Question {
+		actor, answers, err := g.Admit(t.Context(), bearer("object"), func() []access.Expected {
 			foreseen++
-			return []access.Question{question}
+			return []access.Expected{{Question: question}}
 		})
 		require.NoError(t, err)
 		require.Equal(t, "ann", actor.Identity)
 		require.Equal(t, 1-i, foreseen, "who is remembered is asked about by the route")
-		d, err := access.Decide(access.EnterForeseen(t.Context(), actor, "", access.NewForeseen([]access.Question{question}, answers)), g, actor, question)
+		d, err := access.Decide(access.EnterForeseen(t.Context(), actor, "", access.NewForeseen(answers)), g, actor, question)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"do":"org","org":"acme","secret":"ANN"}`, string(d.Value))
 	}

@@ -63,7 +63,7 @@ var errTwoCredentials = &access.Refusal{Status: http.StatusUnauthorized, Detail:
 
 // authenticate finds out who sends a request, before its path, method and body are looked at. A handshake of a WebSocket is refused without a body,
 // as browsers show none. foresee returns what the request is going to ask, for a Gatekeeper; nil: nothing is known of that.
-func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context, foresee func(*fiber.Ctx) []access.Question) (context.Context, error) { //nolint:revive // the context is that of the request
+func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context, foresee func(*fiber.Ctx, context.Context) []access.Expected) (context.Context, error) { //nolint:revive // the context is that of the request
 	if s.opts.Authenticator == nil || s.isOpen(c.Method(), c.Path()) {
 		return ctx, nil
 	}
@@ -96,13 +96,9 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context, foresee func(*f
 	err := error(errTwoCredentials)
 	if len(r.Header["Authorization"]) < 2 {
 		if gatekeeper, ok := s.opts.Authenticator.(access.Gatekeeper); ok && foresee != nil {
-			var questions []access.Question
 			var answers []access.Answer
-			actor, answers, err = gatekeeper.Admit(ctx, r, func() []access.Question {
-				questions = foresee(c)
-				return questions
-			})
-			foreseen = access.NewForeseen(questions, answers)
+			actor, answers, err = gatekeeper.Admit(ctx, r, func() []access.Expected { return foresee(c, ctx) })
+			foreseen = access.NewForeseen(answers)
 		} else {
 			actor, err = s.opts.Authenticator.Authenticate(ctx, r)
 		}

@@ -114,6 +114,21 @@ async def create(ctx, value):
     return None
 
 
+@auth.on.threads.create_run
+async def create_run(ctx, value):
+    configurable = value["kwargs"]["config"]["configurable"]
+    user = configurable["langgraph_auth_user"]
+    value["seen"] = [user.identity, list(configurable)[-3:], configurable["langgraph_auth_user_id"], configurable["langgraph_auth_permissions"]]
+    configurable["team"] = user.display_name
+    if configurable.get("do") == "forge":
+        configurable["langgraph_auth_user"] = {"identity": "eve"}
+
+
+@auth.on.crons.create
+async def schedule(ctx, value):
+    value["metadata"]["owner"] = value["user_id"]
+
+
 @auth.on.store
 async def store(ctx, value):
     value["seen"] = type(value["namespace"]).__name__

@@ -50,15 +50,23 @@ var (
 
 // New returns the key with the given text. owner is who sends the request, "" when that is not known; parts are what is requested. The error is a fault.
 func New(text, owner string, parts ...[]byte) (*Key, error) {
+	if err := Valid(text); err != nil {
+		return nil, err
+	}
+	return &Key{ID: hex.EncodeToString(digest([]byte(owner), []byte(text))), Digest: digest(parts...)}, nil
+}
+
+// Valid returns the error of New for a text.
+func Valid(text string) error {
 	if text == "" || len(text) > maxKey {
-		return nil, errKey
+		return errKey
 	}
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
-			return nil, errKey
+			return errKey
 		}
 	}
-	return &Key{ID: hex.EncodeToString(digest([]byte(owner), []byte(text))), Digest: digest(parts...)}, nil
+	return nil
 }
 
 // digest returns a digest of parts that differs when their borders do.

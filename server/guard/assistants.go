@@ -42,7 +42,7 @@ func assistantNamed(a id.Assistant, more ...any) *jsonobj.Object {
 
 func (g *assistants) Create(ctx context.Context, n assistant.New) (*assistant.Assistant, error) {
 	if n.ID == "" {
-		n.ID = id.NewAssistant()
+		n.ID = newID(ctx, access.Assistants, "create", id.NewAssistant)
 	}
 	narrow, v, err := g.change(ctx, access.Assistants, "create", assistantCreated(n))
 	if err == nil {
@@ -198,18 +198,31 @@ func (g *assistants) Subgraphs(ctx context.Context, a id.Assistant, namespace st
 	return g.inner.Subgraphs(ctx, a, namespace, recurse)
 }
 
-// use asks whether an assistant may be used in a run or a cron. Graphs are used by name, whatever is said of their assistants.
+// use asks whether an assistant may be used in a run or a cron.
 func (g *assistants) use(ctx context.Context, idOrGraph string) error {
-	a := id.Assistant(id.Canonical(idOrGraph))
-	if a == "" || access.From(ctx) == access.System {
+	if access.From(ctx) == access.System {
 		return nil
 	}
-	one, err := g.inner.Get(ctx, a)
-	if err != nil || a == id.DefaultAssistant(one.GraphID) {
-		return nil //nolint:nilerr // the service says what is wrong with it
+	a := g.restricted(ctx, idOrGraph)
+	if a == "" {
+		return nil
 	}
-	if _, err = g.Get(ctx, a); fault.Is(err, fault.NotFound) {
+	_, err := g.Get(ctx, a)
+	if fault.Is(err, fault.NotFound) {
 		return run.ErrNoThread
 	}
 	return err
+}
+
+// restricted returns the assistant of a run or a cron that not everybody may use; "" when there is none. Graphs are used by name, whatever is said of their assistants.
+func (g *assistants) restricted(ctx context.Context, idOrGraph string) id.Assistant {
+	a := id.Assistant(id.Canonical(idOrGraph))
+	if a == "" {
+		return ""
+	}
+	one, err := g.inner.Get(ctx, a)
+	if err != nil || a == id.DefaultAssistant(one.GraphID) { // the service says what is wrong with it
+		return ""
+	}
+	return a
 }

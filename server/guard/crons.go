@@ -27,25 +27,12 @@ var _ server.Crons = (*crons)(nil)
 // Create asks crons.create, and what its runs need: threads.read for their thread, assistants.read for a private assistant. Its runs act as who
 // created it, with the permissions of now.
 func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
-	n.ID = id.NewCron()
-	shown := &jsonobj.Object{}
-	shown.SetText("assistant_id", n.AssistantID)
-	for _, k := range slices.Sorted(maps.Keys(n.Payload)) {
-		shown.Set(k, orNull(n.Payload[k]))
-	}
-	config := jsonobj.Of(shown.Get("config"))
-	withoutActor(config, "configurable")
-	configurable := jsonobj.Of(config.Get("configurable"))
-	configurable.SetText("cron_id", string(n.ID))
-	config.Set("configurable", configurable.JSON())
-	shown.Set("config", config.JSON())
-	user := json.RawMessage(nil)
+	n.ID = newID(ctx, access.Crons, "create", id.NewCron)
+	shown := cronCreated(n)
 	if a := access.From(ctx); a != nil && a != access.System {
-		user = jsonobj.Quote(a.Identity)
+		shown.SetText(creatorAt, a.Identity)
 	}
-	_, v, err := g.change(ctx, access.Crons, "create", object(
-		"cron_id", jsonobj.Quote(string(n.ID)), "thread_id", named(string(n.Thread)), "user_id", user, "schedule", jsonobj.Quote(n.Schedule), "end_time", encoded(n.EndTime),
-		"metadata", orEmpty(n.Metadata), "payload", shown.JSON()))
+	_, v, err := g.change(ctx, access.Crons, "create", shown)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +52,27 @@ func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 		return nil, err
 	}
 	return g.inner.Create(ctx, n)
+}
+
+// creatorAt is where handlers see who creates a cron.
+const creatorAt = "user_id"
+
+// cronCreated is what handlers see of a new cron, except who creates it.
+func cronCreated(n run.NewCron) *jsonobj.Object {
+	payload := &jsonobj.Object{}
+	payload.SetText("assistant_id", n.AssistantID)
+	for _, k := range slices.Sorted(maps.Keys(n.Payload)) {
+		payload.Set(k, orNull(n.Payload[k]))
+	}
+	config := jsonobj.Of(payload.Get("config"))
+	withoutActor(config, "configurable")
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.SetText("cron_id", string(n.ID))
+	config.Set("configurable", configurable.JSON())
+	payload.Set("config", config.JSON())
+	return object(
+		"cron_id", jsonobj.Quote(string(n.ID)), "thread_id", named(string(n.Thread)), creatorAt, orNull(nil), "schedule", jsonobj.Quote(n.Schedule), "end_time", encoded(n.EndTime),
+		"metadata", orEmpty(n.Metadata), "payload", payload.JSON())
 }
 
 // needs asks about the assistant and the thread of the runs of a cron.

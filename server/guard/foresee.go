@@ -14,14 +14,15 @@ import (
 )
 
 // foresight is what requests are going to ask, by route. It has the routes whose questions are known before it is known who asks, and where nothing but an answer can
-// refuse a request that is read like this. Other routes ask when they come to it: those that create something with an id of the server, or a run, whose value
-// says who creates it; a second question that depends on what the first one lets be found; and MCP, A2A, OpenAI's API and event streaming, which ask about
-// what they find.
+// refuse a request that is read like this. Other routes ask when they come to it: a second question that depends on what the first one lets be found; and MCP, A2A,
+// OpenAI's API and event streaming, which ask about what they find.
 //
 // A route that is described wrongly asks once more than it needs to. TestForesight compares.
-func foresight() map[string]server.Foresight {
+func foresight(as *assistants) map[string]server.Foresight {
 	all := map[string]server.Foresight{}
-	for _, of := range []map[string]server.Foresight{foreseenThreads(), foreseenStates(), foreseenRuns(), foreseenAssistants(), foreseenCrons(), foreseenItems(), foreseenLists()} {
+	for _, of := range []map[string]server.Foresight{
+		foreseenThreads(), foreseenStates(), foreseenRuns(), as.foreseenCreations(), foreseenAssistants(), foreseenCrons(), as.foreseenSchedules(), foreseenItems(), foreseenLists(),
+	} {
 		maps.Copy(all, of)
 	}
 	return all
@@ -34,8 +35,8 @@ type unserved struct {
 }
 
 // reading returns a Foresight that expects no question from a request in which something is wrong.
-func reading(questions func(u *unserved) []access.Question) server.Foresight {
-	return func(r *server.Unserved) []access.Question {
+func reading(questions func(u *unserved) []access.Expected) server.Foresight {
+	return func(r *server.Unserved) []access.Expected {
 		u := &unserved{Unserved: r}
 		if list := questions(u); !u.wrong {
 			return list
@@ -77,17 +78,24 @@ func (u *unserved) run() id.Run {
 	return of(u, r, err)
 }
 
-func asks(resource, action string, value json.RawMessage) []access.Question {
-	return []access.Question{{Resource: resource, Action: action, Value: value}}
+func asks(resource, action string, value json.RawMessage) []access.Expected {
+	return []access.Expected{{Question: access.Question{Resource: resource, Action: action, Value: value}}}
 }
 
-func readsThread(t id.Thread) []access.Question {
+// creates is the question about something new whose ID the server chooses.
+func creates(resource, action, id string, value *jsonobj.Object) []access.Expected {
+	list := asks(resource, action, value.JSON())
+	list[0].ID = id
+	return list
+}
+
+func readsThread(t id.Thread) []access.Expected {
 	return asks(access.Threads, "read", jsonobj.Single("thread_id", string(t)))
 }
 
 // readThread is the Foresight of a route that reads a thread, whose request has nothing else that can be wrong but what checks looks at.
 func readThread(checks ...func(u *unserved)) server.Foresight {
-	return reading(func(u *unserved) []access.Question {
+	return reading(func(u *unserved) []access.Expected {
 		t := u.thread()
 		for _, check := range checks {
 			check(u)
@@ -110,31 +118,36 @@ func foreseenThreads() map[string]server.Foresight {
 			_, err = compat.ThreadOffset(u.Header("Last-Event-Id"))
 			u.check(err)
 		}),
-		"DELETE /threads/{thread_id}": reading(func(u *unserved) []access.Question {
+		"DELETE /threads/{thread_id}": reading(func(u *unserved) []access.Expected {
 			return asks(access.Threads, "delete", jsonobj.Single("thread_id", string(u.thread())))
 		}),
-		"POST /threads/{thread_id}/copy": reading(func(u *unserved) []access.Question {
+		"POST /threads/{thread_id}/copy": reading(func(u *unserved) []access.Expected {
 			t, err := compat.PlainThreadID(u.Param("thread_id"))
 			return readsThread(of(u, t, err))
 		}),
-		"PATCH /threads/{thread_id}": reading(func(u *unserved) []access.Question {
+		"PATCH /threads/{thread_id}": reading(func(u *unserved) []access.Expected {
 			p, err := compat.PatchThread(u.body())
 			return asks(access.Threads, "update", threadPatched(u.thread(), of(u, p, err)).JSON())
 		}),
-		"POST /threads": reading(func(u *unserved) []access.Question {
+		"POST /threads": reading(func(u *unserved) []access.Expected {
 			n, err := compat.NewThread(u.body())
-			u.refuse(n.ID == "" || u.Repeatable())
-			return asks(access.Threads, "create", threadCreated(of(u, n, err)).JSON())
+			u.check(err)
+			u.check(u.CheckKey())
+			if n.ID != "" {
+				return asks(access.Threads, "create", threadCreated(n).JSON())
+			}
+			n.ID = id.NewThread()
+			return creates(access.Threads, "create", string(n.ID), threadCreated(n))
 		}),
-		"POST /threads/search": reading(func(u *unserved) []access.Question {
+		"POST /threads/search": reading(func(u *unserved) []access.Expected {
 			q, _, err := compat.SearchThreads(u.body())
 			return asks(access.Threads, "search", threadsSearched(of(u, q, err)).JSON())
 		}),
-		"POST /threads/count": reading(func(u *unserved) []access.Question {
+		"POST /threads/count": reading(func(u *unserved) []access.Expected {
 			q, err := compat.CountThreads(u.body())
 			return asks(access.Threads, "search", threadsSearched(of(u, q, err)).JSON())
 		}),
-		"POST /threads/prune": reading(func(u *unserved) []access.Question {
+		"POST /threads/prune": reading(func(u *unserved) []access.Expected {
 			ids, _, _, err := compat.PruneThreads(u.body())
 			return asks(access.Threads, "delete", threadsPruned(of(u, ids, err)))
 		}),
@@ -164,7 +177,7 @@ func foreseenStates() map[string]server.Foresight {
 			_, _, _, err := compat.StateAt(u.thread(), u.body())
 			u.check(err)
 		}),
-		"POST /threads/{thread_id}/state": reading(func(u *unserved) []access.Question {
+		"POST /threads/{thread_id}/state": reading(func(u *unserved) []access.Expected {
 			at, _, err := compat.UpdateState(u.thread(), u.body())
 			u.check(err)
 			return append(asks(access.Threads, "update", jsonobj.Single("thread_id", string(at.Thread))), readsThread(at.Thread)...)
@@ -178,14 +191,14 @@ func foreseenStates() map[string]server.Foresight {
 
 func foreseenRuns() map[string]server.Foresight {
 	ofRun := func(u *unserved) { u.run() }
-	spansOf := reading(func(u *unserved) []access.Question {
+	spansOf := reading(func(u *unserved) []access.Expected {
 		u.run()
 		_, err := compat.NewSpanQuery(u.Queries)
 		u.check(err)
 		return readsThread("")
 	})
 	return map[string]server.Foresight{
-		"GET /threads/{thread_id}/runs": reading(func(u *unserved) []access.Question {
+		"GET /threads/{thread_id}/runs": reading(func(u *unserved) []access.Expected {
 			for _, name := range []string{"limit", "offset"} {
 				if given := u.Given(name); given != nil {
 					_, err := compat.Limit(*given, name)
@@ -201,17 +214,17 @@ func foreseenRuns() map[string]server.Foresight {
 		"GET /threads/{thread_id}/runs/{run_id}/feedback": readThread(ofRun),
 		"GET /threads/{thread_id}/runs/{run_id}/join":     readThread(ofRun),
 		"GET /threads/{thread_id}/runs/{run_id}/stream":   readThread(ofRun),
-		"GET /runs/{run_id}/stream": reading(func(u *unserved) []access.Question {
+		"GET /runs/{run_id}/stream": reading(func(u *unserved) []access.Expected {
 			ofRun(u)
 			return readsThread("")
 		}),
-		"DELETE /threads/{thread_id}/runs/{run_id}": reading(func(u *unserved) []access.Question {
+		"DELETE /threads/{thread_id}/runs/{run_id}": reading(func(u *unserved) []access.Expected {
 			return asks(access.Threads, "delete", runDeleted(u.thread(), u.run()))
 		}),
-		"POST /threads/{thread_id}/runs/{run_id}/cancel": reading(func(u *unserved) []access.Question {
+		"POST /threads/{thread_id}/runs/{run_id}/cancel": reading(func(u *unserved) []access.Expected {
 			return asks(access.Threads, "update", cancelled(u.thread(), []id.Run{u.run()}, "", compat.CancelAction(u.Query("action"))).JSON())
 		}),
-		"POST /runs/cancel": reading(func(u *unserved) []access.Question {
+		"POST /runs/cancel": reading(func(u *unserved) []access.Expected {
 			x, err := compat.CancelRuns(u.body())
 			u.check(err)
 			action := compat.CancelAction(u.Query("action"))
@@ -225,10 +238,95 @@ func foreseenRuns() map[string]server.Foresight {
 	}
 }
 
+// maxForeseen is how many runs of a batch are asked about at once.
+const maxForeseen = 16
+
+// foreseenCreations are the routes that create runs.
+func (g *assistants) foreseenCreations() map[string]server.Foresight {
+	create := func(threadOf func(text string) (id.Thread, error), form compat.RunForm) server.Foresight {
+		return reading(func(u *unserved) []access.Expected {
+			t, err := threadOf(u.Param("thread_id"))
+			u.check(err)
+			req, err := compat.NewRun(u.body(), form)
+			u.check(err)
+			u.check(u.CheckKey())
+			return g.createsRun(u, t, &req)
+		})
+	}
+	none := func(string) (id.Thread, error) { return "", nil }
+	return map[string]server.Foresight{
+		"POST /threads/{thread_id}/runs":        create(compat.RunThreadID, compat.RunForm{}),
+		"POST /threads/{thread_id}/runs/stream": create(compat.PlainThreadID, compat.RunForm{Followed: true}),
+		"POST /threads/{thread_id}/runs/wait":   create(compat.PlainThreadID, compat.RunForm{Followed: true}),
+		"POST /runs":                            create(none, compat.RunForm{Stateless: true}),
+		"POST /runs/stream":                     create(none, compat.RunForm{Stateless: true, Followed: true}),
+		"POST /runs/wait":                       create(none, compat.RunForm{Stateless: true, Followed: true}),
+		"POST /runs/batch": reading(func(u *unserved) (list []access.Expected) {
+			reqs, err := compat.NewRuns(u.body())
+			u.check(err)
+			u.check(u.CheckKey())
+			u.refuse(len(reqs) > maxForeseen)
+			for i := range reqs {
+				more := g.createsRun(u, "", &reqs[i])
+				if list = append(list, more...); len(more) != 1 { // one whose assistant may not be found creates none
+					break
+				}
+			}
+			return list
+		}),
+	}
+}
+
+// createsRun is what the creation of a run asks: about the run, and its assistant.
+func (g *assistants) createsRun(u *unserved, t id.Thread, req *run.Request) []access.Expected {
+	config, err := withoutActors(req)
+	u.check(err)
+	u.refuse(req.Webhook != "") // whose address may be refused
+	if u.wrong {
+		return nil
+	}
+	req.ID = id.NewRun()
+	list := creates(access.Threads, "create_run", string(req.ID), runCreated(t, req, kwargsOf(t, req, config, nil)))
+	list[0].UserAt = actorAt
+	return append(list, g.uses(u, req.AssistantID)...)
+}
+
+// uses is what the assistant of a run or a cron is asked about.
+func (g *assistants) uses(u *unserved, idOrGraph string) []access.Expected {
+	a := g.restricted(u.Context(), idOrGraph)
+	if a == "" {
+		return nil
+	}
+	return asks(access.Assistants, "read", assistantNamed(a).JSON())
+}
+
+// foreseenSchedules are the routes that create crons.
+func (g *assistants) foreseenSchedules() map[string]server.Foresight {
+	create := func(u *unserved, t id.Thread) []access.Expected {
+		n, err := compat.NewCron(u.body(), t)
+		u.check(err)
+		u.refuse(n.Payload["webhook"] != nil) // whose address may be refused
+		if u.wrong {
+			return nil
+		}
+		n.ID = id.NewCron()
+		list := creates(access.Crons, "create", string(n.ID), cronCreated(n))
+		list[0].IdentityAt = []string{creatorAt}
+		if uses := g.uses(u, n.AssistantID); uses != nil || t == "" { // one that is not found ends it
+			return append(list, uses...)
+		}
+		return append(list, readsThread(t)...)
+	}
+	return map[string]server.Foresight{
+		"POST /runs/crons":                     reading(func(u *unserved) []access.Expected { return create(u, "") }),
+		"POST /threads/{thread_id}/runs/crons": reading(func(u *unserved) []access.Expected { return create(u, u.thread()) }),
+	}
+}
+
 func foreseenAssistants() map[string]server.Foresight {
 	// one is about the assistant of the path. more reads the rest of what handlers see.
 	one := func(action string, more func(u *unserved) []any) server.Foresight {
-		return reading(func(u *unserved) []access.Question {
+		return reading(func(u *unserved) []access.Expected {
 			a, err := compat.AssistantID(u.Param("assistant_id"))
 			u.check(err)
 			var rest []any
@@ -246,7 +344,7 @@ func foreseenAssistants() map[string]server.Foresight {
 		"GET /assistants/{assistant_id}/subgraphs/{namespace}": read,
 		"GET /understudy/assistants/{assistant_id}/nodes":      read,
 		"DELETE /assistants/{assistant_id}":                    one("delete", nil),
-		"GET /assistants/{assistant_id}/graph": reading(func(u *unserved) []access.Question {
+		"GET /assistants/{assistant_id}/graph": reading(func(u *unserved) []access.Expected {
 			_, err := compat.XRay(u.Query("xray"))
 			u.check(err)
 			a := id.Canonical(u.Param("assistant_id"))
@@ -266,16 +364,20 @@ func foreseenAssistants() map[string]server.Foresight {
 			p, err := compat.PatchAssistant(u.body())
 			return assistantPatched(of(u, p, err))
 		}),
-		"POST /assistants": reading(func(u *unserved) []access.Question {
+		"POST /assistants": reading(func(u *unserved) []access.Expected {
 			n, err := compat.NewAssistant(u.body())
-			u.refuse(n.ID == "")
-			return asks(access.Assistants, "create", assistantCreated(of(u, n, err)).JSON())
+			u.check(err)
+			if n.ID != "" {
+				return asks(access.Assistants, "create", assistantCreated(n).JSON())
+			}
+			n.ID = id.NewAssistant()
+			return creates(access.Assistants, "create", string(n.ID), assistantCreated(n))
 		}),
-		"POST /assistants/search": reading(func(u *unserved) []access.Question {
+		"POST /assistants/search": reading(func(u *unserved) []access.Expected {
 			q, _, err := compat.SearchAssistants(u.body())
 			return asks(access.Assistants, "search", assistantsSearched(of(u, q, err)).JSON())
 		}),
-		"POST /assistants/count": reading(func(u *unserved) []access.Question {
+		"POST /assistants/count": reading(func(u *unserved) []access.Expected {
 			q, err := compat.CountAssistants(u.body())
 			return asks(access.Assistants, "search", assistantsSearched(of(u, q, err)).JSON())
 		}),
@@ -288,7 +390,7 @@ func foreseenCrons() map[string]server.Foresight {
 		return of(u, c, err)
 	}
 	named := func(action string, checks ...func(u *unserved)) server.Foresight {
-		return reading(func(u *unserved) []access.Question {
+		return reading(func(u *unserved) []access.Expected {
 			for _, check := range checks {
 				check(u)
 			}
@@ -302,16 +404,16 @@ func foreseenCrons() map[string]server.Foresight {
 			_, err := compat.TimesQuery(u.Queries)
 			u.check(err)
 		}),
-		"PATCH /runs/crons/{cron_id}": reading(func(u *unserved) []access.Question {
+		"PATCH /runs/crons/{cron_id}": reading(func(u *unserved) []access.Expected {
 			p, err := compat.PatchCron(u.body())
 			u.refuse(p.Payload["webhook"] != nil) // whose address may be refused
 			return asks(access.Crons, "update", cronPatched(cron(u), of(u, p, err)).JSON())
 		}),
-		"POST /runs/crons/search": reading(func(u *unserved) []access.Question {
+		"POST /runs/crons/search": reading(func(u *unserved) []access.Expected {
 			q, _, err := compat.SearchCrons(u.body())
 			return append(asks(access.Crons, "search", cronsSearched(of(u, q, err)).JSON()), asks(access.Threads, "search", threadOfCrons(q).JSON())...)
 		}),
-		"POST /runs/crons/count": reading(func(u *unserved) []access.Question {
+		"POST /runs/crons/count": reading(func(u *unserved) []access.Expected {
 			q, err := compat.CountCrons(u.body())
 			return append(asks(access.Crons, "search", cronsSearched(of(u, q, err)).JSON()), asks(access.Threads, "search", threadOfCrons(q).JSON())...)
 		}),
@@ -319,31 +421,31 @@ func foreseenCrons() map[string]server.Foresight {
 }
 
 func foreseenItems() map[string]server.Foresight {
-	item := func(u *unserved, action string, namespace []string, key string, more ...any) []access.Question {
+	item := func(u *unserved, action string, namespace []string, key string, more ...any) []access.Expected {
 		u.check(store.CheckNamespace(namespace))
 		return asks(access.Store, action, itemNamed(namespace, key, more...).JSON())
 	}
 	return map[string]server.Foresight{
-		"GET /store/items": reading(func(u *unserved) []access.Question {
+		"GET /store/items": reading(func(u *unserved) []access.Expected {
 			key := u.Query("key")
 			u.refuse(key == "" && u.Query("namespace") != "")
 			return item(u, "get", compat.Namespace(u.Query("namespace")), key, "refresh_ttl", encoded(compat.Refresh(u.Query("refresh_ttl"))))
 		}),
-		"PUT /store/items": reading(func(u *unserved) []access.Question {
+		"PUT /store/items": reading(func(u *unserved) []access.Expected {
 			i, err := compat.PutItem(u.body())
 			return item(u, "put", of(u, i, err).Namespace, i.Key, itemPut(i)...)
 		}),
-		"DELETE /store/items": reading(func(u *unserved) []access.Question {
+		"DELETE /store/items": reading(func(u *unserved) []access.Expected {
 			namespace, key, err := compat.DeleteItem(u.body())
 			return item(u, "delete", of(u, namespace, err), key)
 		}),
-		"POST /store/items/search": reading(func(u *unserved) []access.Question {
+		"POST /store/items/search": reading(func(u *unserved) []access.Expected {
 			q, refresh, err := compat.SearchItems(u.body())
 			u.check(err)
 			u.check(store.CheckNamespace(q.Prefix))
 			return asks(access.Store, "search", itemsSearched(q, refresh).JSON())
 		}),
-		"POST /store/namespaces": reading(func(u *unserved) []access.Question {
+		"POST /store/namespaces": reading(func(u *unserved) []access.Expected {
 			q, err := compat.SearchNamespaces(u.body())
 			u.check(err)
 			u.check(store.CheckNamespace(q.Prefix))
@@ -356,7 +458,7 @@ func foreseenItems() map[string]server.Foresight {
 // foreseenLists are the routes that are a search of threads to handlers, and those of read models.
 func foreseenLists() map[string]server.Foresight {
 	search := func(check func(u *unserved) error) server.Foresight {
-		return reading(func(u *unserved) []access.Question {
+		return reading(func(u *unserved) []access.Expected {
 			u.check(check(u))
 			return asks(access.Threads, "search", anyThreads().JSON())
 		})
@@ -368,11 +470,11 @@ func foreseenLists() map[string]server.Foresight {
 		"GET /understudy/usage":    search(func(u *unserved) error { _, err := compat.UsageQuery(u.Queries); return err }),
 		"GET /understudy/runs":     search(func(u *unserved) error { _, err := compat.RecentQuery(u.Opened); return err }),
 		"GET /understudy/changes":  search(func(*unserved) error { return nil }),
-		"GET /understudy/runs/count": reading(func(u *unserved) []access.Question {
+		"GET /understudy/runs/count": reading(func(u *unserved) []access.Expected {
 			active, err := compat.ActiveQuery(u.Queries)
 			return asks(access.Threads, "update", activeCancelled(of(u, active, err), run.CancelInterrupt).JSON())
 		}),
-		"GET /understudy/threads/search": reading(func(u *unserved) []access.Question {
+		"GET /understudy/threads/search": reading(func(u *unserved) []access.Expected {
 			q, _, err := compat.SearchQuery(u.Opened)
 			if u.check(err); q.Thread != "" {
 				return readsThread(q.Thread)

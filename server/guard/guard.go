@@ -68,7 +68,7 @@ func (g *Guard) Wrap(o *server.Options) {
 		o.Events = &events{Guard: g, inner: o.Events}
 	}
 	if _, ok := g.Policy.(access.Gatekeeper); ok {
-		o.Foresee = foresight()
+		o.Foresee = foresight(o.Assistants.(*assistants))
 	}
 	if o.Ratings != nil {
 		ratings := *o.Ratings
@@ -260,6 +260,14 @@ func (g *Guard) shows(ctx context.Context, t id.Thread) (bool, error) {
 	}
 	row, err := g.Rows.Thread(access.Everything(ctx), t)
 	return err == nil && reach.Match(row.Metadata), err
+}
+
+// newID returns the ID of something that is created now: the one that its question was expected with, else a fresh one.
+func newID[T ~string](ctx context.Context, resource, action string, fresh func() T) T {
+	if known := access.NewID(ctx, resource, action); known != "" {
+		return T(known)
+	}
+	return fresh()
 }
 
 // object makes an object of keys and values.

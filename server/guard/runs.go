@@ -96,12 +96,10 @@ func (g *runs) resumeOne(ctx context.Context, t id.Thread, req *run.Request) (co
 
 // Admit asks threads.create_run for the actor of a context, applies what a handler changed, and writes the actor into the configuration of the run.
 func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
-	config, err := jsonobj.Parse(orEmpty(req.Config))
+	config, err := withoutActors(req)
 	if err != nil {
-		return nil, fault.New(fault.Unprocessable, "config must be an object")
+		return nil, err
 	}
-	withoutActor(config, "configurable")
-	req.Context = noActor(req.Context)
 	actor := access.From(ctx)
 	stamper, stamps := g.policy(ctx).(access.Stamper)
 	if actor == access.System || stamps && actor != nil {
@@ -119,13 +117,9 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 		}
 		return access.Narrow(ctx, access.Threads, f), nil
 	}
+	req.ID = newID(ctx, access.Threads, "create_run", id.NewRun) // which handlers see
 	kwargs := kwargsOf(t, req, config, actor)
-	req.ID = id.NewRun() // which handlers see
-	value := object(
-		"thread_id", named(string(t)), "assistant_id", jsonobj.Quote(assistantOf(req.AssistantID)), "run_id", jsonobj.Quote(string(req.ID)), "status", jsonobj.Quote("pending"), "metadata", orEmpty(req.Metadata),
-		"multitask_strategy", jsonobj.Quote(string(req.Strategy)), "prevent_insert_if_inflight", encoded(req.Strategy == run.Reject), "if_not_exists", jsonobj.Quote(ifNotExists(t, req)),
-		"after_seconds", encoded(req.After.Seconds()), "kwargs", kwargs.JSON())
-	ctx, v, err := g.ask(ctx, access.Threads, "create_run", value)
+	ctx, v, err := g.ask(ctx, access.Threads, "create_run", runCreated(t, req, kwargs))
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +139,25 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 	return ctx, nil
 }
 
-// kwargsOf are the arguments of a run as handlers see them.
+// withoutActors removes from a request what only the server may say, and returns its configuration.
+func withoutActors(req *run.Request) (config *jsonobj.Object, err error) {
+	if config, err = jsonobj.Parse(orEmpty(req.Config)); err != nil {
+		return nil, fault.New(fault.Unprocessable, "config must be an object")
+	}
+	withoutActor(config, "configurable")
+	req.Context = noActor(req.Context)
+	return config, nil
+}
+
+// runCreated is what handlers see of a new run.
+func runCreated(t id.Thread, req *run.Request, kwargs *jsonobj.Object) *jsonobj.Object {
+	return object(
+		"thread_id", named(string(t)), "assistant_id", jsonobj.Quote(assistantOf(req.AssistantID)), "run_id", jsonobj.Quote(string(req.ID)), "status", jsonobj.Quote("pending"), "metadata", orEmpty(req.Metadata),
+		"multitask_strategy", jsonobj.Quote(string(req.Strategy)), "prevent_insert_if_inflight", encoded(req.Strategy == run.Reject), "if_not_exists", jsonobj.Quote(ifNotExists(t, req)),
+		"after_seconds", encoded(req.After.Seconds()), "kwargs", kwargs.JSON())
+}
+
+// kwargsOf are the arguments of a run as handlers see them. actor is nil when it is not known yet, and goes where actorAt says.
 func kwargsOf(t id.Thread, req *run.Request, config *jsonobj.Object, actor *access.Actor) *jsonobj.Object {
 	configurable := jsonobj.Of(config.Get("configurable"))
 	if actor != nil {
@@ -159,6 +171,9 @@ func kwargsOf(t id.Thread, req *run.Request, config *jsonobj.Object, actor *acce
 		"subgraphs", encoded(req.Subgraphs), "resumable", encoded(req.Resumable), "temporary", encoded(t == "" && req.OnCompletion != "keep"),
 		"durability", jsonobj.Quote(durability), "checkpoint_during", encoded(durability != "exit"))
 }
+
+// actorAt is where kwargsOf writes the actor in what handlers see of a new run.
+var actorAt = []string{"kwargs", "config", "configurable"}
 
 // applyKwargs changes a request to what a handler made of its arguments.
 func applyKwargs(req *run.Request, v *change) error {

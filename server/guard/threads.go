@@ -29,7 +29,7 @@ var _ server.Threads = (*threads)(nil)
 func (g *threads) Create(ctx context.Context, n thread.New) (*thread.View, error) {
 	chosen := n.ID != ""
 	if !chosen {
-		n.ID = id.NewThread()
+		n.ID = newID(ctx, access.Threads, "create", id.NewThread)
 	}
 	narrow, v, err := g.ask(ctx, access.Threads, "create", threadCreated(n))
 	if err != nil {

@@ -167,6 +167,7 @@ class Handlers:
             decisions = answer["decisions"] = []
             for question in questions:
                 user = self.actor({**form, "user": codec.loads(form["user"].encode())})
+                _fill(question, form)
                 with threads.within(self._limit):
                     decision = await self.decide(user, question)
                 decisions.append(decision)
@@ -228,6 +229,23 @@ class Handlers:
         if removed:
             answer["removed"] = removed
         return answer
+
+
+def _fill(question: dict[str, Any], form: dict[str, Any]) -> None:
+    """Writes who asks a question into its value, where the server would have if it had known that."""
+    if path := question.get("user_at"):
+        place = _at(question["value"], path)
+        place["langgraph_auth_user"] = codec.loads(form["user"].encode())
+        place["langgraph_auth_user_id"] = form["identity"]
+        place["langgraph_auth_permissions"] = list(form["permissions"])
+    if path := question.get("identity_at"):
+        _at(question["value"], path[:-1])[path[-1]] = form["identity"]
+
+
+def _at(value: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    for key in path:
+        value = value[key]
+    return value
 
 
 def _named(exc: BaseException, name: str, *modules: str) -> bool:
