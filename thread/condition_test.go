@@ -1,7 +1,10 @@
 package thread_test
 
 import (
+	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,8 +52,11 @@ func TestChangesOfThreadsThatStillMatch(t *testing.T) {
 			} {
 				w.made(t, name, row)
 			}
+			completed := backfills{}
+			w.Backfill = completed
 			pruned, err := tt.change(w)
 			require.NoError(t, err)
+			require.Subset(t, []id.Thread{"matches"}, slices.Collect(maps.Keys(completed)), "others are not touched")
 			require.Equal(t, thread.Pruned{Count: 1, Unmatched: 2}, pruned)
 			require.Equal(t, tt.left, checkpoints(t, w.rows, "matches"))
 			for _, name := range ids[1:3] {
@@ -61,6 +67,14 @@ func TestChangesOfThreadsThatStillMatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// backfills are the threads that were completed.
+type backfills map[id.Thread]bool
+
+func (b backfills) Ensure(_ context.Context, t id.Thread, _ id.Checkpoint) error {
+	b[t] = true
+	return nil
 }
 
 // made makes a thread with three checkpoints and the status and metadata of a row.

@@ -216,25 +216,37 @@ func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy,
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
 	for _, t := range slices.Compact(ids) {
-		err := s.backfill(ctx, t) // unrecorded messages would be lost
-		unmatched := false
-		if err == nil {
-			_, err = s.pruneSteps(ctx, t, func(tx Tx, row *Thread, _ bool) (bool, error) {
-				if unmatched = !meets(row); unmatched {
-					return false, nil
-				}
-				active, err := tx.HasActiveRuns(t)
-				return !active, err
-			})
-		}
+		met, err := s.pruneMatching(ctx, t, meets)
 		switch {
 		case err == nil:
 			pruned.Count++
-		case unmatched && errors.Is(err, errStopped):
+		case !met && errors.Is(err, errStopped):
 			pruned.Unmatched++
 		case !errors.Is(err, errStopped) && !fault.Is(err, fault.NotFound):
 			return pruned, err
 		}
 	}
 	return pruned, nil
+}
+
+// pruneMatching prunes a thread that meets a condition. The error is errStopped when nothing was pruned, because the thread does not, or has active runs.
+func (s *Service) pruneMatching(ctx context.Context, t id.Thread, meets func(*Thread) bool) (met bool, err error) {
+	row, err := s.Store.Thread(ctx, t)
+	if err != nil {
+		return false, err
+	}
+	if !meets(row) {
+		return false, errStopped
+	}
+	if err := s.backfill(ctx, t); err != nil { // unrecorded messages would be lost
+		return true, err
+	}
+	_, err = s.pruneSteps(ctx, t, func(tx Tx, row *Thread, _ bool) (bool, error) {
+		if met = meets(row); !met { // any more
+			return false, nil
+		}
+		active, err := tx.HasActiveRuns(t)
+		return !active, err
+	})
+	return met, err
 }
