@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 	"weak"
@@ -49,8 +50,7 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 	if len(questions) > 0 {
 		do = "admit"
 	}
-	limit := time.Duration(1+len(questions)) * g.opts.Timeout // for handlers that the process cannot end itself after the time that each has
-	a, p, err := g.askWithin(ctx, do, limit, func(b []byte, _ *process) []byte {
+	a, err := g.askAll(ctx, do, 1+len(questions), func(b []byte, _ *process) []byte {
 		b = appendRequest(append(b, `,"request":`...), r)
 		if len(questions) > 0 {
 			b = appendQuestions(b, questions)
@@ -61,7 +61,7 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 		return nil, nil, err
 	}
 	if a.Slow {
-		g.gaveUp(g.awaitedOf(a), g.opts.Timeout)
+		g.gaveUp(a.awaited, g.opts.Timeout)
 	}
 	switch {
 	case a.Slow && a.Actor == nil:
@@ -73,9 +73,9 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 	}
 	actor := a.Actor.actor()
 	if a.Actor.Ref != 0 {
-		g.actors.put(actor, p, a.Actor.Ref)
+		g.actors.put(actor, a.process, a.Actor.Ref)
 	}
-	g.remembered.put(r.Header, p, actor)
+	g.remembered.put(r.Header, a.process, actor)
 	for i := range questions {
 		questions[i] = questions[i].By(actor)
 	}
@@ -114,7 +114,7 @@ func (g *Gate) Decide(ctx context.Context, actor *access.Actor, questions ...acc
 	if actor == nil {
 		return nil, fault.New(fault.Internal, "there is no actor")
 	}
-	a, _, err := g.ask(ctx, "decide", func(b []byte, p *process) []byte {
+	a, err := g.ask(ctx, "decide", func(b []byte, p *process) []byte {
 		return appendQuestions(p.appendActor(append(b, `,"actor":`...), actor), asked(questions))
 	})
 	if err != nil {
@@ -132,6 +132,9 @@ type answer struct {
 	Slow      bool           `json:"slow"` // the handler of the next part of an admission took too long
 	Tool      *toolAnswer    `json:"tool"`
 	encryptionAnswer
+
+	process *process
+	awaited waits // the handler that took too long
 }
 
 type actorForm struct {
@@ -285,74 +288,91 @@ func (g *Gate) logRefusal(f *refusalForm) {
 	g.opts.Logger.Error("a handler failed: the request is refused", attrs...)
 }
 
-// ask sends a question to the process and waits for the answer.
-func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) []byte) (*answer, *process, error) {
-	limit := g.opts.Timeout
-	switch do {
-	case "embed":
-		limit = max(limit, embedTimeout)
-	case "tool":
-		limit = longestCall
-	}
-	return g.askWithin(ctx, do, limit, rest)
+// ask sends a question to the process and waits for the answer. With errSlow there is one too: it says which handler did not answer.
+func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) []byte) (*answer, error) {
+	return g.askAll(ctx, do, 1, rest)
 }
 
-func (g *Gate) askWithin(ctx context.Context, do string, limit time.Duration, rest func([]byte, *process) []byte) (*answer, *process, error) {
+// askAll is ask for a question that so many handlers answer. Each has its own time, and the process ends those that it can after that.
+func (g *Gate) askAll(ctx context.Context, do string, handlers int, rest func([]byte, *process) []byte) (*answer, error) {
 	select {
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
 	default:
 		g.metrics.refused.WithLabelValues("full").Inc()
-		return nil, nil, errFull
+		return nil, errFull
 	}
 	began := time.Now()
-	timeout, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
+	each := g.opts.Timeout
+	switch do {
+	case "embed":
+		each = max(each, embedTimeout)
+	case "tool":
+		each = longestCall
+	}
+	timeout, cancel := context.WithTimeoutCause(ctx, time.Duration(handlers)*each, errSlow)
 	defer cancel()
+	starting := timeout
+	if handlers > 1 { // a process that is down is awaited for the time of one
+		starting, cancel = context.WithTimeoutCause(timeout, each, errSlow)
+		defer cancel()
+	}
+	c := &call{result: make(chan []byte, 1)}
+	a := &answer{}
 	var slow *time.Timer
-	var p *process
 	var raw []byte
 	err := errLeft
 	for errors.Is(err, errLeft) {
-		if p, err = g.process(timeout); err != nil {
+		if a.process, err = g.process(starting); err != nil {
 			g.metrics.refused.WithLabelValues("down").Inc()
-			return nil, nil, err
+			return a, err
 		}
 		if slow == nil && do != "embed" && do != "tool" {
-			slow = time.AfterFunc(g.slowAnswer+time.Second, func() { g.logUnplaced(do, began) })
+			slow = time.AfterFunc(g.slowAnswer+time.Second, func() { g.logUnplaced(c, do, began) })
 			defer slow.Stop()
 		}
-		raw, err = p.call(timeout, do, rest)
+		raw, err = a.process.call(timeout, c, do, rest)
+	}
+	switch {
+	case errors.Is(err, errSlow):
+		a.awaited = g.awaited(c, do)
+		g.gaveUp(a.awaited, time.Duration(handlers)*each)
+	case errors.Is(err, errDown):
+		g.metrics.refused.WithLabelValues("down").Inc()
 	}
 	if err != nil {
-		switch {
-		case errors.Is(err, errSlow):
-			g.gaveUp(g.awaited(do), limit)
-		case errors.Is(err, errDown):
-			g.metrics.refused.WithLabelValues("down").Inc()
-		}
-		return nil, nil, err
+		return a, err
 	}
 	g.metrics.took(do, began)
-	a := &answer{}
 	if err := json.Unmarshal(raw, a); err != nil {
-		return nil, nil, fault.Wrap(fault.Internal, "the answer of the gate cannot be read", err)
+		return nil, fault.Wrap(fault.Internal, "the answer of the gate cannot be read", err)
 	}
-	return a, p, nil
+	if a.Slow {
+		if a.awaited = g.awaited(c, do); a.awaited.at.IsZero() && a.Actor != nil {
+			a.awaited.handler = handlerOf("decide")
+		}
+	}
+	return a, nil
+}
+
+// call is a question that a process has not answered yet.
+type call struct {
+	result chan []byte           // has room for the answer; closed when the process ends
+	waits  atomic.Pointer[waits] // the last report of the handler that it waits for
 }
 
 // errLeft: the process takes no more calls, and has not seen this one. Another one is in service, or is starting.
 var errLeft = errors.New("the process has left")
 
 // call sends a call to the process. The error is errLeft when it has not, errDown when the process ends, and the cause of ctx when that does.
-func (p *process) call(ctx context.Context, do string, rest func([]byte, *process) []byte) ([]byte, error) {
-	result := make(chan []byte, 1)
+func (p *process) call(ctx context.Context, c *call, do string, rest func([]byte, *process) []byte) ([]byte, error) {
 	p.mu.Lock()
 	if p.closed || p.left {
 		p.mu.Unlock()
 		return nil, errLeft
 	}
 	number := p.number()
-	p.calls[number] = result
+	p.calls[number] = c
 	p.mu.Unlock()
 	err := p.out.Add(func(b []byte) []byte {
 		b = append(b, toCall, byte(number>>24), byte(number>>16), byte(number>>8), byte(number))
@@ -361,7 +381,7 @@ func (p *process) call(ctx context.Context, do string, rest func([]byte, *proces
 	})
 	if err == nil {
 		select {
-		case raw, ok := <-result:
+		case raw, ok := <-c.result:
 			if !ok {
 				return nil, errDown
 			}

@@ -40,7 +40,7 @@ func (g *Gate) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 }
 
 func (g *Gate) askEmbed(ctx context.Context, texts []string) (*answer, error) {
-	a, _, err := g.ask(ctx, "embed", func(b []byte, _ *process) []byte {
+	return g.ask(ctx, "embed", func(b []byte, _ *process) []byte {
 		b = append(b, `,"texts":[`...)
 		for i, text := range texts {
 			if i > 0 {
@@ -50,7 +50,6 @@ func (g *Gate) askEmbed(ctx context.Context, texts []string) (*answer, error) {
 		}
 		return append(b, ']')
 	})
-	return a, err
 }
 
 // tryEmbed embeds a word, and returns how many dimensions its vector has, or why there is none.

@@ -61,10 +61,10 @@ func (e *Encryption) Reload(ctx context.Context, o Options) error {
 
 // ask asks the handlers. What they raise is in the log, and not in the error that a client sees.
 func (e *Encryption) ask(ctx context.Context, do string, rest func([]byte) []byte) (*answer, error) {
-	a, _, err := e.gate.ask(ctx, do, func(b []byte, _ *process) []byte { return rest(b) })
+	a, err := e.gate.ask(ctx, do, func(b []byte, _ *process) []byte { return rest(b) })
 	switch {
 	case errors.Is(err, errSlow):
-		return nil, fault.Wrap(fault.Unavailable, errNotEncrypted.Message, e.gate.errHangs(do))
+		return nil, fault.Wrap(fault.Unavailable, errNotEncrypted.Message, e.gate.errHangs(a.awaited))
 	case errors.Is(err, errFull), errors.Is(err, errDown):
 		return nil, errNotEncrypted
 	case err != nil:

@@ -395,6 +395,31 @@ func TestSlowAdmission(t *testing.T) {
 	require.Regexp(t, `a handler did not answer in time: the request is refused with 503" handler=@auth.on\S* (at=odd.py:\d+ )?limit=300ms fix=`, log.String())
 }
 
+// Of calls that wait at the same time, each is given up for its own handler.
+func TestSlowHandlersOfSeveralCalls(t *testing.T) {
+	t.Parallel()
+	g := odd(t, func(g *Gate) { g.opts.Timeout, g.slowAnswer = time.Second, 200*time.Millisecond })
+	hangs := asked([]access.Question{{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"hang"}`)}})
+	type given struct{ who, handler string }
+	out := make(chan given, 12)
+	for i := range cap(out) {
+		who := []string{"ann", "block"}[i%2]
+		go func() {
+			a, err := g.askAll(t.Context(), "admit", 2, func(b []byte, _ *process) []byte {
+				return appendQuestions(appendRequest(append(b, `,"request":`...), bearer(who)), hangs)
+			})
+			if err != nil || !a.Slow || a.awaited.place == "" {
+				a = &answer{}
+			}
+			out <- given{who, a.awaited.handler}
+		}()
+	}
+	for range cap(out) {
+		got := <-out
+		require.Equal(t, given{got.who, map[string]string{"ann": "@auth.on.threads.create", "block": "@auth.authenticate"}[got.who]}, got)
+	}
+}
+
 func TestThreadsThatHangAreNotEndless(t *testing.T) {
 	t.Parallel()
 	g := odd(t, func(g *Gate) { g.opts.Timeout = time.Second })
@@ -409,6 +434,16 @@ func TestThreadsThatHangAreNotEndless(t *testing.T) {
 	all.Wait()
 	<-before.exited
 	require.Eventually(t, func() bool { _, err := g.Authenticate(t.Context(), bearer("ann")); return err == nil }, 20*time.Second, 10*time.Millisecond)
+}
+
+// Handlers that are asked together are not awaited for longer than one while there is no process for them.
+func TestAdmissionWhileDown(t *testing.T) {
+	t.Parallel()
+	g := New(Options{Timeout: 50 * time.Millisecond})
+	g.patience = time.Minute
+	question := access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{}`)}
+	_, _, err := g.Admit(t.Context(), bearer("ann"), asking(slices.Repeat([]access.Question{question}, 10_000)...))
+	require.ErrorIs(t, err, errSlow)
 }
 
 func TestFullQueue(t *testing.T) {
@@ -528,7 +563,7 @@ func TestProcessesThatJustLeft(t *testing.T) {
 		}
 		<-before.exited
 		require.ErrorIs(t, must(before.newStream()), errLeft)
-		_, err := before.call(t.Context(), "authenticate", func(b []byte, _ *process) []byte { return b })
+		_, err := before.call(t.Context(), &call{result: make(chan []byte, 1)}, "authenticate", func(b []byte, _ *process) []byte { return b })
 		require.ErrorIs(t, err, errLeft)
 	}
 }

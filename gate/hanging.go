@@ -20,7 +20,6 @@ const fixHanging = "look for calls without a timeout there"
 // hanging is what is known of handlers that do not answer.
 type hanging struct {
 	mu     sync.Mutex
-	seen   map[string]waits     // the last report of each question
 	logged map[string]time.Time // by handler
 }
 
@@ -66,7 +65,7 @@ func handlerOf(do string) string {
 }
 
 // awaits takes a line of stderr that says where a handler is that has not answered.
-func (g *Gate) awaits(line []byte) bool {
+func (p *process) awaits(line []byte) bool {
 	text, ok := bytes.CutPrefix(line, waitingMark)
 	if !ok {
 		return false
@@ -74,51 +73,49 @@ func (g *Gate) awaits(line []byte) bool {
 	var report struct {
 		Do, Handler, Place string
 		Seconds            float64
+		Calls              []uint32 // that wait there
 	}
 	if json.Unmarshal(text, &report) != nil {
 		return false
 	}
-	w := waits{handler: report.Handler, place: names.From(g.opts.Dir, report.Place), at: time.Now()}
+	w := waits{handler: report.Handler, place: names.From(p.gate.opts.Dir, report.Place), at: time.Now()}
 	if w.handler == "" {
 		w.handler = handlerOf(report.Do)
 	}
-	g.logWaits(report.Do, w, time.Duration(report.Seconds*float64(time.Second)))
+	p.mu.Lock()
+	for _, number := range report.Calls {
+		if c := p.calls[number]; c != nil {
+			c.waits.Store(&w)
+		}
+	}
+	p.mu.Unlock()
+	p.gate.logWaits(w, time.Duration(report.Seconds*float64(time.Second)))
 	return true
 }
 
 // logUnplaced logs that a handler has not answered when the process cannot say where it is, as in a loop in C.
-func (g *Gate) logUnplaced(do string, began time.Time) {
-	if last := g.hanging.last(do); !last.at.After(began) {
-		g.logWaits(do, waits{handler: handlerOf(do)}, time.Since(began))
+func (g *Gate) logUnplaced(c *call, do string, began time.Time) {
+	if c.waits.Load() == nil {
+		g.logWaits(waits{handler: handlerOf(do)}, time.Since(began))
 	}
 }
 
-// last returns the last report of a question's handler.
-func (h *hanging) last(do string) waits {
+// note says whether to log that a handler has not answered: it may hang for all requests.
+func (h *hanging) note(handler string, now time.Time, again time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.seen[do]
-}
-
-// note remembers a report, and says whether to log it: a handler may hang for all requests.
-func (h *hanging) note(do string, w waits, now time.Time, again time.Duration) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.seen == nil {
-		h.seen, h.logged = map[string]waits{}, map[string]time.Time{}
+	if h.logged == nil {
+		h.logged = map[string]time.Time{}
 	}
-	if !w.at.IsZero() {
-		h.seen[do] = w
-	}
-	if last, before := h.logged[w.handler]; before && now.Sub(last) < again {
+	if last, before := h.logged[handler]; before && now.Sub(last) < again {
 		return false
 	}
-	h.logged[w.handler] = now
+	h.logged[handler] = now
 	return true
 }
 
-func (g *Gate) logWaits(do string, w waits, took time.Duration) {
-	if !g.hanging.note(do, w, time.Now(), g.repeatStart) {
+func (g *Gate) logWaits(w waits, took time.Duration) {
+	if !g.hanging.note(w.handler, time.Now(), g.repeatStart) {
 		return
 	}
 	text := "a handler has not answered yet; its request waits"
@@ -128,21 +125,12 @@ func (g *Gate) logWaits(do string, w waits, took time.Duration) {
 	g.opts.Logger.Warn(text, w.attrs(logctx.Took(took), "gives_up_after", g.opts.Timeout.String(), "fix", fixHanging)...)
 }
 
-// awaited returns the handler that a question waits for, or waited for until just now.
-func (g *Gate) awaited(do string) waits {
-	if w := g.hanging.last(do); time.Since(w.at) < 2*g.slowAnswer {
-		return w
+// awaited returns the handler that a call waits for, or waited for until just now.
+func (g *Gate) awaited(c *call, do string) waits {
+	if w := c.waits.Load(); w != nil && time.Since(w.at) < 2*g.slowAnswer {
+		return *w
 	}
 	return waits{handler: handlerOf(do)}
-}
-
-// awaitedOf returns the handler for which an admission was given up.
-func (g *Gate) awaitedOf(a *answer) waits {
-	w := g.awaited("admit")
-	if w.at.IsZero() && a.Actor != nil {
-		w.handler = handlerOf("decide")
-	}
-	return w
 }
 
 // gaveUp counts and logs a handler that did not answer within its limit.
@@ -156,6 +144,6 @@ func (g *Gate) gaveUp(w waits, limit time.Duration) {
 }
 
 // errHangs says, for operators, which handler of encryption.path did not answer.
-func (g *Gate) errHangs(do string) error {
-	return fmt.Errorf("encryption.path: %s did not answer within %s; %s, or raise --gate-timeout", g.awaited(do), g.opts.Timeout, fixHanging)
+func (g *Gate) errHangs(w waits) error {
+	return fmt.Errorf("encryption.path: %s did not answer within %s; %s, or raise --gate-timeout", w, g.opts.Timeout, fixHanging)
 }

@@ -58,7 +58,7 @@ func (l *loading) fix() string {
 }
 
 // reports takes a line of stderr that is for the server.
-func (p *process) reports(line []byte) bool { return p.loads(line) || p.gate.awaits(line) }
+func (p *process) reports(line []byte) bool { return p.loads(line) || p.awaits(line) }
 
 // loads takes a line of stderr that says what the process loads.
 func (p *process) loads(line []byte) bool {

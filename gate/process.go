@@ -54,7 +54,7 @@ type process struct {
 	hello  *hello
 	fatal  *problem
 	why    string // it is killed
-	calls  map[uint32]chan []byte
+	calls  map[uint32]*call
 	open   map[uint32]*stream
 	next   uint32
 	closed bool
@@ -81,7 +81,7 @@ func (g *Gate) newProcess() *process {
 	g.mu.Unlock()
 	return &process{
 		gate: g, program: program, said: child.NewValve(), ready: make(chan struct{}), exited: make(chan struct{}), retiring: make(chan struct{}),
-		stopping: make(chan struct{}), lost: make(chan struct{}), idle: make(chan struct{}, 1), out: outbox{child.NewOutbox()}, calls: map[uint32]chan []byte{}, open: map[uint32]*stream{},
+		stopping: make(chan struct{}), lost: make(chan struct{}), idle: make(chan struct{}, 1), out: outbox{child.NewOutbox()}, calls: map[uint32]*call{}, open: map[uint32]*stream{},
 	}
 }
 
@@ -275,10 +275,10 @@ func (p *process) end() {
 	p.mu.Lock()
 	p.closed = true
 	calls, open := p.calls, p.open
-	p.calls, p.open = map[uint32]chan []byte{}, map[uint32]*stream{}
+	p.calls, p.open = map[uint32]*call{}, map[uint32]*stream{}
 	p.mu.Unlock()
 	for _, c := range calls {
-		close(c)
+		close(c.result)
 	}
 	for _, s := range open {
 		s.broke(errDown)
@@ -357,7 +357,7 @@ func (p *process) read(ctx context.Context, frames *bufio.Reader) error {
 			p.freed()
 			p.mu.Unlock()
 			if c != nil {
-				c <- payload // it has room for one
+				c.result <- payload // it has room for one
 			}
 		case fromPong:
 			p.mu.Lock()

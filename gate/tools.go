@@ -118,7 +118,7 @@ type toolAnswer struct {
 // Call calls a tool. The error is a *ToolError for what the tool raised, and the cause of ctx when that ends: then a coroutine is cancelled, and of a function in a thread, which
 // nothing can end, the result is dropped.
 func (t *Tools) Call(ctx context.Context, c ToolCall) (ToolResult, error) {
-	a, _, err := t.gate.ask(ctx, "tool", func(b []byte, _ *process) []byte {
+	a, err := t.gate.ask(ctx, "tool", func(b []byte, _ *process) []byte {
 		b = append(jsonobj.AppendText(append(b, `,"spec":`...), c.Spec), `,"id":`...)
 		b = append(jsonobj.AppendText(b, c.ID), `,"args":`...)
 		b = append(append(b, orObject(c.Args)...), `,"configurable":`...)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from . import codec
+from . import codec, threads
 
 # Each begins a line of stderr that is for the server, which cannot be reached over the socket while the loop's thread is in an import or a handler. loading.go has the same.
 MARK = b"\x1eunderstudy is loading "
@@ -101,29 +101,32 @@ class Calls:
             time.sleep(self._after / 4)
             now = time.monotonic()
             try:
-                seen = {task: seen.get(task, now) for task in list(self._calls.values()) if task.get_name() in HANDLERS}
+                numbers = {task: number for number, task in list(self._calls.items()) if task.get_name() in HANDLERS}
+                seen = {task: seen.get(task, now) for task in numbers}
                 late = [(task, now - began) for task, began in seen.items() if now - began >= self._after][:TRIED]
-                elsewhere = self._elsewhere() if late else []
-                found: dict[tuple[str, str, str], float] = {}
+                elsewhere = self._elsewhere(numbers) if late else []
+                found: dict[tuple[str, str, str], tuple[float, list[int]]] = {}
                 for task, seconds in late:
-                    if len(found) < MOST:
-                        found.setdefault((task.get_name(), *self._where(task, elsewhere)), seconds)
+                    key = (task.get_name(), *self._where(task, elsewhere))
+                    if key in found or len(found) < MOST:
+                        found.setdefault(key, (seconds, []))[1].append(numbers[task])
             except Exception:
                 continue  # something changed meanwhile
-            for (do, handler, place), seconds in found.items():
-                _write(WAITING, {"do": do, "handler": handler, "place": place, "seconds": seconds})
+            for (do, handler, place), (seconds, calls) in found.items():
+                _write(WAITING, {"do": do, "handler": handler, "place": place, "seconds": seconds, "calls": calls})
 
     def _where(self, task: asyncio.Task, elsewhere: list[tuple[str, str]]) -> tuple[str, str]:
         """The handler that a question waits for, and the line that it is at."""
         begin, own = HANDLERS[task.get_name()], suspended(task)
-        for name, place in [*self._handlers(own), *elsewhere]:
+        for name, place in [*self._handlers(own), *self._handlers(_thread_of(task)), *elsewhere]:
             if name.startswith(begin):
                 return name, place
         return "", self._places.first(own)
 
-    def _elsewhere(self) -> list[tuple[str, str]]:
-        """The handlers at work in other threads, where synchronous ones are, and in tasks of their own, in which keys are decrypted."""
-        stacks = [*(list(_outwards(frame)) for frame in sys._current_frames().values()), *map(suspended, self._places.tasks())]
+    def _elsewhere(self, calls: Iterable[asyncio.Task]) -> list[tuple[str, str]]:
+        """The handlers at work where it is not known for which call: in tasks of their own, in which keys are decrypted, and in threads that those use."""
+        known = {threads.at_work.get(task) for task in calls}
+        stacks = [*(list(_outwards(frame)) for thread, frame in sys._current_frames().items() if thread not in known), *map(suspended, self._places.tasks().difference(calls))]
         return [found for frames in stacks for found in self._handlers(frames)]
 
     def _handlers(self, frames: list[FrameType]) -> Iterator[tuple[str, str]]:
@@ -131,6 +134,11 @@ class Calls:
         for frame in frames:
             if name := self._names.get(frame.f_code):
                 yield name, self._places.first(frames) or f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _thread_of(task: asyncio.Task) -> list[FrameType]:
+    """Frames of the thread in which a function that a task has called is at work, the innermost first."""
+    return list(_outwards(sys._current_frames().get(threads.at_work.get(task, 0))))
 
 
 def codes(names: dict[str, Any]) -> dict[CodeType, str]:

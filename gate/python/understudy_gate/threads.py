@@ -18,6 +18,8 @@ MOST_ABANDONED = THREADS // 2
 
 _lock = threading.Lock()
 _abandoned = 0
+# The threads in which functions that tasks have called are at work.
+at_work: dict[asyncio.Task, int] = {}
 
 
 def executor() -> ThreadPoolExecutor:
@@ -64,16 +66,20 @@ async def call(function: Callable, *args: Any, **kwargs: Any) -> Any:
         return await function(*args, **kwargs)
     context = contextvars.copy_context()
     state = {"began": False, "done": False, "abandoned": False}
+    task = asyncio.current_task()
 
     def work() -> Any:
         global _abandoned
         state["began"] = True
+        at_work[task] = threading.get_ident()
         try:
             return context.run(function, *args, **kwargs)
         except StopIteration as exc:
             raise RuntimeError("the function raised StopIteration") from exc  # which a future cannot hold
         finally:
             with _lock:
+                if at_work.get(task) == threading.get_ident():  # else it was given up, and the task has called another
+                    del at_work[task]
                 state["done"] = True
                 if state["abandoned"]:
                     _abandoned -= 1
