@@ -121,6 +121,23 @@ def spent(pid):
     return cpu, memory, own
 
 
+def container(pid):
+    """MB that `docker stats` and `kubectl top` show for the process's control group: all of its memory, pages of files included, without those not used lately. None: it has none of its own."""
+    groups = {}
+    with open(f"/proc/{pid}/cgroup") as f:
+        for line in f:
+            _, controllers, path = line.strip().split(":", 2)
+            groups.update({c: path for c in controllers.split(",")})
+    old = "memory" in groups
+    group, usage, inactive = ("/sys/fs/cgroup/memory" + groups["memory"], "memory.usage_in_bytes", "total_inactive_file") if old else ("/sys/fs/cgroup" + groups[""], "memory.current", "inactive_file")
+    if not os.path.exists(f"{group}/{usage}") or group.rstrip("/") in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+        return None
+    with open(f"{group}/{usage}") as f:
+        used = int(f.read())
+    with open(f"{group}/memory.stat") as f:
+        return (used - int(dict(line.split() for line in f)[inactive])) / 1e6
+
+
 class Client:
     def __init__(self, base):
         self.base = base
@@ -169,7 +186,7 @@ def measure(args):
         cpu, memory, own = spent(args.pid)
         most, most_own = max(most, memory), max(most_own, own)
         print(json.dumps({"run": number + 1, "cpu_s": round(cpu - before, 2), "took_s": round(time.time() - began, 2), "memory_mb": round(memory), "most_mb": round(most),
-                          "idle_mb": round(idle), "own_mb": round(own), "own_most_mb": round(most_own), "own_idle_mb": round(least), "stream_mb": round(size / 1e6, 1), "ends": last[-200:].decode(errors="replace") if b"all done" not in last else "all done"}), flush=True)
+                          "idle_mb": round(idle), "own_mb": round(own), "own_most_mb": round(most_own), "own_idle_mb": round(least), "container_mb": round(container(args.pid) or 0), "stream_mb": round(size / 1e6, 1), "ends": last[-200:].decode(errors="replace") if b"all done" not in last else "all done"}), flush=True)
     late = []
     for _ in range(args.greetings):
         for at, event, data in client.run("say hello", ["messages-tuple"], False):

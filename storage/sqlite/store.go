@@ -279,14 +279,14 @@ func connect(path string, writes bool, synchronous string) (*sqlite.Conn, error)
 	if writes {
 		pragmas = append(pragmas,
 			"PRAGMA synchronous = "+synchronous,
-			"PRAGMA cache_size = -8192",     // 8 MiB
+			"PRAGMA cache_size = -4096",     // 4 MiB
 			"PRAGMA wal_autocheckpoint = 0", // see folder
 			"PRAGMA journal_size_limit = 67108864",
 		)
 	} else {
 		pragmas = append(pragmas,
 			"PRAGMA query_only = ON",
-			"PRAGMA cache_size = -2048", // pages of the file are mapped: only those in the log are cached
+			"PRAGMA cache_size = -512", // pages of the file are mapped: only those in the log are cached
 		)
 	}
 	for _, p := range pragmas {
