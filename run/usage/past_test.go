@@ -68,3 +68,39 @@ func TestPastDaysAreReadOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(3), got.Whole.Runs)
 }
+
+// However many identities ask for however many sums, what is kept has a bound, and everyone's days stay.
+func TestPastDaysHaveABound(t *testing.T) {
+	t.Parallel()
+	now := Date(20_000)
+	var p past
+	year := func(names int) map[int64][]Sum {
+		read := map[int64][]Sum{}
+		for day := DayOf(now) - MaxDays; day < DayOf(now); day++ {
+			for n := range names {
+				read[day] = append(read[day], Sum{Kind: Model, Name: fmt.Sprintf("%0*d", maxName, n), Runs: 1})
+			}
+		}
+		return read
+	}
+	from, until := DayOf(now)-MaxDays, DayOf(now)-1
+	p.keep("", from, until, year(20), now)
+	everyone := len(p.by[""].days)
+	require.Equal(t, MaxDays-1, everyone)
+	large := year(60)
+	for i := range 2 * pastMost {
+		p.keep(fmt.Sprint("user ", i), from, until, large, now.Add(time.Duration(i)*time.Second))
+		held := 0
+		for _, known := range p.by {
+			for _, sums := range known.days {
+				held += sizeOf(sums)
+			}
+		}
+		require.Equal(t, held, p.bytes)
+		require.LessOrEqual(t, held, pastBytes)
+		require.LessOrEqual(t, len(p.by), pastMost)
+		require.Len(t, p.by[""].days, everyone)
+	}
+	p.clear()
+	require.Zero(t, p.bytes)
+}
