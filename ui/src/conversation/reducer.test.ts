@@ -105,6 +105,16 @@ describe("a conversation", () => {
     const c = reduce(empty, { type: "rows", rows: [row(1, call), row(2, result), row(3, { ...result, id: "3", tool_call_id: "other" })] });
     expect(entriesOf(c).map((e) => e.key)).toEqual(["1", "3"]);
   });
+  test("an entry that says what it said before is the same object, so that tokens of another draw only that", () => {
+    const call = { id: "1", type: "ai", content: "", tool_calls: [{ id: "t", name: "f", args: {} }] };
+    let c = reduce(empty, { type: "rows", rows: [row(0, { id: "0", type: "human", content: "q" }), row(1, call)] });
+    c = run(c, [event("messages", [{ id: "2", type: "AIMessageChunk", content: "a" }, {}])]);
+    const before = entriesOf(c);
+    const after = entriesOf(run(c, [event("messages", [{ id: "2", type: "AIMessageChunk", content: "b" }, {}])]), before);
+    expect(after.map((e, i) => e === before[i])).toEqual([true, true, false]);
+    const answered = entriesOf(reduce(c, { type: "rows", rows: [row(2, { id: "3", type: "tool", content: "r", tool_call_id: "t" })] }), after);
+    expect(answered.map((e, i) => e === after[i])).toEqual([true, false, false]);
+  });
   const event = (name: string, data: unknown): StreamEvent => ({ name, data: JSON.stringify(data) });
   test("tasks show how long they took and how they ended", () => {
     let c = reduce(empty, { type: "event", event: event("tasks", { id: "1", name: "n", input: {} }), now: 10 });

@@ -183,28 +183,51 @@ export function describe(error: Json): string {
 
 /** What the transcript consists of. The key of an entry stays from its first token to its record, and so does its place in the document. */
 export type Entry =
-  | { kind: "message"; key: string; message: Message; row?: Row; results: ReadonlyMap<string, Message> }
+  | { kind: "message"; key: string; message: Message; row?: Row; results: ReadonlyMap<string, Message> } // results of its calls, by their IDs
   | { kind: "marker"; key: string; marker: Condensed };
 
-/** The entries of a conversation, in order. Results of tools are shown with their calls; those without a call stand for themselves. */
-export function entriesOf(c: Conversation): Entry[] {
-  const results = new Map<string, Message>();
+/**
+ * The entries of a conversation, in order. Results of tools are shown with their calls; those without a call stand for themselves. An entry that says what it said
+ * before is the same object, so that it is not drawn again for each token of another.
+ */
+export function entriesOf(c: Conversation, before: readonly Entry[] = []): Entry[] {
+  const returned = new Map<string, Message>();
   const called = new Set<string>();
   const messages: { message: Message; row?: Row }[] = [];
   for (const row of inOrder(c.rows)) messages.push({ message: row.content as Message, row });
   for (const message of c.said) messages.push({ message });
   for (const message of c.streamed.values()) messages.push({ message });
   for (const { message } of messages) {
-    for (const call of [...(message.tool_calls ?? []), ...(message.tool_call_chunks ?? [])]) if (call.id) called.add(call.id);
-    if (message.tool_call_id) results.set(message.tool_call_id, message);
+    for (const id of callIDs(message)) called.add(id);
+    if (message.tool_call_id) returned.set(message.tool_call_id, message);
   }
   const entries: Entry[] = [];
   for (const { message, row } of messages) {
     if (row && row.category !== "message") {
       entries.push({ kind: "marker", key: `marker-${row.seq}`, marker: row.content as Condensed });
     } else if (!message.tool_call_id || !called.has(message.tool_call_id)) {
-      entries.push({ kind: "message", key: message.id ?? `row-${row?.seq}`, message, row, results });
+      const key = message.id ?? `row-${row?.seq}`;
+      const results = resultsOf(message, returned);
+      const old = before[entries.length];
+      const same = old?.kind === "message" && old.message === message && old.row === row && sameResults(old.results, results);
+      entries.push(same ? old : { kind: "message", key, message, row, results });
     }
   }
   return entries;
 }
+
+const none: ReadonlyMap<string, Message> = new Map();
+
+function resultsOf(m: Message, returned: ReadonlyMap<string, Message>): ReadonlyMap<string, Message> {
+  const ids = callIDs(m).filter((id) => returned.has(id));
+  return ids.length === 0 ? none : new Map(ids.map((id) => [id, returned.get(id)!]));
+}
+
+const noIDs: readonly string[] = [];
+
+function callIDs(m: Message): readonly string[] {
+  if (!m.tool_calls?.length && !m.tool_call_chunks?.length) return noIDs;
+  return [...(m.tool_calls ?? []), ...(m.tool_call_chunks ?? [])].flatMap((call) => call.id ?? []);
+}
+
+const sameResults = (a: ReadonlyMap<string, Message>, b: ReadonlyMap<string, Message>) => a === b || (a.size === b.size && [...a].every(([id, m]) => b.get(id) === m));

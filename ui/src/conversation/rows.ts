@@ -8,11 +8,20 @@ export function addRows(known: readonly Row[], more: readonly Row[]): Row[] {
   return [...bySeq.values()].sort((a, b) => a.seq - b.seq);
 }
 
+const orders = new WeakMap<readonly Row[], Row[]>();
+
+/** As order has it, computed once: rows stay the same while tokens arrive. */
+export function inOrder(rows: readonly Row[]): readonly Row[] {
+  let ordered = orders.get(rows);
+  if (!ordered) orders.set(rows, (ordered = order(rows)));
+  return ordered;
+}
+
 /**
  * Puts rows, by ascending seq, in the order of the conversation: a row with after_seq stands behind the row of that seq, or at the beginning
  * for 0; where that row is not among them, at its own place. Linear in their number.
  */
-export function inOrder(rows: readonly Row[]): Row[] {
+function order(rows: readonly Row[]): Row[] {
   const known = new Set(rows.map((r) => r.seq));
   const behind = new Map<number, Row[]>();
   const roots: Row[] = [];

@@ -136,14 +136,14 @@ export function Transcript({ thread, entries, nested, older, onOlder, onAll, bus
       )}
       <div className="messages" ref={box} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
         <div>
-          <Virtualizer ref={list} shift={shift} scrollRef={box} onScroll={(offset) => void onScroll(offset)}>
-            {entries.map((e) =>
+          <Virtualizer ref={list} shift={shift} scrollRef={box} onScroll={(offset) => void onScroll(offset)} data={entries}>
+            {(e) =>
               e.kind === "marker" ? (
                 <Marker key={e.key} marker={e.marker} />
               ) : (
                 <MessageView key={e.key} thread={thread} entry={e} nested={nested} branch={branches.get(e.key)} busy={busy} actions={actions} found={isAt(e, target)} />
-              ),
-            )}
+              )
+            }
           </Virtualizer>
         </div>
       </div>

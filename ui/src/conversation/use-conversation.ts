@@ -6,7 +6,7 @@ import { beginRun } from "../api/runs";
 import { inSight } from "../api/seen";
 import type { Json, JsonObject, Message, Row, Run, Thread } from "../api/types";
 import { Frames } from "./frames";
-import { empty, entriesOf, reduce, type Action } from "./reducer";
+import { empty, entriesOf, reduce, type Action, type Entry } from "./reducer";
 
 const page = 50; // rows to open a thread with
 const earlier = 200; // rows that are read before those while someone scrolls up
@@ -171,7 +171,9 @@ export function useConversation(threadID: string) {
     await refresh();
   }, [path, refresh]);
 
-  const entries = useMemo(() => entriesOf(conversation), [conversation]);
+  const before = useRef<Entry[]>([]);
+  const entries = useMemo(() => entriesOf(conversation, before.current), [conversation]);
+  useEffect(() => void (before.current = entries), [entries]);
   return { thread, conversation, entries, connection, problem, older, all, send, stop, refresh };
 }
 

@@ -1,10 +1,10 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { GitFork, ListTree, Network, Play, RotateCcw, Search, WifiOff } from "lucide-react";
-import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from "react";
+import { lazy, memo, Suspense, useCallback, useEffect, useMemo, useState } from "react";
 import { useSearchParams } from "wouter";
 import { get } from "../api/client";
 import { useOwn } from "../api/server";
-import type { Json, Message, Row, State, Thread } from "../api/types";
+import type { Interrupt, Json, Message, Row, Schema, State, Thread } from "../api/types";
 import { Tree, type Branch } from "../conversation/branches";
 import { beforeMessage, checkpointsOf } from "../state/checkpoints";
 import { CompareButton } from "../compare/chosen";
@@ -49,7 +49,6 @@ export function ThreadPage({ id }: { id: string }) {
   const at = params.get("at"); // the message that a search has found
   const [failure, setFailure] = useState<unknown>(null);
   const [refused, setRefused] = useState(0); // first messages that were refused, each of which goes back to where it was typed
-  const searched = useOwn() !== false; // a proxy has no search
 
   const assistants = useAssistants();
   const [chosen, setChosen] = useState<string | null>(null);
@@ -100,6 +99,9 @@ export function ThreadPage({ id }: { id: string }) {
   );
   const say = useCallback((text: string, turn: Turn = {}) => submit({ ...turn, ...saying(text) }), [submit]);
 
+  const halt = useCallback(() => stop().catch(setFailure), [stop]);
+  const showPanel = useCallback((key: string) => set({ panel: panel === key ? null : key }), [panel, set]);
+
   // A conversation that was begun on the first page.
   useEffect(() => {
     const first = takeFirst(id);
@@ -130,31 +132,8 @@ export function ThreadPage({ id }: { id: string }) {
   if (problem) return <main className="page"><Problem error={problem}> Choose another thread on the left.</Problem></main>;
   return (
     <main className={panel ? "thread with-panel" : "thread"}>
-      <section className="talk" aria-label="Thread" onKeyDown={(e) => e.key === "Escape" && busy && void stop().catch(setFailure)}>
-        <header className="bar">
-          <Status of={busy ? "busy" : status} text />
-          <h1>{title}</h1>
-          {connection === "lost" && (
-            <span className="lost" role="status">
-              <WifiOff size={14} aria-hidden /> reconnecting
-            </span>
-          )}
-          <select aria-label="Assistant" value={assistant ?? ""} onChange={(e) => setChosen(e.target.value)}>
-            {assistant && assistants.data && !known && <option value={assistant}>{(thread.data?.metadata?.graph_id as string | undefined) ?? "Another assistant"}, not on this server</option>}
-            {assistants.data?.map((a) => (
-              <option key={a.assistant_id} value={a.assistant_id}>
-                {a.name}
-              </option>
-            ))}
-          </select>
-          <CompareButton of={threadRef(id)} />
-          <CopyCall of={{ method: "GET", path: `/threads/${id}/messages?limit=50` }} what="the messages" />
-          {panels.filter(([key]) => searched || key !== "search").map(([key, label, Shape]) => (
-            <button key={key} type="button" className="icon" aria-label={label} title={label} aria-pressed={panel === key} onClick={() => set({ panel: panel === key ? null : key })}>
-              <Shape size={16} />
-            </button>
-          ))}
-        </header>
+      <section className="talk" aria-label="Thread" onKeyDown={(e) => e.key === "Escape" && busy && void halt()}>
+        <Bar id={id} status={busy ? "busy" : status} title={title} lost={connection === "lost"} assistant={assistant} graph={of?.graph_id as string | undefined} panel={panel} onChoose={setChosen} onPanel={showPanel} />
         {branch && (
           <p className="notice">
             <GitFork size={14} aria-hidden /> This is another branch. What you send continues it.{" "}
@@ -177,30 +156,7 @@ export function ThreadPage({ id }: { id: string }) {
           </p>
         )}
         {busy && conversation.unsaved && <Unsaved why={conversation.unsaved} />}
-        <div className="turn" role="group" aria-label="Your turn">
-          {conversation.failure && !busy && (
-            <Problem error={conversation.failure}>
-              {" "}
-              <button type="button" className="link" onClick={() => void submit({ input: null }).catch(() => {})}>
-                Try again from the last step
-              </button>
-            </Problem>
-          )}
-          {interrupts.length > 0 && !busy && <Interrupts interrupts={interrupts} busy={busy} onAnswer={(command) => submit({ command })} />}
-          <Problem error={failure} />
-          <Composer
-            key={`${id} ${refused}`}
-            draft={id}
-            input={schemas.data?.input_schema ?? null}
-            chats={talks}
-            busy={busy}
-            disabled={!assistant}
-            placeholder={interrupts.length > 0 ? "Or say something else" : "Say something"}
-            onSay={(text, now) => say(text, busy ? { strategy: now ? "interrupt" : "enqueue" } : {})}
-            onInput={(input: Json, now) => submit(busy ? { input, strategy: now ? "interrupt" : "enqueue" } : { input })}
-            onStop={() => stop().catch(setFailure)}
-          />
-        </div>
+        <YourTurn id={id} busy={busy} refused={refused} assistant={assistant} input={schemas.data?.input_schema ?? null} talks={talks} interrupts={interrupts} failed={conversation.failure} failure={failure} say={say} submit={submit} onStop={halt} />
       </section>
       {panel && <Splitter name="panel-width" label="Width of the panel" of="main > .panel" behind />}
       {panel && (
@@ -236,6 +192,96 @@ export function ThreadPage({ id }: { id: string }) {
     </main>
   );
 }
+
+interface BarProps {
+  id: string;
+  status: string;
+  title: string;
+  lost: boolean;
+  assistant?: string;
+  graph?: string;
+  panel: string | null;
+  onChoose: (assistant: string) => void;
+  onPanel: (key: string) => void;
+}
+
+/** What the page is about, and what else it can show. Like YourTurn it is not drawn again for each frame of a stream. */
+const Bar = memo(function Bar({ id, status, title, lost, assistant, graph, panel, onChoose, onPanel }: BarProps) {
+  const searched = useOwn() !== false; // a proxy has no search
+  const assistants = useAssistants();
+  const known = assistants.data?.some((a) => a.assistant_id === assistant);
+  return (
+    <header className="bar">
+      <Status of={status} text />
+      <h1>{title}</h1>
+      {lost && (
+        <span className="lost" role="status">
+          <WifiOff size={14} aria-hidden /> reconnecting
+        </span>
+      )}
+      <select aria-label="Assistant" value={assistant ?? ""} onChange={(e) => onChoose(e.target.value)}>
+        {assistant && assistants.data && !known && <option value={assistant}>{graph ?? "Another assistant"}, not on this server</option>}
+        {assistants.data?.map((a) => (
+          <option key={a.assistant_id} value={a.assistant_id}>
+            {a.name}
+          </option>
+        ))}
+      </select>
+      <CompareButton of={threadRef(id)} />
+      <CopyCall of={{ method: "GET", path: `/threads/${id}/messages?limit=50` }} what="the messages" />
+      {panels.filter(([key]) => searched || key !== "search").map(([key, label, Shape]) => (
+        <button key={key} type="button" className="icon" aria-label={label} title={label} aria-pressed={panel === key} onClick={() => onPanel(key)}>
+          <Shape size={16} />
+        </button>
+      ))}
+    </header>
+  );
+});
+
+interface TurnProps {
+  id: string;
+  busy: boolean;
+  refused: number;
+  assistant?: string;
+  input: Schema | null;
+  talks: boolean;
+  interrupts: Interrupt[];
+  failed: string | null; // why the last run failed
+  failure: unknown; // of what was tried here
+  say: (text: string, turn?: Turn) => Promise<void>;
+  submit: (turn: Turn) => Promise<void>;
+  onStop: () => Promise<void>;
+}
+
+/** What a person can say or answer. */
+const YourTurn = memo(function YourTurn({ id, busy, refused, assistant, input, talks, interrupts, failed, failure, say, submit, onStop }: TurnProps) {
+  return (
+    <div className="turn" role="group" aria-label="Your turn">
+      {failed && !busy && (
+        <Problem error={failed}>
+          {" "}
+          <button type="button" className="link" onClick={() => void submit({ input: null }).catch(() => {})}>
+            Try again from the last step
+          </button>
+        </Problem>
+      )}
+      {interrupts.length > 0 && !busy && <Interrupts interrupts={interrupts} busy={busy} onAnswer={(command) => submit({ command })} />}
+      <Problem error={failure} />
+      <Composer
+        key={`${id} ${refused}`}
+        draft={id}
+        input={input}
+        chats={talks}
+        busy={busy}
+        disabled={!assistant}
+        placeholder={interrupts.length > 0 ? "Or say something else" : "Say something"}
+        onSay={(text, now) => say(text, busy ? { strategy: now ? "interrupt" : "enqueue" } : {})}
+        onInput={(input: Json, now) => submit(busy ? { input, strategy: now ? "interrupt" : "enqueue" } : { input })}
+        onStop={onStop}
+      />
+    </div>
+  );
+});
 
 const nameless = (id: string): Thread => ({ thread_id: id, created_at: "", updated_at: "", metadata: {}, status: "idle" });
 
