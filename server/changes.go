@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -23,6 +24,9 @@ func (h *changeHandlers) routes(route register) {
 	route("GET", "/understudy/changes", h.follow)
 }
 
+// changesBeat is how often the studio hears of a server on which nothing changes. Its pages name one that is silent for 2.5 s.
+const changesBeat = time.Second
+
 func (h *changeHandlers) follow(c *fiber.Ctx) error {
 	if err := h.Slot(); err != nil {
 		return err
@@ -32,7 +36,7 @@ func (h *changeHandlers) follow(c *fiber.Ctx) error {
 		h.Slots.Give(1)
 		return err
 	}
-	return h.StreamEvents(c, changeFollower{f}, func(*bridge.Record) bool { return false })
+	return h.BeatEvents(c, changeFollower{f}, func(*bridge.Record) bool { return false }, changesBeat)
 }
 
 // changeFollower makes records of batches of changes.

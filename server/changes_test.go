@@ -3,6 +3,7 @@ package server
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,4 +35,18 @@ func TestChanges(t *testing.T) {
 	require.JSONEq(t, `{"all":true}`, data)
 	res, _ := w.ask(t, "GET", "/understudy/changes", "")
 	require.Equal(t, 503, res.StatusCode)
+}
+
+// While nothing changes, the stream has a heartbeat every second, however seldom others have one: pages name a server that is silent.
+func TestChangesHaveHeartbeats(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.Heartbeat = time.Hour })
+	_, in := dial(t, w, "GET", "/understudy/changes", "")
+	for beats := 0; beats < 2; {
+		line, err := in.ReadString('\n')
+		require.NoError(t, err)
+		if strings.HasPrefix(line, ": heartbeat") {
+			beats++
+		}
+	}
 }

@@ -370,6 +370,26 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
     }
   });
 
+  test("a server that hangs with its connections open is named within three seconds, and the page continues when it does", { timeout: 120_000 }, async () => {
+    const server = await serve("hanging", "--studio", "--config", project("hanging"));
+    const all = (signal) => server.pids.forEach((pid) => process.kill(pid, signal));
+    try {
+      const { page, errors } = await open(`${server.url}/studio/runs`);
+      const opened = page.waitForResponse(/\/understudy\/changes$/);
+      await page.reload();
+      await opened;
+      await page.locator(".down").waitFor({ state: "detached" });
+      all("SIGSTOP");
+      await page.locator(".down", { hasText: "does not answer" }).waitFor({ timeout: 3_000 });
+      all("SIGCONT");
+      await page.locator(".down").waitFor({ state: "detached" });
+      assert.deepEqual(errors.filter((error) => !/net::ERR/.test(error)), []);
+    } finally {
+      all("SIGCONT");
+      await server.stop();
+    }
+  });
+
   test("a worker is killed in the middle of an answer: the page says so, and nothing is doubled", { timeout: 120_000, skip: process.env.UNDERSTUDY_TEST_PYTHON ? false : "UNDERSTUDY_TEST_PYTHON is not set" }, async () => {
     const config = new URL("../graphs/langgraph.json", import.meta.url).pathname;
     const server = await serve("killed", "--studio", "--config", config, "--python", process.env.UNDERSTUDY_TEST_PYTHON, "--workers", "1");

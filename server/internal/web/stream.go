@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ type Open struct {
 	closed bool
 	events int
 
-	watched bool // see WatchEvents
+	watched bool          // see WatchEvents
+	beat    time.Duration // between heartbeats; 0: as the transport has it
 
 	withdrawn func(ctx context.Context) bool // whether the credentials of its client were; nil: they cannot be
 }
@@ -66,6 +68,11 @@ func (t *Transport) Slot() error {
 // StreamEvents answers with the records of f as an event stream. The caller has reserved the slot.
 func (t *Transport) StreamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
 	return t.streamOpen(c, &Open{f: f, ids: ids})
+}
+
+// BeatEvents is StreamEvents with a heartbeat every so often, for clients that show when a server is silent.
+func (t *Transport) BeatEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool, every time.Duration) error {
+	return t.streamOpen(c, &Open{f: f, ids: ids, beat: every})
 }
 
 // frame is how often a screen draws. What a client draws need not arrive in more pieces.
@@ -285,8 +292,8 @@ func (o *Open) sendEvents(ctx context.Context) error {
 			return err
 		}
 	}
-	every := o.s.Heartbeat
-	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
+	every, checked := cmp.Or(o.beat, o.s.Heartbeat), time.Now()
+	for beat := checked.Add(every); ; beat = beat.Add(every) {
 		err := o.sendUntil(ctx, beat)
 		if err == nil && o.form != nil {
 			return o.Write(o.form.End)
@@ -294,8 +301,10 @@ func (o *Open) sendEvents(ctx context.Context) error {
 		if !errors.Is(err, ErrBeat) {
 			return err
 		}
-		if o.withdrawn != nil && o.withdrawn(ctx) {
-			return ErrWithdrawn
+		if o.withdrawn != nil && beat.Sub(checked) >= o.s.Heartbeat {
+			if checked = beat; o.withdrawn(ctx) {
+				return ErrWithdrawn
+			}
 		}
 		if err := o.Write(func(dst []byte) []byte { return append(dst, compat.Heartbeat...) }); err != nil {
 			return err

@@ -13,6 +13,13 @@ export class APIError extends Error {
   }
 }
 
+/** A server that does not answer. */
+export class Silent extends APIError {
+  constructor() {
+    super(0, `The server at ${apiURL} does not answer. See that it runs; what you typed is kept.`);
+  }
+}
+
 /** Why a request was refused: it had no credentials, or which the server does not accept. */
 export type Refusal = "none" | "x-api-key" | "authorization";
 
@@ -74,6 +81,7 @@ export interface Options {
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
+  heard?: () => void; // called for whatever comes of a stream, heartbeats too
 }
 
 async function send(method: string, path: string, { body, headers, signal }: Options): Promise<Response> {
@@ -87,7 +95,7 @@ async function send(method: string, path: string, { body, headers, signal }: Opt
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new APIError(0, `The server at ${apiURL} does not answer. See that it runs; what you typed is kept.`);
+    throw new Silent();
   }
   if (response.ok) return response;
   if (response.status === 401) onRefused((Object.keys(credentials)[0] as Refusal | undefined) ?? "none");
@@ -123,5 +131,5 @@ export const post = <T>(path: string, body: unknown, signal?: AbortSignal) => re
 export async function open(path: string, options: Options = {}): Promise<AsyncGenerator<StreamEvent>> {
   const response = await send("GET", path, { ...options, headers: { accept: "text/event-stream", ...options.headers } });
   if (!response.body) throw new APIError(0, "The browser cannot read streams.");
-  return readEvents(response.body);
+  return readEvents(response.body, options.heard);
 }

@@ -5,14 +5,15 @@ export interface StreamEvent {
   data: string;
 }
 
-/** Reads events from the body of a response. Comments, which keep connections open, are skipped; an event that the end cuts off is dropped. */
-export async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenerator<StreamEvent> {
+/** Reads events from the body of a response. Comments, which keep connections open, are skipped; an event that the end cuts off is dropped. heard is called for whatever comes. */
+export async function* readEvents(body: ReadableStream<Uint8Array>, heard = () => {}): AsyncGenerator<StreamEvent> {
   const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   const parser = new EventParser();
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
+      heard();
       yield* parser.push(value);
     }
   } finally {
