@@ -2,7 +2,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "wouter";
 import { readAgain } from "../api/read-again";
-import { beginRun } from "../api/runs";
+import { answerThread } from "../api/runs";
 import type { JsonObject, Thread } from "../api/types";
 import { Interrupts } from "../interrupts/interrupts";
 import { Age } from "../parts/age";
@@ -42,7 +42,7 @@ function Waiting({ thread }: { thread: Thread }) {
     try {
       setError(null);
       setSent(true);
-      await beginRun(thread.thread_id, { assistant_id: thread.metadata.assistant_id, command });
+      await answerThread(thread, command);
       await readAgain(queries, ["threads"]);
     } catch (e) {
       setSent(false);

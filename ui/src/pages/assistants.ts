@@ -8,12 +8,14 @@ import { firstTalker } from "../parts/schema";
 
 export type Version = Omit<Assistant, "updated_at">;
 
+const most = 1_000; // assistants that are read
+
 /** All assistants, those that the server makes of its graphs first, and the graphs that the server has; null: it does not say. */
 const all = {
   queryKey: ["assistants"],
   staleTime: 30_000,
   queryFn: async ({ signal }: { signal: AbortSignal }) => {
-    const [assistants, graphs] = await Promise.all([post<Assistant[]>("/assistants/search", { limit: 1000 }, signal), served(signal)]);
+    const [assistants, graphs] = await Promise.all([post<Assistant[]>("/assistants/search", { limit: most }, signal), served(signal)]);
     const own = (a: Assistant) => a.metadata?.created_by === "system";
     return { assistants: assistants.sort((a, b) => Number(own(b)) - Number(own(a)) || a.name.localeCompare(b.name)), graphs };
   },
@@ -35,6 +37,12 @@ export const useAssistants = () => useQuery({ ...all, select: thatRun });
 
 /** Those that cannot run too, for what was done before. */
 export const useAllAssistants = () => useQuery({ ...all, select: (known) => known.assistants });
+
+/** Whether an assistant was deleted, as far as that is known. */
+export function useDeleted(id: unknown): boolean {
+  const all = useAllAssistants().data;
+  return all !== undefined && all.length < most && !all.some((a) => a.assistant_id === id);
+}
 
 /** The assistants of graphs that the server does not have. */
 export const useStranded = () => useQuery({ ...all, select: thatCannot }).data ?? [];

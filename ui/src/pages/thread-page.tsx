@@ -27,7 +27,7 @@ import { Status } from "../parts/status";
 import { Inspector } from "../state/inspector";
 import { ThreadSearch } from "../threads/found";
 import { statusOf, useThreads, useTitle } from "../threads/threads";
-import { useAssistants, useSchemas } from "./assistants";
+import { useAssistants, useDeleted, useSchemas } from "./assistants";
 import { RunList } from "./run-list";
 
 const Drawing = lazy(() => import("../graph/drawing"));
@@ -53,7 +53,9 @@ export function ThreadPage({ id }: { id: string }) {
   const assistants = useAssistants();
   const [chosen, setChosen] = useState<string | null>(null);
   const of = thread.data?.metadata; // a thread that another client made may name its graph only
-  const assistant = chosen ?? (of?.assistant_id as string | undefined) ?? (assistants.data?.find((a) => a.graph_id === of?.graph_id) ?? assistants.data?.[0])?.assistant_id;
+  const ofGraph = assistants.data?.find((a) => a.graph_id === of?.graph_id);
+  const own = useDeleted(of?.assistant_id) && ofGraph ? undefined : (of?.assistant_id as string | undefined);
+  const assistant = chosen ?? own ?? (ofGraph ?? assistants.data?.[0])?.assistant_id;
   const known = assistants.data?.find((a) => a.assistant_id === assistant);
   const schemas = useSchemas(assistant);
   const talks = schemas.data ? chats(schemas.data.input_schema) : true;
