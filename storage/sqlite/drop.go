@@ -73,7 +73,7 @@ func (tx *Tx) planned(t id.Thread, r id.Run) (*dropPlan, error) {
 		return nil, nil
 	}
 	n := 0
-	if _, err := tx.one("SELECT count(*) FROM (SELECT 1 FROM checkpoints WHERE thread_id = ? LIMIT ?)", func(s *sqlite.Stmt) error {
+	if _, err := tx.one("SELECT count(*) FROM (SELECT 1 FROM checkpoints WHERE thread_id = ? LIMIT +?)", func(s *sqlite.Stmt) error {
 		n = s.ColumnInt(0)
 		return nil
 	}, t, tx.mayPlan); err != nil || n < tx.mayPlan {

@@ -297,3 +297,36 @@ func TestSearchesByItemsDoNotScan(t *testing.T) {
 		require.Less(t, cost(f), before[i]*8/5, f)
 	}
 }
+
+// A statement is planned when it is prepared, and not again in each execution, however its parameters change: that takes longer than most of them.
+func TestStatementsArePlannedOnce(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	require.NoError(t, s.read(t.Context(), func(c *sqlite.Conn) error {
+		planned := 0
+		require.NoError(t, c.SetAuthorizer(sqlite.AuthorizeFunc(func(sqlite.Action) sqlite.AuthResult {
+			planned++
+			return sqlite.AuthResultOK
+		})))
+		q := querier{c}
+		for _, of := range []struct {
+			text relational.Statement
+			args func(n int) []any
+		}{
+			{relational.CountTerm, func(n int) []any { return []any{"a", "b", n} }},
+			{relational.CountUnlisted, func(n int) []any { return []any{n} }},
+			{relational.SeekUnlisted[0], func(n int) []any { return []any{n, "t", n} }},
+			{relational.Seeks[0][0], func(n int) []any { return []any{"a", "b", n, "t"} }},
+			{relational.MessageBodies, func(n int) []any { return []any{n, n} }},
+			{relational.NewestBodies, func(n int) []any { return []any{n, n} }},
+			{relational.MatchWords, func(n int) []any { return []any{"word", n, n} }},
+		} {
+			for n := range 3 {
+				planned = 0
+				require.NoError(t, q.Query(of.text, func(relational.Row) error { return nil }, of.args(n+1)...))
+				require.Equal(t, n == 0, planned > 0, of.text.SQLite)
+			}
+		}
+		return c.SetAuthorizer(nil)
+	}))
+}

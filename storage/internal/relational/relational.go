@@ -35,9 +35,10 @@ type Statement struct{ Postgres, SQLite string }
 func same(text string) Statement { return differing(text, text) }
 
 // differing returns a statement with different SQL for each database. Parameters are $1, $2 … in
-// both. SQLite would number these by position, so they become ?1, ?2 … when the program starts.
+// both. SQLite would number these by position, so they become ?1, ?2 … when the program starts. It would also plan a statement again in each execution whose LIMIT is
+// just a parameter, to know its value.
 func differing(postgres, sqlite string) Statement {
-	numbered := []byte(sqlite)
+	numbered := []byte(strings.ReplaceAll(sqlite, "LIMIT $", "LIMIT +$"))
 	for i := 0; i+1 < len(numbered); i++ {
 		if next := numbered[i+1]; numbered[i] == '$' && '0' <= next && next <= '9' {
 			numbered[i] = '?'
