@@ -47,6 +47,9 @@ func (u *Unserved) Queries(name string) []string { return web.Queries(u.c, name)
 // Opened is Queries with the places in lists opened.
 func (u *Unserved) Opened(name string) []string { return queriesOf(u.c, u.s.opts.Cursors)(name) }
 
+// Open returns a place in a list that the server has sealed.
+func (u *Unserved) Open(sealed string) string { return u.s.opts.Cursors.Open(sealed) }
+
 // Given returns a parameter of the query; nil when it is absent.
 func (u *Unserved) Given(name string) *string { return web.Given(u.c, name) }
 

@@ -105,10 +105,10 @@ var moreTrips = map[string]int{
 	"POST /runs/batch": 4, "POST /threads/{thread_id}/runs/crons": 2,
 	// The copy is asked about only if there is something to copy.
 	"POST /threads/{thread_id}/copy": 2,
-	// Its place in the list is sealed.
-	"POST /understudy/runs/cancel": 2,
+	// A message asks what its graph reads; a command whose thread may not be read asks about the run all the same.
+	"POST /threads/{thread_id}/commands": 2,
 	// They ask about what they find.
-	"POST /threads/{thread_id}/commands": many, "POST /threads/{thread_id}/stream/events": 2, "POST /mcp": many, "POST /a2a/{assistant_id}": many, "GET /a2a/{assistant_id}": 3,
+	"POST /mcp": many, "POST /a2a/{assistant_id}": many, "GET /a2a/{assistant_id}": 3,
 	"GET /a2a/{assistant_id}/.well-known/agent-card.json": 3, "GET /a2a/{assistant_id}/.well-known/agent.json": 3, "GET /.well-known/agent-card.json": 3,
 	"GET /v1/models": 2, "GET /v1/models/{model}": 2, "GET /v1/conversations/{conversation}": 2, "DELETE /v1/conversations/{conversation}": 2, "GET /v1/responses/{response}": many,
 	"POST /v1/responses/{response}/cancel": many, "POST /v1/chat/completions": many,

@@ -21,7 +21,7 @@ import (
 func foresight(as *assistants) map[string]server.Foresight {
 	all := map[string]server.Foresight{}
 	for _, of := range []map[string]server.Foresight{
-		foreseenThreads(), foreseenStates(), foreseenRuns(), as.foreseenCreations(), foreseenAssistants(), foreseenCrons(), as.foreseenSchedules(), foreseenItems(), foreseenLists(),
+		foreseenThreads(), foreseenStates(), foreseenRuns(), as.foreseenCreations(), as.foreseenEventStreaming(), foreseenAssistants(), foreseenCrons(), as.foreseenSchedules(), foreseenItems(), foreseenLists(),
 	} {
 		maps.Copy(all, of)
 	}
@@ -233,6 +233,11 @@ func foreseenRuns() map[string]server.Foresight {
 			}
 			return asks(access.Threads, "update", cancelled(x.Thread, x.Runs, "", action).JSON())
 		}),
+		"POST /understudy/runs/cancel": reading(func(u *unserved) []access.Expected {
+			x, err := compat.CancelSome(u.body(), u.Open)
+			u.check(err)
+			return asks(access.Threads, "update", activeCancelled(x.Of, compat.CancelAction(u.Query("action"))).JSON())
+		}),
 		"GET /understudy/runs/{run_id}/spans": spansOf,
 		"GET /understudy/runs/{run_id}/otlp":  spansOf,
 	}
@@ -279,6 +284,15 @@ func (g *assistants) foreseenCreations() map[string]server.Foresight {
 
 // createsRun is what the creation of a run asks: about the run, and its assistant.
 func (g *assistants) createsRun(u *unserved, t id.Thread, req *run.Request) []access.Expected {
+	list := admits(u, t, req)
+	if u.wrong {
+		return nil
+	}
+	return append(list, g.uses(u, req.AssistantID)...)
+}
+
+// admits is what Admit asks.
+func admits(u *unserved, t id.Thread, req *run.Request) []access.Expected {
 	config, err := withoutActors(req)
 	u.check(err)
 	u.refuse(req.Webhook != "") // whose address may be refused
@@ -288,7 +302,7 @@ func (g *assistants) createsRun(u *unserved, t id.Thread, req *run.Request) []ac
 	req.ID = id.NewRun()
 	list := creates(access.Threads, "create_run", string(req.ID), runCreated(t, req, kwargsOf(t, req, config, nil)))
 	list[0].UserAt = actorAt
-	return append(list, g.uses(u, req.AssistantID)...)
+	return list
 }
 
 // uses is what the assistant of a run or a cron is asked about.
@@ -298,6 +312,57 @@ func (g *assistants) uses(u *unserved, idOrGraph string) []access.Expected {
 		return nil
 	}
 	return asks(access.Assistants, "read", assistantNamed(a).JSON())
+}
+
+func (g *assistants) foreseenEventStreaming() map[string]server.Foresight {
+	return map[string]server.Foresight{
+		"POST /threads/{thread_id}/stream/events": readThread(func(u *unserved) {
+			_, err := compat.EventFilter(u.body())
+			u.check(err)
+		}),
+		"POST /threads/{thread_id}/commands": reading(func(u *unserved) []access.Expected {
+			cmd, err := compat.DecodeCommand(u.body())
+			if u.check(err); u.wrong {
+				return nil
+			}
+			u.check(u.CheckKey())
+			t := u.thread()
+			return append(readsThread(t), g.commands(u, t, &cmd)...)
+		}),
+	}
+}
+
+// commands is what a command asks after it has read the thread. One that continues a thread asks about its assistant only if it finds it.
+func (g *assistants) commands(u *unserved, t id.Thread, cmd *compat.Command) []access.Expected {
+	var req run.Request
+	var err error
+	switch cmd.Method {
+	case "state.get":
+		_, _, err = cmd.StateGet()
+		u.check(err)
+		return nil
+	case "state.listCheckpoints":
+		_, err = cmd.ListCheckpoints(t)
+		u.check(err)
+		return nil
+	case "run.start":
+		if req, err = cmd.RunStart(); err == nil {
+			return g.createsRun(u, t, &req)
+		}
+	case "input.respond":
+		req, _, err = cmd.RunResponse()
+	case "state.fork":
+		req, err = cmd.StateFork()
+	case "input.inject":
+		req, err = cmd.InputInject()
+	default:
+		u.refuse(true)
+	}
+	if u.check(err); u.wrong {
+		return nil
+	}
+	u.check(g.continues(u.Context(), t, &req))
+	return admits(u, t, &req)
 }
 
 // foreseenSchedules are the routes that create crons.

@@ -72,15 +72,11 @@ func (g *runs) resume(ctx context.Context, t id.Thread, req *run.Request) (conte
 }
 
 func (g *runs) resumeOne(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
-	row, err := g.Rows.Thread(access.Everything(ctx), t)
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	named := req.AssistantID != ""
+	if err := g.continues(ctx, t, req); err != nil {
 		return nil, err
 	}
-	named := req.AssistantID != ""
-	if err == nil && !named {
-		req.AssistantID = jsonobj.Of(row.Metadata).Text("assistant_id")
-	}
-	ctx, err = g.Admit(ctx, t, req)
+	ctx, err := g.Admit(ctx, t, req)
 	if err != nil || req.AssistantID == "" {
 		return ctx, err
 	}
@@ -92,6 +88,21 @@ func (g *runs) resumeOne(ctx context.Context, t id.Thread, req *run.Request) (co
 		return ctx, nil
 	}
 	return ctx, g.assistants.use(ctx, req.AssistantID)
+}
+
+// continues names the assistant that the thread has had in a request without one.
+func (g *Guard) continues(ctx context.Context, t id.Thread, req *run.Request) error {
+	if req.AssistantID != "" {
+		return nil
+	}
+	row, err := g.Rows.Thread(access.Everything(ctx), t)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	if err == nil {
+		req.AssistantID = jsonobj.Of(row.Metadata).Text("assistant_id")
+	}
+	return err
 }
 
 // Admit asks threads.create_run for the actor of a context, applies what a handler changed, and writes the actor into the configuration of the run.
