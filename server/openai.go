@@ -84,12 +84,11 @@ func (s *Server) failOpenAI(c *fiber.Ctx, status int, text string, err error) (i
 const maxModels = 10_000
 
 func (h *openaiHandlers) listModels(c *fiber.Ctx) error {
-	const page = 1000
 	b := []byte(`{"object":"list","data":[`)
-	for offset, more := 0, true; more && offset < maxModels; offset += page {
+	for offset, more := 0, true; more && offset < maxModels; offset += openai.ModelsAtOnce {
 		var list []*assistant.Assistant
 		var err error
-		if list, more, err = h.assistants.Search(c.UserContext(), assistant.Query{Limit: page, Offset: offset}); err != nil {
+		if list, more, err = h.assistants.Search(c.UserContext(), assistant.Query{Limit: openai.ModelsAtOnce, Offset: offset}); err != nil {
 			return err
 		}
 		for i, a := range list {
@@ -112,11 +111,7 @@ func (h *openaiHandlers) getModel(c *fiber.Ctx) error {
 
 // model returns the assistant that has an id, or is the default one of a graph.
 func (h *openaiHandlers) model(ctx context.Context, model string) (*assistant.Assistant, error) {
-	key := id.Assistant(id.Canonical(model))
-	if key == "" {
-		key = id.DefaultAssistant(model)
-	}
-	a, err := h.assistants.Get(ctx, key)
+	a, err := h.assistants.Get(ctx, openai.AssistantOf(model))
 	if fault.Is(err, fault.NotFound) {
 		return nil, openai.NoModel(model)
 	}

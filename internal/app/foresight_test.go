@@ -110,8 +110,7 @@ var moreTrips = map[string]int{
 	// They ask about what they find.
 	"POST /mcp": many, "POST /a2a/{assistant_id}": many, "GET /a2a/{assistant_id}": 3,
 	"GET /a2a/{assistant_id}/.well-known/agent-card.json": 3, "GET /a2a/{assistant_id}/.well-known/agent.json": 3, "GET /.well-known/agent-card.json": 3,
-	"GET /v1/models": 2, "GET /v1/models/{model}": 2, "GET /v1/conversations/{conversation}": 2, "DELETE /v1/conversations/{conversation}": 2, "GET /v1/responses/{response}": many,
-	"POST /v1/responses/{response}/cancel": many, "POST /v1/chat/completions": many,
+	"GET /v1/responses/{response}": many, "POST /v1/responses/{response}/cancel": many, "POST /v1/chat/completions": 3,
 }
 
 // requestsOf are requests of each route: probes, and what is wrong with them.

@@ -5,23 +5,25 @@ import (
 	"maps"
 
 	"understudy/access"
+	"understudy/assistant"
 	"understudy/compat"
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server"
+	"understudy/server/openai"
 	"understudy/store"
 )
 
 // foresight is what requests are going to ask, by route. It has the routes whose questions are known before it is known who asks, and where nothing but an answer can
-// refuse a request that is read like this. Other routes ask when they come to it: a second question that depends on what the first one lets be found; and MCP, A2A,
-// OpenAI's API and event streaming, which ask about what they find.
+// refuse a request that is read like this. Other routes ask when they come to it: a second question that depends on what the first one lets be found; and MCP, A2A
+// and runs of OpenAI's API, which ask about what they find.
 //
 // A route that is described wrongly asks once more than it needs to. TestForesight compares.
 func foresight(as *assistants) map[string]server.Foresight {
 	all := map[string]server.Foresight{}
 	for _, of := range []map[string]server.Foresight{
-		foreseenThreads(), foreseenStates(), foreseenRuns(), as.foreseenCreations(), as.foreseenEventStreaming(), foreseenAssistants(), foreseenCrons(), as.foreseenSchedules(), foreseenItems(), foreseenLists(),
+		foreseenThreads(), foreseenStates(), foreseenRuns(), as.foreseenCreations(), as.foreseenEventStreaming(), foreseenAssistants(), foreseenCrons(), as.foreseenSchedules(), foreseenItems(), foreseenLists(), foreseenOpenAI(),
 	} {
 		maps.Copy(all, of)
 	}
@@ -554,5 +556,44 @@ func foreseenLists() map[string]server.Foresight {
 			_, err := compat.MessageID(u.Param("message_id"))
 			u.check(err)
 		}),
+	}
+}
+
+// foreseenOpenAI are the routes of OpenAI's API. Their runs ask first about the model, which says what else is asked.
+func foreseenOpenAI() map[string]server.Foresight {
+	model := func(name string) []access.Expected {
+		return asks(access.Assistants, "read", assistantNamed(openai.AssistantOf(name)).JSON())
+	}
+	conversation := func(questions func(t id.Thread) []access.Expected) server.Foresight {
+		return reading(func(u *unserved) []access.Expected {
+			t, ok := openai.ParseConversationID(u.Param("conversation"))
+			u.refuse(!ok)
+			return questions(t)
+		})
+	}
+	turn := func(read func(body []byte, thread string) (*openai.Turn, error)) server.Foresight {
+		return reading(func(u *unserved) []access.Expected {
+			body, err := compat.Prepare(u.body())
+			if u.check(err); u.wrong {
+				return nil
+			}
+			t, err := read(body, u.Header(openai.ThreadHeader))
+			if u.check(err); u.wrong {
+				return nil
+			}
+			return model(t.Model)
+		})
+	}
+	return map[string]server.Foresight{
+		"GET /v1/models": reading(func(*unserved) []access.Expected {
+			return asks(access.Assistants, "search", assistantsSearched(assistant.Query{Limit: openai.ModelsAtOnce}).JSON())
+		}),
+		"GET /v1/models/{model}":               reading(func(u *unserved) []access.Expected { return model(u.Param("model")) }),
+		"GET /v1/conversations/{conversation}": conversation(readsThread),
+		"DELETE /v1/conversations/{conversation}": conversation(func(t id.Thread) []access.Expected {
+			return asks(access.Threads, "delete", jsonobj.Single("thread_id", string(t)))
+		}),
+		"POST /v1/chat/completions": turn(openai.ReadChat),
+		"POST /v1/responses":        turn(openai.ReadResponse),
 	}
 }

@@ -93,6 +93,17 @@ func ModelID(a *assistant.Assistant) string {
 	return string(a.ID)
 }
 
+// ModelsAtOnce is how many assistants the list of models reads at a time.
+const ModelsAtOnce = 1000
+
+// AssistantOf returns the assistant that a model names: by its ID, or by its graph, whose default one it is.
+func AssistantOf(model string) id.Assistant {
+	if a := id.Canonical(model); a != "" {
+		return id.Assistant(a)
+	}
+	return id.DefaultAssistant(model)
+}
+
 // AppendModel appends an assistant as a model. OpenAI's models have no name and description; programs such as Open WebUI show them.
 func AppendModel(dst []byte, a *assistant.Assistant) []byte {
 	dst = jsonobj.AppendText(append(dst, `{"id":`...), ModelID(a))
