@@ -55,10 +55,16 @@ func TestRemedy(t *testing.T) {
 		{"READONLY You can't write against a read only replica.", "name the primary"},
 		{"MISCONF Redis is configured to save RDB snapshots", "give its disk room"},
 		{"OOM command not allowed when used memory > 'maxmemory'.", "Redis is full"},
+		{"ERR Protocol error: unauthenticated multibulk length", "correct user and password in --redis-url / REDIS_URI"},
 		{"ERR unknown command", "look at the log of Redis"},
 	} {
 		if got := remedy(reply(test.text)); !strings.Contains(got, test.want) {
 			t.Errorf("%s: %s", test.text, got)
+		}
+	}
+	for _, text := range []string{`redis: can't parse "HTTP/1.1 400 Bad Request"`, `redis: invalid reply: "HTTP/1.1 400 Bad Request"`} {
+		if got := remedy(errors.New(text)); !strings.Contains(got, "is not Redis") {
+			t.Error(got)
 		}
 	}
 	if got := remedy(errors.New("connect: connection refused")); !strings.Contains(got, "start Redis") {

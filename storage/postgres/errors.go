@@ -36,7 +36,7 @@ func classify(err error) error {
 		case "54000":
 			return fault.Wrap(fault.TooLarge, tooLarge(pg), err)
 		case "53300":
-			return unavailable("the database accepts no more connections: raise max_connections, or lower --database-connections of each server")
+			return unavailable("the database accepts no more connections: " + MoreConnections(pg) + ", or lower --database-connections of each server")
 		case "57P01", "57P02", "57P03", "25P03":
 			return unavailable("the database has ended the connection: it is shutting down or starting, or the transaction was idle")
 		case codeReadOnly:
@@ -75,6 +75,18 @@ func classify(err error) error {
 		return fault.Wrap(fault.Unavailable, "the database cannot be reached", err)
 	}
 	return err
+}
+
+// MoreConnections says what lets Postgres accept more connections than it refused with pg: a role and a database may have a limit of their own, below that
+// of the server. Their names are in the message.
+func MoreConnections(pg *pgconn.PgError) string {
+	if named, role := strings.CutPrefix(pg.Message, "too many connections for role "); role {
+		return "raise the limit of the user (ALTER ROLE " + named + " CONNECTION LIMIT -1)"
+	}
+	if named, database := strings.CutPrefix(pg.Message, "too many connections for database "); database {
+		return "raise the limit of the database (ALTER DATABASE " + named + " CONNECTION LIMIT -1)"
+	}
+	return "raise max_connections in postgresql.conf"
 }
 
 // tooLarge says which limit of Postgres a value is above. Postgres' messages of this SQLSTATE have sizes and names of indexes, but no values.

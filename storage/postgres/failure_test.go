@@ -155,6 +155,40 @@ func TestHangIsLogged(t *testing.T) {
 	require.Contains(t, log.String(), "the database accepts connections again")
 }
 
+// A Postgres that hangs ends no connection and has not to be asked anything by a client: the log says so within three seconds, and that it answers again.
+func TestSilenceIsLogged(t *testing.T) {
+	t.Parallel()
+	pg := postgrestest.Start(t)
+	relay, through := postgrestest.NewRelay(t, pg.Address("postgres"))
+	log := make(lines, 1000)
+	s := open(t, Options{URL: through, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	ctx, cancel := context.WithCancel(t.Context())
+	heard, ended := make(chan run.Signal, 100), make(chan error, 1)
+	go func() { ended <- s.Listen(ctx, func(sig run.Signal) { heard <- sig }) }()
+	<-heard
+	require.Less(t, quiet+prompt, 3*time.Second)
+	relay.Silence()
+	require.Contains(t, log.next(t, "level=ERROR"), "the database does not answer")
+	relay.Forward()
+	log.next(t, "accepts connections again")
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// The limit of a user, or of a database, is not that of the server.
+func TestMoreConnections(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	admin := connect(t, address)
+	user := "limited" + strings.ToLower(rand.Text())
+	execAll(t, admin, "CREATE ROLE "+user+" LOGIN CONNECTION LIMIT 0")
+	t.Cleanup(func() { execAll(t, connect(t, address), "DROP ROLE "+user) })
+	_, err := Open(t.Context(), Options{URL: with(t, address, func(u *url.URL, _ url.Values) { u.User = url.User(user) })})
+	isUnavailable(t, err, `ALTER ROLE "`+user+`" CONNECTION LIMIT -1`)
+	require.Contains(t, MoreConnections(&pgconn.PgError{Code: "53300", Message: `too many connections for database "app"`}), `ALTER DATABASE "app" CONNECTION LIMIT -1`)
+	require.Contains(t, MoreConnections(&pgconn.PgError{Code: "53300", Message: "sorry, too many clients already"}), "max_connections")
+}
+
 // An outage that stays is logged once a minute, and at once when something else ends it: Postgres that shuts down is away a moment later.
 func TestOutageThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

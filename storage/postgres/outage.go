@@ -83,7 +83,7 @@ func remedy(err error) string {
 	case "3D000":
 		return "create the database again or restore its backup, or correct --database-url and restart this server"
 	case "53300":
-		return "raise max_connections of Postgres, or lower --database-connections of each server"
+		return MoreConnections(pg) + ", or lower --database-connections of each server"
 	}
 	return "look at the log of Postgres; this server continues by itself"
 }

@@ -99,15 +99,20 @@ func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err e
 	return ended, err
 }
 
-// quiet is how long a listening connection may be silent before it is tested: a Postgres that hangs ends no connection.
-const quiet = 5 * time.Second
+// A Postgres that hangs ends no connection.
+const (
+	// quiet is how long a listening connection may be silent before it is tested.
+	quiet = 3 * time.Second / 2
+	// prompt is how long the answer may take before the log says that nothing answers. The connection is given up after connectTime.
+	prompt = time.Second
+)
 
 // Listen implements run.Shared, on its own connection. It reconnects until ctx ends, and logs when the database is lost and when it is back.
 func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
 	pause := loop.NewBackoff(100*time.Millisecond, 5*time.Second)
 	out := outage{log: s.log}
 	for {
-		err := s.listen(ctx, func(sig run.Signal) {
+		err := s.listen(ctx, &out, func(sig run.Signal) {
 			out.over(ctx)
 			pause.Reset()
 			heard(sig)
@@ -122,8 +127,8 @@ func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
 	}
 }
 
-// listen listens until the connection fails or ctx ends.
-func (s *Store) listen(ctx context.Context, heard func(run.Signal)) error {
+// listen listens until the connection fails or ctx ends. It tells out when nothing answers meanwhile.
+func (s *Store) listen(ctx context.Context, out *outage, heard func(run.Signal)) error {
 	config := s.pool.Config().ConnConfig.Copy()
 	// A wait that ends by its context must leave the connection usable.
 	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
@@ -160,14 +165,29 @@ func (s *Store) listen(ctx context.Context, heard func(run.Signal)) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():
-			limited, cancel := context.WithTimeout(ctx, connectTime)
-			err := conn.Ping(limited)
-			cancel()
-			if err != nil {
+			if err := test(ctx, conn, func() { out.failed(ctx, context.DeadlineExceeded) }); err != nil {
 				return err
 			}
+			out.over(ctx)
 		default:
 			return err
 		}
 	}
+}
+
+// test asks the connection for an answer, and calls slow when there is none promptly.
+func test(ctx context.Context, conn *pgx.Conn, slow func()) error {
+	limited, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() { answered <- conn.Ping(limited) }()
+	timer := time.NewTimer(prompt)
+	defer timer.Stop()
+	select {
+	case err := <-answered:
+		return err
+	case <-timer.C:
+	}
+	slow()
+	return <-answered
 }

@@ -17,6 +17,7 @@ import (
 
 	"understudy/internal/fault"
 	"understudy/internal/sockerr"
+	"understudy/storage/postgres"
 )
 
 // Database explains why the Postgres database at url, which the setting names, cannot be used; nil if err is not of its connection. Nothing that it
@@ -68,7 +69,7 @@ func Database(setting, url string, err error) *Problem {
 		case "57P03":
 			return problem("start again in a moment", "%s", line(pg.Message))
 		case "53300":
-			return problem("raise max_connections in postgresql.conf, or lower --database-connections of each server", "it accepts no more connections")
+			return problem(postgres.MoreConnections(pg)+", or lower --database-connections of each server", "it accepts no more connections")
 		case "25006":
 			return problem("name the primary in "+setting+", not a replica", "it is read-only")
 		}
