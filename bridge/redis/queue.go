@@ -508,7 +508,7 @@ func remedy(err error) string {
 	case goredis.HasErrorPrefix(err, "MISCONF"):
 		return "Redis cannot write its files: give its disk room, or set stop-writes-on-bgsave-error no"
 	case goredis.HasErrorPrefix(err, "WRONGPASS"), goredis.HasErrorPrefix(err, "NOAUTH"), goredis.HasErrorPrefix(err, "NOPERM"),
-		strings.Contains(err.Error(), "unauthenticated"): // what a connection that was there before the password is told
+		strings.Contains(err.Error(), "unauthenticated"): // what a connection that was there before the password gets
 		return "correct user and password in --redis-url / REDIS_URI and restart this server, or the rights of the user in Redis"
 	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"):
 		return "correct the address in --redis-url / REDIS_URI: what listens there is not Redis"

@@ -127,7 +127,7 @@ func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
 	}
 }
 
-// listen listens until the connection fails or ctx ends. It tells out when nothing answers meanwhile.
+// listen listens until the connection fails or ctx ends. It reports to out when nothing answers meanwhile.
 func (s *Store) listen(ctx context.Context, out *outage, heard func(run.Signal)) error {
 	config := s.pool.Config().ConnConfig.Copy()
 	// A wait that ends by its context must leave the connection usable.
