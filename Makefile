@@ -260,7 +260,7 @@ golden: ## record conformance/wire again from the real LangGraph Server; review 
 	@git diff --stat -- conformance/wire
 
 .PHONY: bench
-bench: build ## this server beside LangGraph Server, about fifteen minutes on an idle machine; writes docs/performance.md
+bench: build ## this server beside LangGraph Server, about seventeen minutes on an idle machine; writes docs/performance.md
 	@bench/report
 
 .PHONY: bench-cluster

@@ -119,6 +119,11 @@ def table(of):
     cpu = over(f("events", "idle", "open", "server", "own_cpu_s"), f("events", "idle", "seconds"))
     row("500 idle streams: CPU of the Go process, of one core", "failed" if cpu is None else f"{100 * cpu:.2f} %", "", "2 %", check(cpu, lambda v: v <= .02))
 
+    part("spans of runs (`history.traces: timings`), on a thread, concurrency 16")
+    for way, name, rate in (("run", "runs of `echo` per second", "per_s"), ("tokens", "runs of `agent` with 20 tokens", "events_per_s")):
+        share = over(f("spans", f"{way}_with", rate), f("spans", f"{way}_without", rate))
+        row(f"{name}, of those without spans", "failed" if share is None else f"{100 * share:.1f} %", "", "95 %", check(share, lambda v: v >= .95))
+
     part("many streams, 100 tokens of 20 ms each")
     for c in (100, 500):
         ours, theirs = f("streams", f"c{c}", "ours"), f("streams", f"c{c}", "theirs")
@@ -179,5 +184,5 @@ def table(of):
         quarters[3][0] <= 1.15 * quarters[1][0] and quarters[3][1] - quarters[3][0] <= 1.15 * (quarters[1][1] - quarters[1][0]) if whole else None)
 
     when = sorted(set(of.get("when", {}).values()))
-    head = f"Measured {' to '.join(dict.fromkeys([when[0], when[-1]])) if when else 'never'}. Times and rates are those of the load tool, which shares the cores.\n\n"
+    head = f"Measured {' to '.join(dict.fromkeys([when[0], when[-1]])) if when else 'never'}.\nTimes and rates are those of the load tool, which shares the cores.\n\n"
     return head + "| | this server | LangGraph Server | goal | reached |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
