@@ -170,6 +170,16 @@ describe("the studio in trouble", { concurrency: 2, skip }, () => {
     forgive(studio, /net::ERR|^loads |40[04]|422/);
   });
 
+  journey("a thread says why its last run failed, also to who comes later, and tries again", async (studio, page) => {
+    if (!recorded) return; // LangGraph Server may keep no error with a thread
+    const { thread_id } = await studio.rest("/threads", { metadata: { graph_id: "failing" } });
+    await studio.rest(`/threads/${thread_id}/runs/wait`, { assistant_id: "failing", input: { kind: "value" } });
+    await page.goto(`${BASE_URL}/studio/t/${thread_id}`);
+    await page.getByRole("alert").filter({ hasText: "ValueError: boom: node failed" }).getByRole("button", { name: "Try again from the last step" }).click();
+    await eventually(async () => assert.equal((await studio.rest(`/threads/${thread_id}/runs`)).length, 2));
+    await studio.accessible("a thread whose run failed");
+  });
+
   journey("an answer that the server refuses is kept, and sent again", async (studio, page) => {
     let refused = 0;
     await page.route(/\/threads\/[^/]+\/runs$/, (route) => (route.request().method() === "POST" && route.request().postData().includes("resume") && refused++ < 1 ? route.fulfill({ status: 503, json: { detail: "The database is read-only." } }) : route.continue()));

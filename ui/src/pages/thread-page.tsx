@@ -12,7 +12,7 @@ import { threadRef } from "../compare/refs";
 import { Composer } from "../conversation/composer";
 import { keepDraft } from "../conversation/draft";
 import type { MessageActions, MessageEntry } from "../conversation/message-view";
-import { entriesOf, empty } from "../conversation/reducer";
+import { describe, entriesOf, empty } from "../conversation/reducer";
 import { Transcript } from "../conversation/transcript";
 import { Unsaved } from "../conversation/unsaved";
 import { saying, useConversation, type Turn } from "../conversation/use-conversation";
@@ -71,6 +71,8 @@ export function ThreadPage({ id }: { id: string }) {
 
   const status = thread.data ? statusOf(thread.data) : "idle";
   const busy = status === "busy" || conversation.run !== null;
+  // After a reload the stream does not say any more why the last run failed.
+  const failed = conversation.failure ?? (status === "error" && thread.data?.error ? describe(thread.data.error) : null);
   const listed = useThreads().data?.pages.flat().find((t) => t.thread_id === id); // what was said first may not be loaded
   const named = useTitle({ ...(thread.data ?? nameless(id)), extracted: listed?.extracted ?? { first: firstWords(entries) } });
   const title = thread.data ? named : " ";
@@ -145,7 +147,7 @@ export function ThreadPage({ id }: { id: string }) {
           </p>
         )}
         {shown.length === 0 && !busy && thread.isSuccess ? (
-          <Empty>{talks ? "Nothing was said yet." : "This graph keeps no messages. Its state is in the panel on the right."}</Empty>
+          <Empty>{talks ? "Nothing was said yet." : "This graph keeps no messages. Open State, at the top right, to see what it keeps."}</Empty>
         ) : (
           <Transcript thread={id} entries={shown} nested={conversation.nested} older={!branch && conversation.older} onOlder={older} onAll={all} busy={busy} branches={branches} actions={actions} at={branch ? null : at} />
         )}
@@ -158,7 +160,7 @@ export function ThreadPage({ id }: { id: string }) {
           </p>
         )}
         {busy && conversation.unsaved && <Unsaved why={conversation.unsaved} />}
-        <YourTurn id={id} busy={busy} refused={refused} assistant={assistant} input={schemas.data?.input_schema ?? null} talks={talks} interrupts={interrupts} failed={conversation.failure} failure={failure} say={say} submit={submit} onStop={halt} />
+        <YourTurn id={id} busy={busy} refused={refused} assistant={assistant} input={schemas.data?.input_schema ?? null} talks={talks} interrupts={interrupts} failed={failed} failure={failure} say={say} submit={submit} onStop={halt} />
       </section>
       {panel && <Splitter name="panel-width" label="Width of the panel" of="main > .panel" behind />}
       {panel && (

@@ -179,7 +179,7 @@ function Rows({ view, rows, axis, prices, selected, onSelect }: RowsProps) {
         if (entries) {
           const { row, end, time } = entries[i]!;
           return (
-            <button type="button" tabIndex={-1} key={`${row.id}${end}`} className={`span-row ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
+            <button type="button" tabIndex={-1} key={`${row.id}${end}`} className={`span-row log ${row.status}`} aria-current={row.id === selected} onClick={() => onSelect(row.id)}>
               <time className="numbers" dateTime={new Date(time).toISOString()}>{new Date(time).toISOString().slice(11, 23)}</time>
               <Name row={row} depth={0} />
               <span className="quiet">{end ? `${row.status} after ${duration(row.end - row.start)}` : "began"}</span>
