@@ -136,8 +136,11 @@ func (s *Server) ready(c *fiber.Ctx) error {
 	b := append([]byte(`,"checks":{"draining":`), strconv.Quote(map[bool]string{true: "ok", false: "failed"}[all])...)
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		err := <-results[name]
-		s.noteCheck(name, err)
 		b = jsonobj.AppendText(append(jsonobj.AppendText(append(b, ','), name), ':'), outcome(err))
+		if isRemark(err) {
+			err = nil
+		}
+		s.noteCheck(name, err)
 		all = all && err == nil
 	}
 	if !all {
@@ -147,12 +150,24 @@ func (s *Server) ready(c *fiber.Ctx) error {
 	return web.SendJSON(c, append(append(strconv.AppendBool([]byte(`{"ready":`), all), b...), `}}`...))
 }
 
+// Remark is what a check that passes says all the same, such as why requests may take long. Clients see it.
+type Remark string
+
+func (r Remark) Error() string { return string(r) }
+
+func isRemark(err error) bool {
+	var r Remark
+	return errors.As(err, &r)
+}
+
 // outcome returns the text of a check's result for the answer: of a failure only what clients may see.
 func outcome(err error) string {
 	var f *fault.Error
 	switch {
 	case err == nil:
 		return "ok"
+	case isRemark(err):
+		return "ok: " + err.Error()
 	case errors.As(err, &f) && f.Kind == fault.Unavailable:
 		return "failed: " + f.Message
 	}

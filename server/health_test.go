@@ -39,7 +39,7 @@ func TestCheckDB(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	var down atomic.Bool
+	var down, slow atomic.Bool
 	w := setup(t, func(o *Options) {
 		o.Disable.Meta = true // health stays
 		o.Checks = map[string]Check{
@@ -52,7 +52,12 @@ func TestHealth(t *testing.T) {
 				}
 				return nil
 			},
-			"workers": func(context.Context) error { return nil },
+			"workers": func(context.Context) error {
+				if slow.Load() {
+					return Remark("a worker does not answer")
+				}
+				return nil
+			},
 		}
 	})
 	answers := func(path string, status int, want string) {
@@ -67,6 +72,8 @@ func TestHealth(t *testing.T) {
 	answers("/livez", 200, `{"live":true}`)
 	down.Store(false)
 	answers("/readyz", 200, `{"ready":true,"checks":{"draining":"ok","database":"ok","workers":"ok"}}`)
+	slow.Store(true)
+	answers("/readyz", 200, `{"ready":true,"checks":{"draining":"ok","database":"ok","workers":"ok: a worker does not answer"}}`)
 }
 
 // While what requests need is still being loaded, probes answer and say so; other requests wait, and are refused when it cannot be loaded.

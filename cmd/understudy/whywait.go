@@ -27,7 +27,7 @@ type waited struct {
 // whyWait returns why the server does not continue with what a command waits for, and what to do; "" when it finds no reason, as with a graph that takes its time.
 // A server that is not reached at all is left to patiently.
 func (c *client) whyWait(ctx context.Context, w waited) string {
-	failed, err := c.failedChecks(ctx)
+	failed, remarks, err := c.failedChecks(ctx)
 	switch {
 	case ctx.Err() != nil, absent(err):
 		return ""
@@ -52,10 +52,14 @@ func (c *client) whyWait(ctx context.Context, w waited) string {
 	if w.run == "" && w.thread != "" {
 		w.run = c.newestPending(ctx, w.thread)
 	}
-	if w.run == "" {
-		return ""
+	why := ""
+	if w.run != "" {
+		why = c.whyQueued(ctx, w)
 	}
-	return c.whyQueued(ctx, w)
+	if why == "" && len(remarks) > 0 {
+		return strings.Join(remarks, "; ")
+	}
+	return why
 }
 
 // newestPending returns the run of a thread that was created last of those that have not begun; "" when there is none. A server answers a stream of one with
@@ -115,26 +119,29 @@ func (f check) String() string {
 	}
 }
 
-// failedChecks returns the checks of GET /readyz that failed; none of servers that have no such route.
-func (c *client) failedChecks(ctx context.Context) (failed []check, err error) {
+// failedChecks returns the checks of GET /readyz that failed, and what others say although they pass; none of servers that have no such route.
+func (c *client) failedChecks(ctx context.Context) (failed []check, remarks []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, delayTime, fmt.Errorf("no answer within %s", delayTime))
 	defer cancel()
 	res, err := c.send(ctx, http.MethodGet, "/readyz", nil)
 	if err != nil {
-		return nil, causeOf(ctx, err)
+		return nil, nil, causeOf(ctx, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	if err != nil {
-		return nil, causeOf(ctx, err)
+		return nil, nil, causeOf(ctx, err)
 	}
 	gjson.GetBytes(body, "checks").ForEach(func(name, result gjson.Result) bool {
-		if text, bad := strings.CutPrefix(result.String(), "failed"); bad {
+		text := result.String()
+		if text, bad := strings.CutPrefix(text, "failed"); bad {
 			failed = append(failed, check{name.String(), strings.TrimPrefix(text, ": ")})
+		} else if remark, has := strings.CutPrefix(text, "ok: "); has {
+			remarks = append(remarks, remark)
 		}
 		return true
 	})
-	return failed, nil
+	return failed, remarks, nil
 }
 
 func causeOf(ctx context.Context, err error) error {

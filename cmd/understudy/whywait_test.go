@@ -68,6 +68,7 @@ func TestWhyWait(t *testing.T) {
 		"starting":             {reasons{readyRoute: {503, `{"ready":false,"checks":{"starting":"failed"}}`}}, "the server is not ready: it is starting" + log},
 		"ending":               {reasons{readyRoute: {503, `{"ready":false,"checks":{"draining":"failed"}}`}}, "the server is not ready: it is shutting down" + log},
 		"another server":       {reasons{}, ""},
+		"a worker is blocked":  {reasons{readyRoute: {200, `{"ready":true,"checks":{"workers":"ok: a worker does not answer"}}`}, runRoute: {200, `{"status":"running"}`}}, "a worker does not answer"},
 		"runs":                 {reasons{readyRoute: {200, `{"ready":true,"checks":{"database":"ok"}}`}, runRoute: {200, `{"status":"running"}`}}, ""},
 		"behind another run": {
 			reasons{runRoute: {200, `{"status":"pending"}`}, runsRoute: {200, `[{"run_id":"Q","status":"running","created_at":"2000-01-02T03:04:05Z"}]`}},

@@ -56,19 +56,14 @@ func (p *Pool) blocked(w *worker, text []byte) {
 		return
 	}
 	place := fmt.Sprintf("%s:%d", names.From(p.opts.Dir, r.File), r.Line)
+	w.hears(&r, place)
 	if r.Importing {
-		w.mu.Lock()
-		w.at, w.code = place, r.Code
-		w.mu.Unlock()
 		return
 	}
 	if r.Over {
 		p.metrics.blockedSeconds.Add(max(0, r.Seconds))
 	} else {
-		p.metrics.blocked.Inc()
-		p.mu.Lock()
-		p.blocks, p.blockedAt = p.blocks+1, place
-		p.mu.Unlock()
+		p.countBlocked(place)
 	}
 	times, log := p.logsBlocked(place, r.Over, time.Now())
 	if !log {
@@ -108,6 +103,45 @@ func (p *Pool) blocked(w *worker, text []byte) {
 	}
 	attr("fix", fix)
 	p.opts.Logger.LogAttrs(context.Background(), level, "event loop blocked: all runs of this worker wait for this code", attrs...)
+}
+
+// countBlocked counts that a loop was blocked at a place.
+func (p *Pool) countBlocked(place string) {
+	p.metrics.blocked.Inc()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.blocks, p.blockedAt = p.blocks+1, place
+}
+
+// hears keeps what a report says of the worker.
+func (w *worker) hears(r *blockedReport, place string) {
+	holdup := ""
+	if !r.Over && !r.Importing {
+		holdup = "its event loop is blocked"
+		if c := w.callOf(r.Run); c != nil {
+			holdup += " by " + c.holder(r.Node)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = time.Now()
+	if r.Importing {
+		w.at, w.code = place, r.Code
+	} else {
+		w.holdup = holdup
+	}
+}
+
+// callOf returns the call of a run; nil when there is none.
+func (w *worker) callOf(run string) *call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.calls {
+		if run != "" && string(c.backend.run) == run {
+			return c
+		}
+	}
+	return nil
 }
 
 // logsBlocked reports whether to log a report, and how many about this place were left out since the last.

@@ -26,6 +26,8 @@ type call struct {
 	graph   string
 	worker  *worker
 	number  uint64
+	behind  uint64 // number of the ping before its message
+	thread  id.Thread
 	backend backend
 	// askCtx ends when the call's owner has left: the results of running asks are then discarded.
 	askCtx  context.Context //nolint:containedctx // the owner's, for the goroutines that answer asks
@@ -92,6 +94,14 @@ func newCall(ctx context.Context, name string, k backend) *call {
 	// A cancelled run may still save its results: only the end of the call ends its asks.
 	c.askCtx, c.stopAsk = context.WithCancel(context.WithoutCancel(ctx))
 	return c
+}
+
+// follows is called before the message of a run is sent.
+func (c *call) follows(thread id.Thread) {
+	behind := c.worker.ping()
+	c.worker.mu.Lock()
+	defer c.worker.mu.Unlock()
+	c.thread, c.behind = thread, behind
 }
 
 func (c *call) wake() { loop.Poke(c.notify) }

@@ -102,7 +102,27 @@ func (c *call) at() string {
 	if c.step != "" {
 		return nodes("after", []string{c.step})
 	}
-	var running, ended []string
+	running, ended := c.unended()
+	if len(running) > 0 {
+		return nodes("in or after", running)
+	}
+	return nodes("after", ended)
+}
+
+// running returns the nodes that the run executes, as far as they are known.
+func (c *call) running() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := slices.Clone(c.steps)
+	if len(list) == 0 && c.step == "" {
+		list, _ = c.unended()
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// unended returns the nodes of the last checkpoint that have not saved the writes of their end, and those that have. The caller holds c.mu.
+func (c *call) unended() (running, ended []string) {
 	for _, t := range gjson.ParseBytes(c.tasks).Array() {
 		switch name := t.Get("name").Str; {
 		case name == "" || name == "__start__":
@@ -112,10 +132,7 @@ func (c *call) at() string {
 			running = append(running, name)
 		}
 	}
-	if len(running) > 0 {
-		return nodes("in or after", running)
-	}
-	return nodes("after", ended)
+	return running, ended
 }
 
 // nodes returns a word with names of nodes; "" without any.

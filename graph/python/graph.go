@@ -40,6 +40,15 @@ func (g *pyGraph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[gr
 
 // stream yields events and returns the error with which the iterator ends; nil also when the consumer stopped.
 func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
+	for {
+		if err := g.execute(ctx, inv, yield); !errors.Is(err, errUnread) {
+			return err
+		}
+	}
+}
+
+// execute is stream on one worker. It returns errUnread when that has lost its place before it read the run.
+func (g *pyGraph) execute(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
 	c := newCall(ctx, g.id, backend{run: inv.Run, saver: inv.Saver, store: inv.Store, called: inv.Called, tracing: inv.Tracing})
 	place := g.pool.place
 	if inv.Isolated {
@@ -60,6 +69,8 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 			}
 		}
 	}
+	rested := c.worker.rested()
+	c.follows(inv.At.Thread)
 	if err := c.worker.send(func(b []byte) []byte { return appendRun(b, c.number, g.id, inv, head) }); err != nil {
 		c.finish(done{}, err)
 		return fault.Newf(fault.TooLarge, "the input of the run is too large: %w", err)
@@ -92,6 +103,12 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 		select {
 		case <-c.notify:
 		case <-ctx.Done():
+		case <-rested:
+			rested = nil
+			if c.worker.hasUnread(c) && c.abandon() {
+				_ = c.worker.send(cancelMessage(c.number))
+				return errUnread
+			}
 		}
 	}
 }

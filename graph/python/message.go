@@ -17,7 +17,8 @@ import (
 //
 // From the worker:
 //
-//	[hello, langgraph, python, [[graph, error type, text, detail], …], [[graph, what it was compiled with and the server replaces], …]]
+//	[hello, langgraph, python, [[graph, error type, text, detail], …], [[graph, what it was compiled with and the server replaces], …],
+//	 [[graph, [[node, file, function, its first line], …]], …]]
 //	[event, call, name, namespace, json, checkpoint to wait for | nil]   checkpoint "": the puts that were announced before
 //	[done, call, status, payload, error type, text, detail]
 //	[ask, call, number, op, …]                                           see ask.go
@@ -72,7 +73,14 @@ const (
 type hello struct {
 	langgraph, python string
 	problems          map[string]*graph.Failure
-	unused            map[string]string // by graph: the checkpointer and store that it was compiled with, which the server replaces by its own
+	unused            map[string]string     // by graph: the checkpointer and store that it was compiled with, which the server replaces by its own
+	nodes             map[string][]nodeCode // by graph
+}
+
+// nodeCode is where the function of a node is.
+type nodeCode struct {
+	node, file, function string
+	line                 int // the first
 }
 
 type event struct {
@@ -191,27 +199,10 @@ func decode(body []byte, r receiver) error {
 			if d.err == nil {
 				r.end(call, s)
 			}
-		case kind == fromHello && n == 5:
-			m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}, unused: map[string]string{}}
-			for range d.array() {
-				if d.array() != 4 {
-					return errBadMessage
-				}
-				name := d.str()
-				m.problems[name] = &graph.Failure{Type: d.str(), Message: d.str(), Detail: d.str()}
-				if d.err != nil {
-					break
-				}
-			}
-			for range d.array() {
-				if d.array() != 2 {
-					return errBadMessage
-				}
-				name := d.str()
-				m.unused[name] = d.str()
-				if d.err != nil {
-					break
-				}
+		case kind == fromHello && n == 6:
+			m, err := d.hello()
+			if err != nil {
+				return err
 			}
 			if d.err == nil {
 				r.hello(m)
@@ -432,4 +423,45 @@ func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) 
 
 func appendField(b []byte, key string, v json.RawMessage) []byte {
 	return appendJSON(msgp.AppendString(b, key), v)
+}
+
+// hello reads a greeting.
+func (d *decoder) hello() (hello, error) {
+	m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}, unused: map[string]string{}, nodes: map[string][]nodeCode{}}
+	for range d.array() {
+		if d.array() != 4 {
+			return m, errBadMessage
+		}
+		name := d.str()
+		m.problems[name] = &graph.Failure{Type: d.str(), Message: d.str(), Detail: d.str()}
+		if d.err != nil {
+			return m, nil
+		}
+	}
+	for range d.array() {
+		if d.array() != 2 {
+			return m, errBadMessage
+		}
+		name := d.str()
+		m.unused[name] = d.str()
+		if d.err != nil {
+			return m, nil
+		}
+	}
+	for range d.array() {
+		if d.array() != 2 {
+			return m, errBadMessage
+		}
+		name := d.str()
+		for range d.array() {
+			if d.array() != 4 {
+				return m, errBadMessage
+			}
+			m.nodes[name] = append(m.nodes[name], nodeCode{node: d.str(), file: d.str(), function: d.str(), line: d.int()})
+			if d.err != nil {
+				return m, nil
+			}
+		}
+	}
+	return m, nil
 }

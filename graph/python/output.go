@@ -13,11 +13,11 @@ func (w *worker) pipe(r io.Reader, name string, keep *child.Tail) {
 	var take func([]byte) bool
 	if keep != nil {
 		take = func(line []byte) bool {
-			report, ok := bytes.CutPrefix(line, blockedMark)
-			if ok {
+			if report, ok := bytes.CutPrefix(line, blockedMark); ok {
 				w.pool.blocked(w, report)
+				return true
 			}
-			return ok
+			return w.prober.Take(line)
 		}
 	}
 	child.Lines(r, w.said, keep, take, func(text string) { w.print(logLine{level: 20, source: name, text: text}) })

@@ -90,12 +90,22 @@ func (p *Pool) place(ctx context.Context, c *call) error {
 		if best != nil {
 			continue
 		}
+		p.waits(1)
 		select {
 		case <-ctx.Done():
+			p.waits(-1)
 			return context.Cause(ctx)
 		case <-change:
+			p.waits(-1)
 		}
 	}
+}
+
+// waits counts calls that wait for a worker.
+func (p *Pool) waits(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting += n
 }
 
 // best returns the worker for the next run of a graph; nil when there is none. A worker that started while the file of the graph was broken

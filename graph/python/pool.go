@@ -27,6 +27,7 @@ type Pool struct {
 	// Times. Fields, so that tests need not wait.
 	pingEvery    time.Duration // between pings of a worker
 	answerWithin time.Duration // a worker silent for this long gets no new runs
+	stalled      time.Duration // a worker silent for this long is logged, and loses its place if something waits for one
 	silence      time.Duration // a worker silent for this long loses its place until it answers
 	lost         time.Duration // a worker silent for this long is retired
 	cancelGrace  time.Duration // for a cancelled run to end
@@ -44,6 +45,7 @@ type Pool struct {
 
 	mu           sync.Mutex
 	gen          *generation
+	waiting      int       // calls that wait for a worker
 	spares       []*worker // workers without a place: the first of a reload, and those that answered again
 	workers      map[*worker]struct{}
 	change       chan struct{} // closed and replaced when a worker became ready, answered again, or left
@@ -72,7 +74,7 @@ func New(opts Options) *Pool {
 	opts = opts.withDefaults()
 	p := &Pool{
 		opts: opts, gen: newGeneration(opts),
-		pingEvery: 500 * time.Millisecond, answerWithin: time.Second, silence: 10 * time.Second, lost: 2 * time.Minute,
+		pingEvery: 500 * time.Millisecond, answerWithin: time.Second, stalled: 2 * time.Second, silence: 10 * time.Second, lost: 2 * time.Minute,
 		cancelGrace: 5 * time.Second, killGrace: time.Minute, slowStart: 5 * time.Second, startWithin: time.Minute, importWithin: 2 * time.Minute,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second, patience: time.Minute,
 		wanted: make(chan *worker), reloading: make(chan struct{}, 1), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}), blocking: make(map[string]*blocking),

@@ -94,7 +94,6 @@ func (w *worker) endCalls(stopped bool, status error, outOfMemory bool) {
 func (w *worker) supervise(ctx context.Context) {
 	ticker := time.NewTicker(w.pool.pingEvery)
 	defer ticker.Stop()
-	var number uint64
 	for {
 		select {
 		case <-ctx.Done():
@@ -109,15 +108,6 @@ func (w *worker) supervise(ctx context.Context) {
 		if w.tick(time.Now()) {
 			return
 		}
-		w.mu.Lock()
-		ping := w.state != starting && w.pingAt.IsZero()
-		if ping {
-			w.pingAt = time.Now()
-		}
-		w.mu.Unlock()
-		if ping {
-			number++
-			_ = w.send(pingMessage(number))
-		}
+		w.ping()
 	}
 }

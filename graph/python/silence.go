@@ -1,17 +1,18 @@
 package python
 
 import (
+	"errors"
 	"slices"
 	"time"
 
 	"understudy/internal/logctx"
 )
 
-// A worker whose loop does not answer may be busy with a long task, such as the import of a large module. After Pool.silence another worker
-// takes its place, so that runs are served. When it answers again it gets a place, because it has its imports, and the surplus worker is
+// A worker whose loop does not answer may be busy with a long task, such as the import of a large module. After Pool.silence, or after Pool.stalled if
+// something waits for a worker, another one takes its place, so that runs are served. When it answers again it gets a place, because it has its imports, and the surplus worker is
 // ended. After Pool.lost it is retired.
 //
-// Runs stay on a silent worker, because they have had effects and may still succeed. A question that has saved nothing moves to another worker, but only
+// Runs stay on a silent worker, because they have had effects and may still succeed, except those that it has not read. A question that has saved nothing moves to another worker, but only
 // once: if it is its own code that blocks, it must not block one worker after the other. The second worker is waited for until it is retired.
 
 // rested returns a channel that is closed while the worker has lost its place.
@@ -42,6 +43,32 @@ func (w *worker) rest(quiet time.Duration) {
 	runs := len(w.calls)
 	w.mu.Unlock()
 	w.pool.opts.Logger.Warn("worker does not answer; another one takes its place until it does", "pid", w.pid, logctx.Took(quiet), "runs", runs)
+}
+
+// errUnread: the worker of a run has lost its place before it read the run.
+var errUnread = errors.New("the worker has not read the run")
+
+// unread reports whether the worker has not read the message of a call. The caller holds w.mu.
+func (w *worker) unread(c *call) bool { return w.answered < c.behind }
+
+// hasUnread reports whether the worker has not read a call.
+func (w *worker) hasUnread(c *call) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unread(c)
+}
+
+// holdsUp reports whether something waits until the worker answers, or another one takes its place.
+func (w *worker) holdsUp() bool {
+	w.pool.mu.Lock()
+	waiting := w.pool.waiting > 0
+	w.pool.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.calls {
+		waiting = waiting || w.unread(c)
+	}
+	return waiting
 }
 
 // readmit assigns a place to a worker that answers again.

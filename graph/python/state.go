@@ -32,6 +32,7 @@ type reason struct{ text, fix string }
 // checkup is what a look at a worker found.
 type checkup struct {
 	quiet  time.Duration // since the ping that its loop has not answered; zero: none
+	mute   time.Duration // for which neither its loop nor its watch (blocked.py) has said anything
 	large  bool          // it is over its memory limit
 	served bool          // it took runs until now
 	reason reason        // why it cannot stay; zero: it can, or leaves in order
@@ -76,9 +77,10 @@ func (w *worker) tick(now time.Time) bool {
 		default:
 			close(w.lost) // by this goroutine only
 		}
-	case c.quiet > w.pool.silence:
+	case c.quiet > w.pool.silence, c.quiet > w.pool.stalled && w.holdsUp():
 		w.rest(c.quiet)
 	}
+	w.probe(c)
 	return false
 }
 
@@ -89,6 +91,14 @@ func (w *worker) examine(now time.Time, memory, limit int64) checkup {
 	c := checkup{large: memory > limit, served: w.state < leaving, graph: w.graph, at: w.at, code: w.code, took: now.Sub(w.since)}
 	if !w.pingAt.IsZero() {
 		c.quiet = now.Sub(w.pingAt)
+	}
+	switch {
+	case w.state == starting && w.graph != "" && w.heard.After(w.since):
+		c.mute = now.Sub(w.heard)
+	case w.state == starting && w.graph != "":
+		c.mute = c.took
+	case w.heard.Before(w.pingAt):
+		c.mute = c.quiet
 	}
 	within := w.pool.startWithin
 	if c.graph != "" {

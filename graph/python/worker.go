@@ -58,6 +58,12 @@ type worker struct {
 	at, code string        // where that import is, and the line there; "" in its first second
 	resting  chan struct{} // closed while silent
 	pingAt   time.Time     // time of the unanswered ping; zero: none
+	pings    uint64        // number of the last ping
+	answered uint64        // number of the last ping that was answered
+	heard    time.Time     // last report of code that blocks the loop, or of where an import is
+	holdup   string        // what keeps the loop from answering, for anyone who asks; "" nothing that is known
+
+	prober child.Prober
 }
 
 func (p *Pool) newWorker(isolated bool) *worker {
@@ -133,7 +139,7 @@ func (w *worker) add(c *call) bool {
 func (w *worker) load(now time.Time) (takes bool, runs int, answers bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.takes(), len(w.calls), w.pingAt.IsZero() || now.Sub(w.pingAt) < w.pool.answerWithin
+	return w.takes(), len(w.calls), w.state != silent && (w.pingAt.IsZero() || now.Sub(w.pingAt) < w.pool.answerWithin)
 }
 
 // --- writing ---------------------------------------------------------------------------
@@ -145,6 +151,18 @@ func cancelMessage(number uint64) func([]byte) []byte {
 	return func(b []byte) []byte {
 		return msgp.AppendUint64(msgp.AppendInt(msgp.AppendArrayHeader(b, 2), toCancel), number)
 	}
+}
+
+// ping requests a sign of life, unless one is outstanding, and returns the number of the last. A message sent afterwards is unread until that is answered.
+func (w *worker) ping() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state != starting && w.pingAt.IsZero() {
+		w.pingAt = time.Now()
+		w.pings++
+		_ = w.send(pingMessage(w.pings)) // under the lock: no message may come between
+	}
+	return w.pings
 }
 
 func pingMessage(number uint64) func([]byte) []byte {
@@ -247,10 +265,10 @@ func (w *worker) imports(name string) bool {
 	return w.greeting.problems[name] == nil
 }
 
-func (w *worker) pong(uint64) {
+func (w *worker) pong(number uint64) {
 	w.mu.Lock()
 	quiet := time.Since(w.pingAt)
-	w.pingAt = time.Time{}
+	w.pingAt, w.answered, w.holdup = time.Time{}, number, ""
 	back := w.state == silent
 	if back {
 		w.state, w.resting = serving, make(chan struct{})

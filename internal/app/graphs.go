@@ -94,7 +94,13 @@ func (s *Server) checks() map[string]server.Check {
 	all := map[string]server.Check{"database": s.rows.Ping}
 	if s.pool != nil {
 		all["workers"] = func(context.Context) error {
-			return unready("no worker has loaded the graphs; see the log", s.pool.Up())
+			if err := unready("no worker has loaded the graphs; see the log", s.pool.Up()); err != nil {
+				return err
+			}
+			if held := s.pool.HeldUp(); held != "" {
+				return server.Remark(held + "; see the log")
+			}
+			return nil
 		}
 		if !s.cfg.Workers.AllowBrokenGraphs {
 			all["graphs"] = func(context.Context) error {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any
 
-from . import fatal
+from . import fatal, stall
 
 CONFIG = "UNDERSTUDY_WORKER"
 
@@ -30,6 +30,7 @@ def run(sock: socket.socket, prepare: Prepare) -> None:
 def _run(sock: socket.socket, prepare: Prepare) -> None:
     # The code of users starts processes of its own: those need neither the options nor the socket.
     options = json.loads(os.environ.pop(CONFIG))
+    stall.install()
     sock.set_inheritable(False)
     # A forked child must not keep it open: when it closes, the server takes this process for ended.
     if hasattr(os, "register_at_fork"):

@@ -46,7 +46,7 @@ def load(sock: socket.socket, options: dict, loop: asyncio.AbstractEventLoop) ->
     from . import inside
 
     inside.install()
-    from . import blocked, deltas, errors, logs, serde
+    from . import blocked, deltas, errors, logs, places, serde
     from .graphs import Registry, unused
     from .runs import Runner
     from .wire import ANSWER, CALL, CANCEL, HELLO, LOADED, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
@@ -65,6 +65,7 @@ def load(sock: socket.socket, options: dict, loop: asyncio.AbstractEventLoop) ->
             runner.cancel(message[1])
         elif kind == PING:
             wire.send([PONG, message[1]])
+            wire.flush()  # before anything that came after it begins: the server takes that for unread until it has the answer
         elif kind == PAUSE:
             runner.pause(message[1], message[2])
         elif kind == REFUSE:
@@ -112,6 +113,6 @@ def load(sock: socket.socket, options: dict, loop: asyncio.AbstractEventLoop) ->
 
         problems = [[g, *described(e)] for g, e in registry.problems.items()]
         replaced = [[g, what] for g, source in registry.sources.items() if source.static is not None and (what := unused(source.static))]
-        wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems, replaced])
+        wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems, replaced, [[g, places.of(source.static)] for g, source in registry.sources.items() if source.static is not None]])
 
     return serve()

@@ -1,0 +1,132 @@
+//go:build linux
+
+package python_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/graph/python"
+	"understudy/internal/logtest"
+)
+
+// holding is a module with graphs that hold Python's global lock, each after it has written a file.
+const holding = `import ctypes
+import os
+import re
+from typing import Any, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+
+
+class State(TypedDict, total=False):
+    n: Any
+
+
+def begun():
+    open(%q, "w").close()
+
+
+async def loop(state):
+    begun()
+    re.match(r"(a+)+$", "a" * 60 + "b")  # loop
+
+
+def thread(state):
+    begun()
+    re.match(r"(a+)+$", "a" * 60 + "b")  # thread
+
+
+async def asleep(state):
+    begun()
+    ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)  # asleep
+
+
+def build(node):
+    return StateGraph(State).add_node("my_node", node).add_edge(START, "my_node").add_edge("my_node", END).compile()
+
+
+in_loop, in_thread, in_sleep = build(loop), build(thread), build(asleep)
+`
+
+// Code that holds Python's global lock, and a process that is stopped, are logged with run, place and advice, and others can learn why they wait; a run that was
+// sent to the worker meanwhile is executed by another one.
+func TestCodeThatHoldsTheLockIsReported(t *testing.T) {
+	t.Parallel()
+	const blocked = "event loop blocked: all runs of this worker wait for this code"
+	for name, want := range map[string][]string{
+		"in_loop":   {blocked, `"at":"mine.py:19"`, `"code":"re.match(r\"(a+)+$\", \"a\" * 60 + \"b\")  # loop"`, "another process"},
+		"in_thread": {blocked, `"at":"mine.py:24"`, `# thread`, "another process"},
+		"in_sleep":  {blocked, `"at":"mine.py:29"`, `# asleep`, "another process"},
+		"stopped":   {"a worker process is stopped", "kill -CONT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			echo := python.Spec{Path: filepath.Join(o.Dir, "graphs.py") + ":echo"}
+			o.Dir = t.TempDir()
+			begun := filepath.Join(o.Dir, "begun")
+			require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), fmt.Appendf(nil, holding, begun), 0o600))
+			o.Graphs = map[string]python.Spec{"echo": echo, "in_loop": {Path: "./mine.py:in_loop"}, "in_thread": {Path: "./mine.py:in_thread"}, "in_sleep": {Path: "./mine.py:in_sleep"}}
+			log := &logtest.Buffer{}
+			o.Logger = slog.New(slog.NewJSONHandler(log, nil))
+			p := start(t, o)
+			well(t, p)
+			pid := p.Pids()[0]
+			if name == "stopped" {
+				require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+			} else {
+				inv := invocation(newMemory(), `{}`, "updates")
+				want = append(want, `"graph":"`+name+`"`, `"node":"my_node"`, `"run_id":"`+string(inv.Run)+`"`, `"thread_id":"`+string(inv.At.Thread)+`"`)
+				go func() { _, _ = collect(t, p.Graph(name), inv) }()
+				await(t, "the node", func() bool { _, err := os.Stat(begun); return err == nil })
+			}
+			began := time.Now()
+			other := make(chan struct{})
+			go func() {
+				defer close(other)
+				well(t, p)
+			}()
+			await(t, "a report", func() bool { return strings.Contains(log.String(), want[0]) })
+			t.Logf("reported after %s", time.Since(began))
+			for _, part := range want {
+				require.Contains(t, log.String(), part)
+			}
+			held := p.HeldUp()
+			if name == "stopped" {
+				require.Contains(t, held, "a worker does not answer: its process is stopped for ")
+			} else {
+				require.Contains(t, held, "a worker does not answer: its event loop is blocked by node my_node of graph "+name+" for ")
+			}
+			<-other
+			t.Logf("the other run ended after %s", time.Since(began))
+			require.NotContains(t, log.String(), "graph output", "the stack is no output")
+			if name == "stopped" {
+				require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+				await(t, "an answer", func() bool { return p.HeldUp() == "" })
+			}
+		})
+	}
+}
+
+// An import that holds the lock is logged with its place.
+func TestImportThatHoldsTheLock(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Dir = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), []byte("import re\n\nre.match(r\"(a+)+$\", \"a\" * 60 + \"b\")\n"), 0o600))
+	o.Graphs = map[string]python.Spec{"mine": {Path: "./mine.py:graph"}}
+	log := &logtest.Buffer{}
+	o.Logger = slog.New(slog.NewJSONHandler(log, nil))
+	run(t, o)
+	await(t, "the place", func() bool { return strings.Contains(log.String(), `"at":"mine.py:3"`) })
+	require.Contains(t, log.String(), "still importing a graph")
+}
