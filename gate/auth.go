@@ -58,7 +58,7 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 		return nil, nil, err
 	}
 	if a.Slow {
-		g.gaveUp(a.awaited, g.opts.Timeout)
+		g.gaveUp(a.process, a.awaited, g.opts.Timeout)
 	}
 	switch {
 	case a.Slow && a.Actor == nil:

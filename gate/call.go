@@ -50,7 +50,8 @@ func (g *Gate) askAll(ctx context.Context, do string, handlers int, rest func([]
 			return a, err
 		}
 		if slow == nil && do != "embed" && do != "tool" {
-			slow = time.AfterFunc(g.slowAnswer+time.Second, func() { g.logUnplaced(c, do, began) })
+			p := a.process
+			slow = time.AfterFunc(g.slowAnswer+time.Second, func() { g.logUnplaced(p, c, do, began) })
 			defer slow.Stop()
 		}
 		raw, err = a.process.call(timeout, c, do, rest)
@@ -58,7 +59,7 @@ func (g *Gate) askAll(ctx context.Context, do string, handlers int, rest func([]
 	switch {
 	case errors.Is(err, errSlow):
 		a.awaited = g.awaited(c, do)
-		g.gaveUp(a.awaited, time.Duration(handlers)*each)
+		g.gaveUp(a.process, a.awaited, time.Duration(handlers)*each)
 	case errors.Is(err, errDown):
 		g.metrics.refused.WithLabelValues("down").Inc()
 	}

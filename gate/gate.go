@@ -99,6 +99,7 @@ type Gate struct {
 	startWithin               time.Duration // until the parts are loaded
 	slowStart, repeatStart    time.Duration // until a process that loads them is logged, and until the next time, also of slowAnswer
 	slowAnswer                time.Duration // until a handler that has not answered is logged
+	blockedFor, stalled       time.Duration // until code that blocks the event loop is logged, and until a process is that cannot say where it is
 	patience                  time.Duration // of a request for a process that is starting
 	grace                     time.Duration // for open requests of a process that is replaced
 	lifespan                  time.Duration // for the end of the application's lifespan
@@ -128,7 +129,7 @@ func New(o Options) *Gate {
 	g := &Gate{
 		opts: o, program: o, slots: make(chan struct{}, o.MaxCalls),
 		pingEvery: 500 * time.Millisecond, silence: o.Timeout + 5*time.Second, startWithin: 2 * time.Minute,
-		slowStart: 1500 * time.Millisecond, repeatStart: 2500 * time.Millisecond, slowAnswer: 2 * time.Second, patience: 5 * time.Second, grace: 10 * time.Second, lifespan: 10 * time.Second,
+		slowStart: 1500 * time.Millisecond, repeatStart: 2500 * time.Millisecond, slowAnswer: 2 * time.Second, blockedFor: time.Second, stalled: 1900 * time.Millisecond, patience: 5 * time.Second, grace: 10 * time.Second, lifespan: 10 * time.Second,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second,
 		waiting: true, change: make(chan struct{}), ready: make(chan struct{}), wanted: make(chan *process),
 	}

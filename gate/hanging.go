@@ -93,9 +93,10 @@ func (p *process) awaits(line []byte) bool {
 	return true
 }
 
-// logUnplaced logs that a handler has not answered when the process cannot say where it is, as in a loop in C.
-func (g *Gate) logUnplaced(c *call, do string, began time.Time) {
-	if c.waits.Load() == nil {
+// logUnplaced logs that a handler has not answered when the process cannot say where it is, as in a loop in C. While the loop is blocked that is logged instead: other
+// code may block it.
+func (g *Gate) logUnplaced(p *process, c *call, do string, began time.Time) {
+	if c.waits.Load() == nil && !p.isBlocked() {
 		g.logWaits(waits{handler: handlerOf(do)}, time.Since(began))
 	}
 }
@@ -134,8 +135,11 @@ func (g *Gate) awaited(c *call, do string) waits {
 }
 
 // gaveUp counts and logs a handler that did not answer within its limit.
-func (g *Gate) gaveUp(w waits, limit time.Duration) {
+func (g *Gate) gaveUp(p *process, w waits, limit time.Duration) {
 	g.metrics.refused.WithLabelValues("slow").Inc()
+	if w.place == "" && p.isBlocked() {
+		return // which is logged
+	}
 	text := "a handler did not answer in time: the request is refused with 503"
 	if g.opts.Encryption != "" {
 		text = "a handler of encryption.path did not answer in time: what it encrypts or decrypts fails"

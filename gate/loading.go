@@ -58,7 +58,9 @@ func (l *loading) fix() string {
 }
 
 // reports takes a line of stderr that is for the server.
-func (p *process) reports(line []byte) bool { return p.loads(line) || p.awaits(line) }
+func (p *process) reports(line []byte) bool {
+	return p.loads(line) || p.awaits(line) || p.blocks(line) || p.prober.Take(line)
+}
 
 // loads takes a line of stderr that says what the process loads.
 func (p *process) loads(line []byte) bool {

@@ -60,7 +60,9 @@ type process struct {
 	closed bool
 	left   bool      // it takes no new calls or streams
 	pingAt time.Time // of the unanswered ping; zero: none
-	within loading   // what it loads, when that takes long
+	holdup *holdup   // what keeps the loop from answering; nil: nothing is known
+	prober child.Prober
+	within loading // what it loads, when that takes long
 	serves sync.WaitGroup
 }
 
@@ -109,7 +111,7 @@ func (p *process) kill(why string) {
 func (p *process) setup(server *child.Address) string {
 	o := &p.program
 	text, err := json.Marshal(map[string]any{
-		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "tools": o.Tools, "slow": p.gate.slowStart.Seconds(), "again": p.gate.repeatStart.Seconds(), "answer": p.gate.slowAnswer.Seconds(), "limit": p.gate.opts.Timeout.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes, "unstarted": o.unstarted},
+		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "encryption": o.Encryption, "tools": o.Tools, "slow": p.gate.slowStart.Seconds(), "again": p.gate.repeatStart.Seconds(), "answer": p.gate.slowAnswer.Seconds(), "blocked": p.gate.blockedFor.Seconds(), "limit": p.gate.opts.Timeout.Seconds(), "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes, "unstarted": o.unstarted},
 	})
 	if err != nil {
 		panic("gate: setup: " + err.Error()) // only texts
@@ -203,8 +205,9 @@ func (p *process) supervise(ctx context.Context, began time.Time) {
 		if ping {
 			_ = p.out.send(toPing, 0, nil)
 		}
+		p.probe(quiet)
 		if quiet > p.gate.silence {
-			p.kill(fmt.Sprintf("it did not answer for %v: look for a blocking call in an async def (time.sleep, requests)", quiet.Round(time.Second)))
+			p.kill(p.silent(quiet))
 		}
 	}
 }
@@ -361,7 +364,7 @@ func (p *process) read(ctx context.Context, frames *bufio.Reader) error {
 			}
 		case fromPong:
 			p.mu.Lock()
-			p.pingAt = time.Time{}
+			p.pingAt, p.holdup = time.Time{}, nil
 			p.mu.Unlock()
 		case fromLog:
 			p.log(payload)

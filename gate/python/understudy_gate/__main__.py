@@ -39,8 +39,9 @@ async def serve(sock: socket.socket, options: dict[str, Any]) -> None:
     gc.collect()
     gc.freeze()
     gate.wire.send(w.HELLO, 0, codec.dumps(hello))
+    watched = slow.Loop(places, options["blocked"])
     if names := gate.handlers():
-        slow.Calls(places, gate.calls, names, options["answer"])
+        slow.Calls(places, gate.calls, names, options["answer"], watched)
 
 
 class Gate:

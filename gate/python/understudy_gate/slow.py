@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import linecache
 import os
 import sys
 import threading
@@ -17,6 +18,7 @@ from . import codec, threads
 # Each begins a line of stderr that is for the server, which cannot be reached over the socket while the loop's thread is in an import or a handler. loading.go has the same.
 MARK = b"\x1eunderstudy is loading "
 WAITING = b"\x1eunderstudy waits for "
+BLOCKED = b"\x1eunderstudy loop blocked "
 # How the handlers begin that a question needs.
 HANDLERS = {
     "authenticate": "@auth.authenticate", "admit": "@auth.", "decide": "@auth.on", "wrap": "@encryption.encrypt", "unwrap": "@encryption.decrypt",
@@ -29,7 +31,7 @@ class Places:
     """Finds the deployment's own code in stacks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, folders: list[str]) -> None:
-        self._loop, self._main = loop, threading.get_ident()
+        self.loop, self._main = loop, threading.get_ident()
         self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
 
     def first(self, frames: Iterable[FrameType]) -> str:
@@ -46,8 +48,50 @@ class Places:
     def loading(self) -> str:
         return self.first([*(f for task in self.tasks() for f in suspended(task)), *_outwards(sys._current_frames().get(self._main))])
 
+    def at_work(self) -> list[FrameType]:
+        """Frames of the loop's thread, the innermost first."""
+        return list(_outwards(sys._current_frames().get(self._main)))
+
+    def blocking(self) -> str:
+        """file:line of what a task does in the loop's thread; "" when it waits for the processor only."""
+        frames = self.at_work()
+        if asyncio.current_task(self.loop) is None or not frames:
+            return ""
+        return self.first(frames) or next((f"{f.f_code.co_filename}:{f.f_lineno}" for f in frames if not f.f_code.co_filename.startswith("<")), "")
+
     def tasks(self) -> set[asyncio.Task]:
-        return asyncio.all_tasks(self._loop)
+        return asyncio.all_tasks(self.loop)
+
+
+class Loop(threading.Thread):
+    """Writes once where the code is that keeps the event loop busy for `after` seconds: all requests wait for it. It lives as long as the process."""
+
+    PAUSE = 0.25
+
+    def __init__(self, places: Places, after: float) -> None:
+        super().__init__(name="loop", daemon=True)
+        self._places, self._after = places, after
+        self.blocked = False
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            turned, began = threading.Event(), time.monotonic()
+            try:
+                self._places.loop.call_soon_threadsafe(turned.set)
+            except RuntimeError:
+                return  # it is closed
+            while not turned.wait(self._after if not self.blocked else self.PAUSE):
+                if not self.blocked and (place := self._places.blocking()):
+                    self.blocked = True
+                    _write(BLOCKED, {"place": place, "code": linecache.getline(*_parts(place)).strip()[:200], "seconds": time.monotonic() - began})
+            self.blocked = False
+            time.sleep(self.PAUSE)
+
+
+def _parts(place: str) -> tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return file, int(line)
 
 
 class Watch:
@@ -91,8 +135,8 @@ class Watch:
 class Calls:
     """Writes which handlers have not answered for `after` seconds, and where they are, in a thread that lives as long as the process."""
 
-    def __init__(self, places: Places, calls: dict[int, asyncio.Task], names: dict[CodeType, str], after: float) -> None:
-        self._places, self._calls, self._names, self._after = places, calls, names, after
+    def __init__(self, places: Places, calls: dict[int, asyncio.Task], names: dict[CodeType, str], after: float, loop: Loop) -> None:
+        self._places, self._calls, self._names, self._after, self._loop = places, calls, names, after, loop
         threading.Thread(target=self._run, name="calls", daemon=True).start()
 
     def _run(self) -> None:
@@ -101,6 +145,10 @@ class Calls:
             time.sleep(self._after / 4)
             now = time.monotonic()
             try:
+                # What blocks the loop is not a handler, or Loop has said of it where it is. A call that has not begun has no handler that could be slow.
+                if self._loop.blocked and not any(f.f_code in self._names for f in self._places.at_work()):
+                    seen = {}
+                    continue
                 numbers = {task: number for number, task in list(self._calls.items()) if task.get_name() in HANDLERS}
                 seen = {task: seen.get(task, now) for task in numbers}
                 late = [(task, now - began) for task, began in seen.items() if now - began >= self._after][:TRIED]
