@@ -105,7 +105,7 @@ func (p *Pool) settled(ctx context.Context) error {
 }
 
 // Build builds a graph with an empty configuration, as requests for its schemas do. The error is a *graph.Failure, or says that it took too long. It is nil when
-// no worker starts: nothing is known of the graph then.
+// no worker starts, or none has answered: nothing is known of the graph then.
 func Build(ctx context.Context, g graph.Graph) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, factoryWithin, fmt.Errorf("it takes longer than %s", factoryWithin))
 	defer cancel()
@@ -116,7 +116,7 @@ func Build(ctx context.Context, g graph.Graph) error {
 		}
 		return f
 	}
-	if err == nil {
+	if err == nil || errors.Is(err, errUnread) { // other code keeps the workers busy, which is logged
 		return nil
 	}
 	return fmt.Errorf("build with an empty configuration: %w", err)

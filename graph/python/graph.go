@@ -157,8 +157,9 @@ var errSilent = errors.New("the worker does not answer")
 // fault.Unavailable.
 func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
 	payload, err := g.answer(ctx, cfg, op, encode, true)
-	if errors.Is(err, errSilent) {
-		payload, err = g.answer(ctx, cfg, op, encode, false)
+	for mayMove := true; ctx.Err() == nil && (errors.Is(err, errSilent) || errors.Is(err, errUnread)); {
+		mayMove = mayMove && !errors.Is(err, errSilent)
+		payload, err = g.answer(ctx, cfg, op, encode, mayMove)
 	}
 	if errors.Is(err, graph.ErrWorkerDied) {
 		err = fault.Wrap(fault.Unavailable, "The worker process died while it worked on the request. Try again.", err)
@@ -166,17 +167,22 @@ func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, en
 	return payload, err
 }
 
-// answer asks one worker. If the question may move, it returns errSilent when that worker loses its place before the question has saved anything.
+// answer asks one worker. It returns errUnread when that loses its place, or ctx ends, before it has read the question. If the question may move, it returns errSilent
+// when the worker loses its place before the question has saved anything.
 func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte, mayMove bool) ([]byte, error) {
 	c := newCall(ctx, g.id, backend{saver: cfg.Saver, store: cfg.Store})
 	if err := g.pool.place(ctx, c); err != nil {
 		c.stopAsk()
 		if f := (*graph.Failure)(nil); errors.As(err, &f) {
 			err = fault.Wrap(fault.Unavailable, f.Message, err)
+		} else if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", errUnread, err)
 		}
 		return nil, err
 	}
 	defer c.leave()
+	rested := c.worker.rested()
+	c.follows("")
 	err := c.worker.send(func(b []byte) []byte {
 		b = msgp.AppendArrayHeader(b, 4)
 		b = msgp.AppendInt(b, toCall)
@@ -190,17 +196,22 @@ func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, enco
 	}
 	// An abandoned query does no harm, unlike a run: its worker is kept.
 	cancel := func() { _ = c.worker.send(cancelMessage(c.number)) }
-	var rested <-chan struct{}
-	if mayMove {
-		rested = c.worker.rested()
-	}
 	for {
 		select {
 		case <-ctx.Done():
 			cancel()
+			if c.worker.hasUnread(c) {
+				return nil, fmt.Errorf("%w: %w", errUnread, context.Cause(ctx))
+			}
 			return nil, context.Cause(ctx)
 		case <-rested:
-			if rested = nil; c.abandon() {
+			rested = nil
+			switch unread := c.worker.hasUnread(c); {
+			case !unread && !mayMove, !c.abandon():
+			case unread:
+				cancel()
+				return nil, errUnread
+			default:
 				cancel()
 				return nil, errSilent
 			}

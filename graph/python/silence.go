@@ -12,7 +12,7 @@ import (
 // something waits for a worker, another one takes its place, so that runs are served. When it answers again it gets a place, because it has its imports, and the surplus worker is
 // ended. After Pool.lost it is retired.
 //
-// Runs stay on a silent worker, because they have had effects and may still succeed, except those that it has not read. A question that has saved nothing moves to another worker, but only
+// What it has not read moves to another worker. Other runs stay, because they have had effects and may still succeed. A question that has saved nothing moves to another worker, but only
 // once: if it is its own code that blocks, it must not block one worker after the other. The second worker is waited for until it is retired.
 
 // rested returns a channel that is closed while the worker has lost its place.
@@ -45,8 +45,8 @@ func (w *worker) rest(quiet time.Duration) {
 	w.pool.opts.Logger.Warn("worker does not answer; another one takes its place until it does", "pid", w.pid, logctx.Took(quiet), "runs", runs)
 }
 
-// errUnread: the worker of a run has lost its place before it read the run.
-var errUnread = errors.New("the worker has not read the run")
+// errUnread: a worker has lost its place before it read a call, or a question has ended before that.
+var errUnread = errors.New("no worker has read it yet")
 
 // unread reports whether the worker has not read the message of a call. The caller holds w.mu.
 func (w *worker) unread(c *call) bool { return w.answered < c.behind }

@@ -3,6 +3,8 @@
 package python_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -129,4 +131,25 @@ func TestImportThatHoldsTheLock(t *testing.T) {
 	run(t, o)
 	await(t, "the place", func() bool { return strings.Contains(log.String(), `"at":"mine.py:3"`) })
 	require.Contains(t, log.String(), "still importing a graph")
+}
+
+// A graph is not blamed when code of another one keeps the workers busy while it is built.
+func TestBuildWhileAWorkerIsBlocked(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Logger = slog.New(slog.DiscardHandler)
+	p := start(t, o)
+	require.NoError(t, syscall.Kill(p.Pids()[0], syscall.SIGSTOP))
+	began := time.Now()
+	require.NoError(t, python.Build(t.Context(), p.Graph("echo")))
+	t.Logf("built after %s", time.Since(began))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	for _, pid := range p.Pids() {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	built := make(chan error, 1)
+	go func() { built <- python.Build(ctx, p.Graph("echo")) }()
+	await(t, "the question", func() bool { return p.Calls() > 0 })
+	cancel(errors.New("it takes longer than 10s"))
+	require.NoError(t, <-built)
 }
