@@ -186,7 +186,7 @@ func TestUnitRestartsAsDocumented(t *testing.T) {
 	require.NoError(t, err)
 	_, advice, _ := strings.Cut(string(page), "```ini\n")
 	advice, _, _ = strings.Cut(advice, "```")
-	require.Contains(t, advice, "RestartPreventExitStatus=2\n")
+	require.Contains(t, advice, "RestartPreventExitStatus=78\n")
 	for line := range strings.Lines(advice) {
 		require.Contains(t, string(unit), line)
 	}

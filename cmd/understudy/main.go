@@ -28,10 +28,11 @@ import (
 	"understudy/internal/config"
 )
 
-// Exit codes.
+// Exit codes. None is 2, with which Go ends a program that has no memory or thread left, or meets a bug: what starts it must be able to tell that from a mistake,
+// after which another start is useless.
 const (
 	exitFailed = 1   // the server could not start, or stopped by a fault
-	exitUsage  = 2   // a flag, a variable or langgraph.json has a mistake
+	exitUsage  = 78  // EX_CONFIG: a flag, a variable or langgraph.json has a mistake
 	exitGraphs = 3   // no graph loads
 	exitSignal = 130 // Ctrl-C ended what a script waits for, as shells expect
 )

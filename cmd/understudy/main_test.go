@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/app"
 	"understudy/internal/config"
 	"understudy/internal/sockerr"
 )
@@ -210,6 +211,31 @@ func TestCommandsAreDocumented(t *testing.T) {
 	for _, cmd := range newRoot(io.Discard, io.Discard).Commands() {
 		if name := cmd.Name(); name != "help" {
 			require.Regexp(t, "(?m)^\\|[^|]*`(understudy )?"+name+"\\b", table, "understudy %s", name)
+		}
+	}
+}
+
+// No mistake has the exit code of a program that Go ends, with which a service is started again; each code is in the table of docs/configuration.md.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{errors.New("anything"), 1},
+		{app.ErrNoGraphs, 3},
+		{config.Mistakes{{}}, 78},
+		{usageError{errors.New("a flag")}, 78},
+		{loggedError{config.Mistakes{{}}}, 78},
+		{errStopped, 130},
+	} {
+		const crashed = 2
+		require.Equal(t, c.want, exitCode(c.err), c.err)
+		require.NotEqual(t, crashed, exitCode(c.err), c.err)
+		if c.want < 128 {
+			require.Contains(t, string(page), fmt.Sprintf("\n| %d | ", c.want))
 		}
 	}
 }
