@@ -377,9 +377,10 @@ func (c *chat) execute(ctx context.Context, request map[string]any, stop <-chan 
 		}
 	}()
 	r.sign = waitSignWhy(ctx, c.errs, r.waitsFor, func(ctx context.Context) string {
-		why := c.api.whyWait(ctx, waited{assistant: orEmpty(c.known.Load()), thread: c.thread, run: orEmpty(r.id.Load())})
-		if id := r.id.Load(); why == "" && id != nil {
-			r.doing.Store(new(c.clean(c.api.doing(ctx, c.thread, *id))))
+		w := r.waited()
+		why := c.api.whyWait(ctx, w)
+		if why == "" && w.run != "" {
+			r.doing.Store(new(c.clean(c.api.doing(ctx, w))))
 		}
 		return why
 	})

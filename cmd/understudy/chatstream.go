@@ -34,6 +34,7 @@ type turn struct {
 	sign      *sign                       // until something of the run is shown
 	doing     atomic.Pointer[string]      // what the run executes; nil or "": not known
 	last      string                      // ID of the last event
+	attempt   int64                       // of the run, as a person knows it; 0: the first
 	streamed  map[string]*strings.Builder // what was shown of messages that come in pieces, by ID
 	resumed   bool                        // over more than one stream: pieces of messages may be missing
 	lost      bool                        // the server no longer has some other events of the run
@@ -50,6 +51,11 @@ func (r *turn) waitsFor() string {
 		return "waiting for " + doing
 	}
 	return "waiting for the first words of the graph"
+}
+
+// waited is what the chat waits for, for a server.
+func (r *turn) waited() waited {
+	return waited{assistant: orEmpty(r.known.Load()), thread: r.thread, run: orEmpty(r.id.Load())}
 }
 
 // cancel cancels the run.
@@ -78,7 +84,7 @@ func (r *turn) stream(ctx context.Context, request map[string]any) error {
 	}
 	for futile := 0; ; {
 		last, opened := r.last, time.Now()
-		err := r.follow(res.Body)
+		err := r.follow(ctx, res.Body)
 		res.Body.Close()
 		id := r.id.Load()
 		if id == nil || r.failed || ctx.Err() != nil || errors.Is(err, sse.ErrTooLong) {
@@ -119,7 +125,7 @@ func (r *turn) broken(err error) error {
 }
 
 // follow shows the events of a stream.
-func (r *turn) follow(body io.Reader) error {
+func (r *turn) follow(ctx context.Context, body io.Reader) error {
 	events := sse.NewReader(body, maxEvent)
 	for {
 		e, err := events.Next()
@@ -141,6 +147,10 @@ func (r *turn) follow(body io.Reader) error {
 		case "metadata":
 			if id := data.Get("run_id").String(); id != "" {
 				r.id.Store(&id)
+			}
+			if n := data.Get("attempt").Int(); n > max(r.attempt, 1) {
+				r.attempt = n
+				r.note(r.clean(r.api.whyRetried(ctx, r.waited(), n)))
 			}
 		case "messages":
 			r.sign.end()

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -14,11 +16,11 @@ import (
 const mostDoing = 3
 
 // doing returns what a run executes now: models and tools with their nodes, or nodes; "" when the server does not say.
-func (c *client) doing(ctx context.Context, thread, run string) string {
+func (c *client) doing(ctx context.Context, w waited) string {
 	ctx, cancel := context.WithTimeout(ctx, delayTime)
 	defer cancel()
 	var all json.RawMessage
-	if err := c.get(ctx, "/understudy/runs/"+pathSegment(run)+"/spans?limit=1000", &all); err == nil {
+	if err := c.get(ctx, "/understudy/runs/"+pathSegment(w.run)+"/spans?limit=1000", &all); err == nil {
 		if list := executed(gjson.GetBytes(all, "spans").Array()); len(list) > 0 {
 			return names.Some(list, mostDoing)
 		}
@@ -26,10 +28,61 @@ func (c *client) doing(ctx context.Context, thread, run string) string {
 	var state struct {
 		Next []string `json:"next"`
 	}
-	if err := c.get(ctx, "/threads/"+pathSegment(thread)+"/state", &state); err != nil || len(state.Next) == 0 {
+	if err := c.get(ctx, "/threads/"+pathSegment(w.thread)+"/state", &state); err != nil || len(state.Next) == 0 {
 		return "" // another server may not let its callers read states
 	}
+	if slices.Contains(state.Next, startNode) { // the run has saved its input, and is in what comes next
+		if state.Next = c.firstNodes(ctx, w.assistant); len(state.Next) == 0 {
+			return ""
+		}
+	}
 	return "the node " + names.Some(state.Next, mostDoing)
+}
+
+// startNode is where graphs begin. It executes nothing.
+const startNode = "__start__"
+
+// firstNodes returns the nodes with which each run of an assistant begins; none when that depends on the run, or is not known.
+func (c *client) firstNodes(ctx context.Context, assistant string) (nodes []string) {
+	if assistant == "" {
+		return nil
+	}
+	var drawn struct {
+		Edges []struct {
+			Source      string `json:"source"`
+			Target      string `json:"target"`
+			Conditional bool   `json:"conditional"`
+		} `json:"edges"`
+	}
+	if err := c.get(ctx, "/assistants/"+pathSegment(assistant)+"/graph", &drawn); err != nil {
+		return nil
+	}
+	for _, e := range drawn.Edges {
+		if e.Source != startNode {
+			continue
+		}
+		if e.Conditional {
+			return nil
+		}
+		nodes = append(nodes, e.Target)
+	}
+	return nodes
+}
+
+// whyRetried returns why a run is in another attempt than its first.
+func (c *client) whyRetried(ctx context.Context, w waited, attempt int64) string {
+	ctx, cancel := context.WithTimeout(ctx, delayTime)
+	defer cancel()
+	var all json.RawMessage
+	why := ""
+	if err := c.get(ctx, "/threads/"+pathSegment(w.thread)+"/runs/"+pathSegment(w.run)+"/events?limit=1000&event_types=run.retry", &all); err == nil {
+		for _, e := range gjson.GetBytes(all, "data").Array() {
+			if e.Get("metadata.attempt").Int() == attempt-1 {
+				why = ": " + e.Get("content").String()
+			}
+		}
+	}
+	return fmt.Sprintf("the run continues from its last checkpoint, attempt %d%s", attempt, why)
 }
 
 // executed names the innermost of the spans that have not ended.
