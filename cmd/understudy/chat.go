@@ -352,8 +352,8 @@ func (c *chat) refused(ctx context.Context, err error, made bool) error {
 		return c.api.threadError(gone, c.thread)
 	}
 	var s *statusError
-	if errors.As(err, &s) && strings.HasPrefix(s.detail, "Invalid assistant") { // a graph that is removed leaves its assistants
-		return fmt.Errorf("the server does not have the graph %q any more (%s)", c.assistant, s.detail)
+	if errors.As(err, &s) && strings.HasPrefix(s.detail, "Invalid assistant") { // its assistant is in the database, which other servers may share
+		return fmt.Errorf("this server does not serve the graph %q: it was removed from its langgraph.json, or only another server of its database serves it (%s)", c.assistant, s.detail)
 	}
 	return fmt.Errorf("the server refuses a run of %q: %w", c.assistant, err)
 }

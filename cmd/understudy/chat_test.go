@@ -360,7 +360,7 @@ func TestChatWhoseRunIsRefused(t *testing.T) {
 		gone   bool // the thread, meanwhile
 		want   string
 	}{
-		"the graph was removed":  {http.StatusUnprocessableEntity, noSuch, false, `the server does not have the graph "g" any more (` + noSuch},
+		"the graph was removed":  {http.StatusUnprocessableEntity, noSuch, false, `this server does not serve the graph "g": it was removed from its langgraph.json, or only another server of its database serves it (` + noSuch},
 		"the assistant is gone":  {http.StatusNotFound, "Assistant not found", false, `the server refuses a run of "g"`},
 		"the request is refused": {http.StatusUnprocessableEntity, "input: too odd", false, "input: too odd"},
 		"the thread is gone":     {http.StatusNotFound, "Thread not found", true, "there is no thread t (Thread not found)"},

@@ -150,7 +150,7 @@ type Keeper struct {
 	draining atomic.Bool
 	sent     uint64 // seq of the last line that is stored
 	beats    int
-	apart    map[string]bool // servers whose streams are elsewhere, which was logged
+	told     map[string]bool // what was logged of other servers
 
 	mu     sync.Mutex
 	others map[string]Server // by ID, as they were when they reported last and did not end; nil: they were not read yet
@@ -270,21 +270,41 @@ func (k *Keeper) Executing() (graphs []string, known bool) {
 	return slices.Compact(graphs), true
 }
 
-// compare logs, once for each, other servers that do not share live streams with this one: clients would miss events, and the server alone looks fine.
+// compare logs, once for each, other servers that do not share live streams with this one: clients would miss events, and the server alone looks fine; and
+// those that execute runs of other graphs: their assistants are listed here.
 func (k *Keeper) compare(ctx context.Context, self *Server, others []Server) {
 	for i := range others {
 		other := &others[i]
-		why := Apart(self, other)
-		if why == "" || k.apart[other.ID] || other.Draining || self.Beat.Sub(other.Beat) > Lately {
+		if other.Draining || self.Beat.Sub(other.Beat) > Lately {
 			continue
 		}
-		if k.apart == nil {
-			k.apart = map[string]bool{}
+		where := []any{"other", other.ID, "other_host", other.Host, "other_address", other.Address}
+		if why := Apart(self, other); why != "" && k.first("streams of "+other.ID) {
+			k.Log.WarnContext(ctx, "another server of this database has its live streams elsewhere: clients of one miss events of runs of the other",
+				append(where, "why", why, "fix", ApartFix)...)
 		}
-		k.apart[other.ID] = true
-		k.Log.WarnContext(ctx, "another server of this database has its live streams elsewhere: clients of one miss events of runs of the other", "why", why,
-			"other", other.ID, "other_host", other.Host, "other_address", other.Address, "fix", ApartFix)
+		if otherGraphs(self, other) && k.first("graphs of "+other.ID) {
+			k.Log.WarnContext(ctx, "another server of this database serves other graphs: each lists the assistants of both, and refuses new runs of those that it does not serve",
+				append(where, "graphs", strings.Join(self.Graphs, ", "), "other_graphs", strings.Join(other.Graphs, ", "),
+					"fix", "give both the same langgraph.json, or each a database of its own (--database-url, --data)")...)
+		}
 	}
+}
+
+// first reports whether something is to be logged for the first time.
+func (k *Keeper) first(what string) bool {
+	if k.told == nil {
+		k.told = map[string]bool{}
+	}
+	known := k.told[what]
+	k.told[what] = true
+	return !known
+}
+
+// otherGraphs reports whether two servers that execute runs differ in their graphs. One with none, or of a version that does not report them, is not known to.
+func otherGraphs(a, b *Server) bool {
+	mine, theirs := slices.Sorted(slices.Values(a.Graphs)), slices.Sorted(slices.Values(b.Graphs))
+	return len(mine) > 0 && len(theirs) > 0 && !slices.Equal(mine, theirs)
 }
 
 // ApartFix is what to do about servers that Apart finds.

@@ -125,6 +125,41 @@ func TestServersApart(t *testing.T) {
 	require.Equal(t, "the other has Redis, and this one has not", Apart(&Server{Live: none}, &Server{Live: one}))
 }
 
+// Servers of one database that execute runs of different graphs warn of each other, once for each; those without graphs, that are gone, or that end do not count.
+func TestServersWithOtherGraphs(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	report := func(id string, age time.Duration, draining bool, graphs ...string) Report {
+		body, err := json.Marshal(Server{ID: id, Beat: now.Add(-age), Draining: draining, Graphs: graphs})
+		require.NoError(t, err)
+		return Report{Server: id, At: now.Add(-age), Body: body}
+	}
+	reports := []Report{
+		report("same", 0, false, "b", "a"), report("more", 0, false, "a", "b", "c"), report("less", 0, false, "a"), report("none", 0, false),
+		report("gone", time.Minute, false, "x"), report("ends", 0, true, "x"),
+	}
+	for name, c := range map[string]struct {
+		graphs, want []string
+	}{
+		"two":  {[]string{"a", "b"}, []string{"other=more", "other=less"}},
+		"one":  {[]string{"a"}, []string{"other=same", "other=more"}},
+		"none": {},
+	} {
+		var log bytes.Buffer
+		k := &Keeper{
+			Self: Server{ID: "here"}, Load: func(s *Server) { s.Graphs = c.graphs }, Store: &mixed{reports: reports}, Ring: logs.NewRing(),
+			Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		}
+		for range 3 * compareEvery {
+			require.NoError(t, k.beat(t.Context()))
+		}
+		require.Equal(t, len(c.want), strings.Count(log.String(), "serves other graphs"), "%s: %s", name, &log)
+		for _, text := range c.want {
+			require.Equal(t, 1, strings.Count(log.String(), text), "%s: %s", name, &log)
+		}
+	}
+}
+
 // Another server serves a graph from its first report that says so until one that does not, or 30 seconds after its last one: also when it ends, has left or has
 // died. Before the others have been read it is assumed, and a server alone has no others.
 func TestElsewhere(t *testing.T) {
