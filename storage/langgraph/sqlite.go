@@ -98,7 +98,7 @@ func sniff(path string) error {
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%s does not exist: name the file that SqliteSaver was given", path)
+		return fmt.Errorf("%s does not exist: name the file that SqliteSaver was given, or the data folder of understudy", path)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("no permission to read %s: run this as a user with access", path)
 	case err != nil:

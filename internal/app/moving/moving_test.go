@@ -70,7 +70,9 @@ func TestImportFromLanggraphDev(t *testing.T) {
 		_, err := Import{From: from}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
 		require.ErrorContains(t, err, "run `langgraph dev` in "+project+", and import from the address that it prints: understudy import --from http://", from)
 	}
-	_, err := Import{From: t.TempDir()}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
+	_, err := Import{From: filepath.Join(project, "not", ".understudy")}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
+	require.ErrorContains(t, err, "does not exist: name the file that SqliteSaver was given, or the data folder of understudy")
+	_, err = Import{From: t.TempDir()}.Run(t.Context(), &config.Config{Storage: config.Storage{Data: t.TempDir()}}, nil)
 	require.ErrorContains(t, err, "name the file that SqliteSaver was given")
 }
 
