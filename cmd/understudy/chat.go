@@ -332,6 +332,9 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 			return nil, errStopped
 		}
 		return nil, nil
+	case errors.As(err, new(unfinishedError)) && c.in.interactive() && !c.once:
+		c.println(c.paint(red, "✗ "+err.Error()))
+		return nil, nil
 	case isRefused(err):
 		return nil, c.refused(ctx, err, made)
 	case err != nil:
@@ -402,6 +405,10 @@ func (c *chat) execute(ctx context.Context, request map[string]any, stop <-chan 
 	}
 	if r.lost && err == nil {
 		err = r.reload(ctx)
+	}
+	r.sign.end()
+	if err == nil {
+		err = r.settled(ctx)
 	}
 	c.endLine()
 	if err == nil && !r.shown && len(r.waiting) == 0 {

@@ -424,6 +424,7 @@ func TestChatWithoutAnInputSchema(t *testing.T) {
 				body, _ := io.ReadAll(r.Body)
 				input.Store(gjson.GetBytes(body, "input").Raw)
 				w.Header().Set("Content-Type", "text/event-stream")
+				written(w, 1, "hello")
 			default:
 				_, _ = io.WriteString(w, `[{"assistant_id":"x","graph_id":"g","metadata":{"created_by":"system"}}]`)
 			}

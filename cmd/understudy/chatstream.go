@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,7 @@ type turn struct {
 	streamed  map[string]*strings.Builder // what was shown of messages that come in pieces, by ID
 	resumed   bool                        // over more than one stream: pieces of messages may be missing
 	lost      bool                        // the server no longer has some other events of the run
+	status    string                      // of the run that has ended; "": not known
 	shown     bool                        // something of the run
 	kept      []string                    // values that nodes wrote next to messages, shown when nothing else is
 	waiting   []interrupt
@@ -82,21 +84,30 @@ func (r *turn) stream(ctx context.Context, request map[string]any) error {
 	if err := open(r.api, absent, http.MethodPost, runs+"/stream", request); err != nil {
 		return err
 	}
+	if id := runOf(res); id != "" {
+		r.id.Store(&id)
+	}
 	for futile := 0; ; {
 		last, opened := r.last, time.Now()
 		err := r.follow(ctx, res.Body)
 		res.Body.Close()
 		id := r.id.Load()
-		if id == nil || r.failed || ctx.Err() != nil || errors.Is(err, sse.ErrTooLong) {
+		if r.failed || ctx.Err() != nil || errors.Is(err, sse.ErrTooLong) {
 			return r.broken(err)
+		}
+		if id == nil {
+			return r.unknown(err, nil)
 		}
 		var state struct {
 			Status string `json:"status"`
 		}
-		if asked := r.api.patiently(ctx, r.note, outage, func() error { return r.api.get(ctx, runs+"/"+*id, &state) }); asked != nil {
-			return r.broken(err) // a server may not let callers read runs
-		}
-		if err == nil && state.Status != "pending" && state.Status != "running" {
+		switch asked := r.api.patiently(ctx, r.note, outage, func() error { return r.api.get(ctx, runs+"/"+*id, &state) }); {
+		case isMissing(asked):
+			return r.vanished(ctx)
+		case asked != nil:
+			return r.unknown(err, asked) // a server may not let callers read runs
+		case err == nil && !slices.Contains(activeStatuses, state.Status):
+			r.status = state.Status
 			return nil
 		}
 		// The stream broke off, or was closed too early, as by a server that shuts down.
@@ -109,7 +120,9 @@ func (r *turn) stream(ctx context.Context, request map[string]any) error {
 		if !loop.Sleep(ctx, followEvery/4) {
 			return r.broken(err)
 		}
-		if err := open(r.api.after(r.last), outage, http.MethodGet, runs+"/"+*id+"/stream", nil); err != nil {
+		if err := open(r.api.after(r.last), outage, http.MethodGet, runs+"/"+*id+"/stream", nil); isMissing(err) {
+			return r.vanished(ctx)
+		} else if err != nil {
 			return err
 		}
 		r.resumed = true
@@ -163,9 +176,7 @@ func (r *turn) follow(ctx context.Context, body io.Reader) error {
 			r.gap()
 		case "error":
 			r.sign.end()
-			r.failed = true
-			r.println(r.paint(red, "✗ "+r.clean(data.Get("error").String()+": "+data.Get("message").String())))
-			r.println(r.paint(dim, "the error as the graph raised it: "+r.api.command("state "+r.thread)+"; the log of the server shows where"))
+			r.fails(data)
 		case "end_not_saved": // the run may succeed: it ends when the server can save it
 			r.note(r.clean(data.Get("message").String()))
 		}
