@@ -44,6 +44,9 @@ func (s *Service) drain(work context.Context) {
 				s.log.ErrorContext(work, "background task failed; retrying", "part", "leases", "error", err)
 			}
 		case <-grace.C:
+			name, _, _ := s.executions.Busiest()
+			s.log.InfoContext(work, "the grace period is over: runs are stopped, and continue from their checkpoints; one that does not stop ends with its worker a few seconds later",
+				"runs", s.executions.Len(), "busiest_graph", name)
 			close(s.quit)
 			s.executions.CancelAll(execute.ErrShutdown)
 		}

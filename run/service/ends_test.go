@@ -281,6 +281,30 @@ func TestShutdownSaysWhatItWaitsFor(t *testing.T) {
 	require.Regexp(t, `runs=1 busiest_graph=long for=\d+s`, log.String())
 }
 
+// So does one whose grace period ends before its runs do: they may take their time to stop.
+func TestShutdownSaysWhenItStopsRuns(t *testing.T) {
+	t.Parallel()
+	log := &said{text: "the grace period is over", heard: make(chan struct{})}
+	began := make(chan struct{}, 2)
+	w := newWorld(t, map[string]script{"long": {stream: func(ctx context.Context, _ graph.Invocation, _ func(string, string)) error {
+		began <- struct{}{}
+		<-log.heard
+		return context.Cause(ctx)
+	}}}, func(o *service.Options) {
+		o.Grace = time.Millisecond
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
+	th := w.thread()
+	r, err := w.runs.Create(t.Context(), th, request("long"))
+	require.NoError(t, err)
+	<-began
+	w.stop()
+	w.start()
+	w.wait(th, r.ID)
+	require.Equal(t, run.Success, w.status(th, r.ID))
+	require.Regexp(t, `the grace period is over: .* runs=1 busiest_graph=long`, log.String())
+}
+
 // said is a log in which a text is waited for.
 type said struct {
 	logtest.Buffer
