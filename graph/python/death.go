@@ -24,6 +24,9 @@ const lessMemory = "give the machine or its container more memory, or keep less 
 
 const lessMemoryOfWorker = "let nodes keep less in memory, execute fewer runs at a time (--jobs-per-worker), or raise --worker-memory"
 
+// closedSocket is why this server kills a worker that has closed its connection and does not exit.
+var closedSocket = reason{"it had closed its connection to the server, and did not exit", "look for code that closes file descriptors (os.close, os.closerange) or stops the event loop"}
+
 // deathOf describes how a worker ended. why is for which this server killed it, zero if it did not; outOfMemory: the kernel has killed a process
 // for want of memory since the worker began.
 func deathOf(err error, why reason, outOfMemory bool) (cause, fix string) {
@@ -32,7 +35,7 @@ func deathOf(err error, why reason, outOfMemory bool) (cause, fix string) {
 		if why.text != "" {
 			return "this server ended it: " + why.text, why.fix
 		}
-		return "it closed its connection to the server", "look for code that closes file descriptors or stops the event loop"
+		return "it closed its connection to the server", closedSocket.fix
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	signalled := ok && status.Signaled()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -57,6 +58,8 @@ func (w *worker) diagnose(ctx context.Context, err error) *diagnosis {
 		d.err = fmt.Errorf("%s: %w", opts.Python, old)
 	case hopeless != nil:
 		d.err = fmt.Errorf("%s is not a Python interpreter: %w", opts.Python, hopeless)
+	case w.pid == 0 && !d.short:
+		d.err = fmt.Errorf("no worker can be started: %w", d.exit)
 	case d.short && w.pid == 0:
 		d.err = fmt.Errorf("%w (%s)", d.exit, lacks)
 	case d.short:
@@ -67,21 +70,29 @@ func (w *worker) diagnose(ctx context.Context, err error) *diagnosis {
 		d.err = fmt.Errorf("a worker died while it loaded the graphs (%w): %s", d.exit, d.wrote)
 	}
 	d.cause = &StartError{Reason: lastLine(d.err.Error()), Interpreter: opts.Python, Graph: name, Hopeless: hopeless != nil || strings.Contains(d.wrote, tooOld)}
+	fatal, variables := "", ""
+	if name == "" && !d.ended && !d.short {
+		fatal, variables = unbegun(d.wrote, opts.Env)
+	}
 	shim := noVersion.FindString(d.wrote)
 	switch {
 	case shim != "" && !d.ended:
 		d.cause.Reason, d.cause.Hopeless = shim, true
 		d.cause.Fix = "select a version of Python that is installed, such as with pyenv local, or name the interpreter of the project with --python, such as .venv/bin/python"
+	case fatal != "":
+		d.cause.Reason, d.cause.Fix = fatal, variables
 	case d.short:
 		d.cause.Fix = remedy
 	case old != nil:
 		d.cause.Fix = NewerPython
+	case w.pid == 0 && errors.Is(err, fs.ErrNotExist):
+		d.cause.Fix = opts.Python + " is not there any more: create it again (python3 -m venv, then install the requirements), or name another interpreter with --python"
 	case hopeless != nil || w.pid == 0:
 		d.cause.Fix = otherPython
 	case name != "" && !d.ended:
 		d.cause.Fix = importAlone(opts, name)
 	case name == "" && !d.late:
-		d.cause.Fix = Fix(d.cause.Interpreter, d.cause.Reason, opts.dirs()...)
+		d.cause.Fix = Fix(d.cause.Interpreter, d.wrote, opts.dirs()...)
 	}
 	return d
 }

@@ -341,3 +341,36 @@ func TestNoWorkerStarts(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 }
+
+// A worker that closes its connection and does not exit is killed by the server, which says so and blames no want of memory.
+func TestWorkerThatClosesItsConnection(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Dir = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), []byte(`import os
+import stat
+import time
+
+from langgraph.graph import START, StateGraph
+
+
+async def node(state):
+    for fd in map(int, os.listdir("/dev/fd")):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                os.close(fd)
+        except OSError:
+            pass
+    time.sleep(3600)
+
+
+graph = StateGraph(dict).add_node("node", node).add_edge(START, "node").compile()
+`), 0o600))
+	o.Graphs = map[string]python.Spec{"mine": {Path: "./mine.py:graph"}}
+	p := start(t, o)
+	_, err := collect(t, p.Graph("mine"), invocation(newMemory(), `{"a":1}`, "updates"))
+	var died *graph.Death
+	require.ErrorAs(t, err, &died)
+	require.Equal(t, "this server ended it: it had closed its connection to the server, and did not exit", died.Cause)
+	require.Contains(t, died.Fix, "os.closerange")
+}

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -104,6 +105,51 @@ func hides(python, text string, dirs []string) string {
 	return ""
 }
 
+// hidesItself returns what to do about a file of the project that imports a package of its own name; "" when text is of something else.
+func hidesItself(python, text string, dirs []string) string {
+	m := circular.FindStringSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	at, what := inProject(m[1], dirs)
+	if at == "" || !installed(python, m[1]) && distribution(m[1]) == "" && !slices.Contains(standard, m[1]) {
+		return ""
+	}
+	return "rename the " + what + " " + at + ": it hides the package " + m[1]
+}
+
+// standard are modules of Python for which files of projects are named by mistake.
+var standard = strings.Fields(`abc argparse array ast asyncio base64 bisect calendar cmd code codecs collections concurrent contextlib contextvars copy csv dataclasses datetime decimal difflib email enum
+	errno fnmatch fractions functools gc getpass glob graphlib gzip hashlib heapq hmac html http importlib inspect io ipaddress itertools json keyword linecache locale logging math mimetypes multiprocessing numbers
+	operator os pathlib pickle pkgutil platform pprint profile queue random re reprlib sched secrets select selectors shelve shlex shutil signal site socket sqlite3 ssl stat statistics string struct subprocess symtable
+	sys tempfile test textwrap threading time timeit token tokenize trace traceback types typing unicodedata unittest urllib uuid warnings weakref xml zipfile zoneinfo`)
+
+// aboutModule is an error that names the module which lacks something.
+var aboutModule = regexp.MustCompile(`(?:module '|from '|No module named ')([\w]+)[\w.]*'`)
+
+// hidesStandard returns what to do about a file or folder of the project, in one of dirs, that hides a module of Python, when text is about it; else "".
+func hidesStandard(text string, dirs []string) string {
+	var candidates []string
+	for _, m := range aboutModule.FindAllStringSubmatch(text, -1) {
+		candidates = append(candidates, m[1])
+	}
+	for _, file := range fileOf.FindAllStringSubmatch(text, -1) {
+		dir, name := filepath.Split(file[1])
+		if name == "__init__.py" {
+			dir, name = filepath.Split(filepath.Clean(dir))
+		}
+		if slices.Contains(dirs, filepath.Clean(dir)) {
+			candidates = append(candidates, strings.TrimSuffix(name, ".py"))
+		}
+	}
+	for _, name := range candidates {
+		if at, what := inProject(name, dirs); at != "" && slices.Contains(standard, name) {
+			return "rename the " + what + " " + at + ": it hides the module " + name + " of Python"
+		}
+	}
+	return ""
+}
+
 // inProject returns the folder or file of a top-level module that Python finds in dirs; "" when there is none.
 func inProject(name string, dirs []string) (at, what string) {
 	for _, dir := range dirs {
@@ -145,6 +191,9 @@ func FixFailure(python, traceback string, dirs ...string) string {
 		if m.text.MatchString(end) {
 			return m.fix
 		}
+	}
+	if hidden := cmp.Or(hidesItself(python, end, dirs), hidesStandard(end, dirs)); hidden != "" {
+		return hidden
 	}
 	if m := circular.FindStringSubmatch(end); m != nil {
 		return m[1] + " and a module that it imports import each other: move what both need to a third one, or import inside of the function that uses it"

@@ -195,3 +195,19 @@ func TestWorkersBelowAFolderThatHidesLanggraph(t *testing.T) {
 	await(t, "the log", func() bool { return log.String() != "" })
 	require.Contains(t, log.String(), "rename the folder "+folder+": it hides the package langgraph")
 }
+
+// A file of the project that has the name of what it imports is to be renamed; modules that import each other are not.
+func TestFilesThatHideWhatTheyImport(t *testing.T) {
+	t.Parallel()
+	const py = "/app/.venv/bin/python"
+	dir := t.TempDir()
+	for _, name := range []string{"openai", "secrets", "agent"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".py"), nil, 0o600))
+	}
+	at := func(name string) string { return filepath.Join(dir, name+".py") }
+	require.Equal(t, "rename the file "+at("openai")+": it hides the package openai", python.FixFailure(py,
+		"  File \""+at("openai")+"\", line 1, in <module>\n    from openai import OpenAI\nImportError: cannot import name 'OpenAI' from partially initialized module 'openai' (most likely due to a circular import) ("+at("openai")+")", dir))
+	require.Equal(t, "rename the file "+at("secrets")+": it hides the module secrets of Python", python.FixFailure(py,
+		"  File \"/x/site-packages/starlette/a.py\", line 1, in <module>\n    secrets.token_hex(1)\nAttributeError: module 'secrets' has no attribute 'token_hex'", dir))
+	require.Contains(t, python.FixFailure(py, "ImportError: cannot import name 'x' from partially initialized module 'agent' (most likely due to a circular import) ("+at("agent")+")", dir), "import each other")
+}

@@ -75,7 +75,10 @@ func (w *worker) endCalls(stopped bool, status error, outOfMemory bool) {
 	case stopped && !byUs:
 		why = graph.ErrReloading
 	default:
-		if !byUs {
+		switch {
+		case w.child.Forced:
+			e.reason = closedSocket
+		case !byUs:
 			e.reason = reason{}
 		}
 		w.cause, w.fix = deathOf(status, e.reason, outOfMemory)

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"understudy/internal/filelimit"
 	"understudy/internal/logctx"
+	"understudy/internal/names"
 	"understudy/internal/shell"
 )
 
@@ -120,14 +122,15 @@ func (p *Pool) slowToStart(w *worker, took time.Duration) {
 	}
 }
 
-// Fix returns the command that most likely repairs an interpreter in which the worker fails with why before it imports a
-// graph, with the folders that it looks into first.
+// Fix returns what most likely repairs an interpreter in which the worker fails with why, the last of what it wrote, before it imports a graph, with the
+// folders that it looks into first.
 func Fix(python, why string, dirs ...string) string {
 	install, what := "install ", "langgraph"
 	if strings.Contains(why, tooOld) {
 		return NewerPython
 	}
-	if hidden := hides(python, why, dirs); hidden != "" {
+	why = why[max(0, strings.LastIndex(why, "Traceback (most recent call last)")):] // exceptions before were handled
+	if hidden := cmp.Or(hidesStandard(why, dirs), hides(python, lastException(why), dirs)); hidden != "" {
 		return hidden
 	}
 	switch {
@@ -135,14 +138,70 @@ func Fix(python, why string, dirs ...string) string {
 		what = requirements(dirs)
 	case strings.Contains(why, "or later, and this is"):
 		install += "--upgrade "
-	default: // it exists but is broken
+	case isDamaged(why):
 		install += "--upgrade --force-reinstall "
+	default:
+		return "see the last lines that Python wrote (understudy doctor shows them); " + shell.Quote(python) + " -c 'import langgraph.graph' in the folder of langgraph.json may show the same"
 	}
 	if !isEnvironment(python) && strings.Contains(why, "No module named 'langgraph") {
 		return inVenv(python) + " install " + what + " (where --python names another, name .venv/bin/python)" // it is no environment of graphs yet
 	}
 	return pip(python) + " " + install + what
 }
+
+// ofPackage finds installed packages, and those that workers import, in paths.
+var ofPackage = regexp.MustCompile(`[/\\](?:(?:site|dist)-packages|langgraph|langchain\w*|ormsgpack|orjson)[/\\.]`)
+
+// isDamaged reports whether the exception of a traceback comes from an installed package, which lacks something then.
+func isDamaged(traceback string) bool {
+	frames := fileOf.FindAllStringSubmatch(traceback, -1)
+	return len(frames) > 0 && ofPackage.MatchString(frames[len(frames)-1][1])
+}
+
+// fatal is how Python says that it cannot begin, and fatalCause the exception that it names with that.
+var (
+	fatal      = regexp.MustCompile(`(?m)^Fatal Python error: (.+)$`)
+	fatalCause = regexp.MustCompile(`(?m)^(?:\w+Error: .+)$`)
+)
+
+// unbegun returns why Python could not begin, by what it wrote, and what to do: a variable of its environment is wrong; "" when it wrote no such thing.
+func unbegun(wrote string, env []string) (why, fix string) {
+	m := fatal.FindStringSubmatch(wrote)
+	if m == nil {
+		return "", ""
+	}
+	why = m[0]
+	if cause := fatalCause.FindString(wrote[strings.Index(wrote, m[0])+len(m[0]):]); cause != "" {
+		why += ": " + cause
+	}
+	var set []string
+	for _, pair := range env {
+		if name, value, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "PYTHON") && value != "" && !slices.Contains(harmless, name) {
+			set = append(set, name)
+		}
+	}
+	guess := ""
+	switch {
+	case strings.Contains(why, "sys_streams"):
+		guess = "PYTHONIOENCODING"
+	case strings.Contains(why, "fs_encoding"), strings.Contains(why, "encodings"), strings.Contains(why, "init_import"):
+		guess = "PYTHONHOME"
+	}
+	for _, name := range set {
+		if strings.Contains(why, name) || name == guess {
+			set = []string{name}
+			break
+		}
+	}
+	if len(set) == 0 {
+		return why, "the installation of Python is damaged: name another interpreter with --python, or create the virtual environment again"
+	}
+	slices.Sort(set)
+	return why, "correct or remove " + names.Some(set, maxNodes) + " in the file that env of langgraph.json names, such as .env, or in the environment of the server"
+}
+
+// harmless are variables of Python that do not keep it from beginning.
+var harmless = []string{"PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "PYTHONWARNINGS", "PYTHONPYCACHEPREFIX", "PYTHONOPTIMIZE", "PYTHONBREAKPOINT", "PYTHONASYNCIODEBUG"}
 
 // requirements returns what pip is to install for the project in one of dirs: what its file says, if that has langgraph.
 func requirements(dirs []string) string {

@@ -256,7 +256,18 @@ func TestFix(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(other, "requirements.txt"), []byte("httpx\n"), 0o600))
 	require.Equal(t, interpreter+" -m pip install -r "+filepath.Join(project, "requirements.txt"), python.Fix(interpreter, "No module named 'langgraph'", other, project))
 	require.Equal(t, install, python.Fix(interpreter, "No module named 'langgraph'", other))
-	require.Equal(t, interpreter+" -m pip install --upgrade --force-reinstall langgraph", python.Fix(interpreter, "half installed", project))
+	require.Equal(t, interpreter+" -m pip install --upgrade --force-reinstall langgraph", python.Fix(interpreter, "Traceback (most recent call last):\n  File \"/x/site-packages/langgraph/graph/__init__.py\", line 1, in <module>\nImportError: half installed", project))
+	require.Contains(t, python.Fix(interpreter, "MemoryError", project), "see the last lines that Python wrote")
+	// A file of the project that hides a module of Python.
+	for _, name := range []string{"logging", "json", "types"} {
+		at := filepath.Join(project, name+".py")
+		require.NoError(t, os.WriteFile(at, nil, 0o600))
+		for _, text := range []string{"AttributeError: module '" + name + "' has no attribute 'x'", "  File \"" + at + "\", line 1, in <module>\nNameError: name 'x' is not defined", "ImportError: cannot import name 'x' from '" + name + "' (" + at + ")"} {
+			require.Equal(t, "rename the file "+at+": it hides the module "+name+" of Python", python.Fix(interpreter, text, other, project))
+		}
+	}
+	// It does not matter that a file has such a name when the exception is of something else.
+	require.Equal(t, install, python.Fix(interpreter, "No module named 'langgraph'", other))
 	require.Equal(t, python.NewerPython, python.Fix(interpreter, "langgraph needs Python 3.10 or later, and this is 3.9.18"))
 	conda := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(conda, "conda-meta"), 0o700))
@@ -572,4 +583,32 @@ func TestCoroutinesOfImports(t *testing.T) {
 	p := start(t, o)
 	same(t, must(t, p, "asks", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"use":{"items":["at once","by hand","in the node"]}}`})
 	must(t, p, "echo", invocation(newMemory(), `{}`, "values"))
+}
+
+// What keeps Python from beginning is named with the variable that is wrong; an interpreter that is gone as such.
+func TestPythonThatCannotBegin(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ variable, value, reason, fix string }{
+		{"PYTHONHOME", "/nonexistent", "Fatal Python error: ", "correct or remove PYTHONHOME in the file"},
+		{"PYTHONHASHSEED", "x", "PYTHONHASHSEED", "correct or remove PYTHONHASHSEED in the file"},
+		{"PYTHONMALLOC", "x", "PYTHONMALLOC", "correct or remove PYTHONMALLOC in the file"},
+		{"PYTHONIOENCODING", "x", "unknown encoding: x", "correct or remove PYTHONIOENCODING in the file"},
+		{"", "", "no worker can be started: ", "/none/bin/python is not there any more"},
+	} {
+		t.Run(c.variable, func(t *testing.T) {
+			t.Parallel()
+			o, log := harmful(t), &logtest.Buffer{}
+			o.Logger = slog.New(slog.NewTextHandler(log, nil))
+			if c.variable == "" {
+				o.Python = "/none/bin/python"
+			} else {
+				o.Env = append(o.Env, c.variable+"="+c.value)
+			}
+			run(t, o)
+			await(t, "the reason", func() bool { return strings.Contains(log.String(), "no worker starts") })
+			require.Contains(t, log.String(), c.reason)
+			require.Contains(t, log.String(), c.fix)
+			require.NotContains(t, log.String(), "force-reinstall")
+		})
+	}
 }

@@ -83,6 +83,8 @@ type Process struct {
 	Left chan struct{} // after Attach: closed when it has ended, with WaitErr
 	// ReadErr is the error of reading its frames, after Gone; WaitErr is that of exec.Cmd.Wait, after Left.
 	ReadErr, WaitErr error
+	// Forced reports, after End, that the process had closed its socket and had to be killed because it did not exit then.
+	Forced bool
 
 	cmd    *exec.Cmd
 	link   *link
@@ -166,6 +168,12 @@ func (c *Process) End() {
 	default:
 	}
 
+	gone := false
+	select {
+	case <-c.Gone:
+		gone = true
+	default:
+	}
 	// It exits when its socket closes. Its children die with its family.
 	c.out.Close()
 	c.link.close()
@@ -173,6 +181,7 @@ func (c *Process) End() {
 	select {
 	case <-c.Left:
 	case <-timer.C:
+		c.Forced = gone
 		c.Kill()
 		<-c.Left
 	}
