@@ -82,7 +82,7 @@ func (c *client) whyRetried(ctx context.Context, w waited, attempt int64) string
 			}
 		}
 	}
-	return fmt.Sprintf("the run continues from its last checkpoint, attempt %d%s", attempt, why)
+	return fmt.Sprintf("the run is tried again, attempt %d%s", attempt, why)
 }
 
 // executed names the innermost of the spans that have not ended.

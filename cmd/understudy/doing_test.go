@@ -63,7 +63,7 @@ func TestChatSaysWhatItWaitsFor(t *testing.T) {
 // A chat tells each attempt of its run but the first, once, with why the one before it ended if the server says that.
 func TestChatTellsOfAttempts(t *testing.T) {
 	t.Parallel()
-	const again = "the run continues from its last checkpoint, attempt "
+	const again = "the run is tried again, attempt "
 	for events, want := range map[string]string{
 		`{"data":[{"event_type":"run.retry","content":"the process running the graph died: it left with exit code 7","metadata":{"attempt":1}},{"event_type":"run.retry","content":"its server died","metadata":{"attempt":2}}]}`: again + "2: the process running the graph died: it left with exit code 7\n" + again + "3: its server died\n",
 		`no log`: again + "2\n" + again + "3\n",
