@@ -82,6 +82,9 @@ type disk struct {
 	full, gone atomic.Bool
 }
 
+// presence is how often a server on which nothing is written looks whether its database is still there.
+const presence = 2 * time.Second
+
 // file is a database file and its identity when the store was opened.
 type file struct {
 	path string
@@ -313,7 +316,8 @@ func (d *disk) look(n int, at func(path string, info os.FileInfo)) error {
 		info, err := os.Stat(f.path)
 		if err != nil || !os.SameFile(info, f.info) {
 			if !d.gone.Swap(true) {
-				d.log.Error("database file removed or replaced while the server runs; nothing can be saved", "file", f.path, "error", err)
+				d.log.Error("database file removed or replaced while the server runs; nothing can be saved", "file", f.path, "error", err,
+					"fix", "stop the server, put the folder back as it was, or restore a backup with understudy restore, and start it again")
 			}
 			return errGone
 		}

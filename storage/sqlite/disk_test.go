@@ -545,6 +545,32 @@ func TestFolderIsRemoved(t *testing.T) {
 	}
 }
 
+// The log says that the files are gone before a write or a check finds it.
+func TestFolderIsRemovedFromIdleServer(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	lines := make(logLines, 100)
+	s, err := Open(t.Context(), Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(lines, nil))})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	require.Less(t, presence, 3*time.Second)
+	require.NoError(t, os.RemoveAll(dir))
+	for line := range lines {
+		if strings.Contains(line, "removed or replaced") {
+			require.Contains(t, line, "fix=")
+			return
+		}
+	}
+}
+
+// logLines passes on what is logged, line by line.
+type logLines chan string
+
+func (l logLines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
 // Only its owner reads a data folder, also one that others could read, and what is copied out of it.
 func TestModes(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/encryption"
+	"understudy/internal/loop"
 	"understudy/internal/scanlimit"
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
@@ -85,6 +86,7 @@ type Store struct {
 	folder  *folder
 	scans   *scanlimit.Limits
 	disk    *disk
+	unwatch func() // ends the look at files on which nothing is written
 	damage  damage
 
 	now func() time.Time
@@ -224,6 +226,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	}).start()
 	s.Hidden = keys.Hidden()
 	keys.Use(keyTable{store: s})
+	s.unwatch = loop.Repeat(presence, presence, func() { _ = s.disk.check(1) })
 	return nil
 }
 
@@ -231,6 +234,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 // calls return the first result.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		s.unwatch()
 		// Readers close first: the last connection to close folds the log, and only the writer may
 		// do that.
 		err := errors.Join(s.readers.close(), s.folder.close())
