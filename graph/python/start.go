@@ -152,10 +152,14 @@ func Fix(python, why string, dirs ...string) string {
 // ofPackage finds installed packages, and those that workers import, in paths.
 var ofPackage = regexp.MustCompile(`[/\\](?:(?:site|dist)-packages|langgraph|langchain\w*|ormsgpack|orjson)[/\\.]`)
 
-// isDamaged reports whether the exception of a traceback comes from an installed package, which lacks something then.
+// isDamaged reports whether the exception of a traceback comes from an installed package, which lacks something then. Without frames it is the exception of doctor's
+// import of such a package.
 func isDamaged(traceback string) bool {
 	frames := fileOf.FindAllStringSubmatch(traceback, -1)
-	return len(frames) > 0 && ofPackage.MatchString(frames[len(frames)-1][1])
+	if len(frames) == 0 {
+		return strings.Contains(traceback, "ImportError: ")
+	}
+	return ofPackage.MatchString(frames[len(frames)-1][1])
 }
 
 // fatal is how Python says that it cannot begin, and fatalCause the exception that it names with that.
