@@ -20,7 +20,7 @@ const (
 // past two days after it, for servers whose clocks differ. What is added later, after a follower was down for so long, shows when they are read again. The zero value is
 // ready.
 type past struct {
-	mu sync.Mutex
+	mu    sync.Mutex
 	by    map[string]*pastDays // by identity
 	bytes int                  // of all
 }

@@ -168,7 +168,8 @@ func TestSilenceIsLogged(t *testing.T) {
 	<-heard
 	require.Less(t, quiet+prompt, 3*time.Second)
 	relay.Silence()
-	require.Contains(t, log.next(t, "level=ERROR"), "the database does not answer")
+	require.Contains(t, log.next(t, "has not answered for a second"), "fix=")
+	log.next(t, "level=ERROR msg=\"the database does not answer")
 	relay.Forward()
 	log.next(t, "accepts connections again")
 	cancel()

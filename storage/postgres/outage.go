@@ -16,6 +16,7 @@ const outageAgain = time.Minute
 type outage struct {
 	log           *slog.Logger
 	since, logged time.Time // since: zero if it works
+	slow          bool      // an answer is late, and the log has that
 	connecting    bool      // a new connection has failed too, or nothing answers, and the log has that
 	text, fix     string    // the error in the log, and what ends it
 }
@@ -53,14 +54,26 @@ func (o *outage) failed(ctx context.Context, err error) {
 	o.log.ErrorContext(ctx, what, "error", err, "fix", fix)
 }
 
+// late records that the connection is there, and nothing answers on it promptly. Either it works again, or it fails with this as its cause.
+func (o *outage) late(ctx context.Context) {
+	if o.since.IsZero() {
+		o.since = time.Now()
+	}
+	o.slow = true
+	o.log.WarnContext(ctx, "the database has not answered for a second: requests and runs wait for it", "fix", remedy(context.DeadlineExceeded))
+}
+
 // over records that the connection works.
 func (o *outage) over(ctx context.Context) {
 	if o.since.IsZero() {
 		return
 	}
 	what := "notifications of other servers received again"
-	if o.connecting {
+	switch {
+	case o.connecting:
 		what = "the database accepts connections again"
+	case o.slow:
+		what = "the database answers again"
 	}
 	o.log.InfoContext(ctx, what, "after", time.Since(o.since).Round(time.Millisecond).String())
 	*o = outage{log: o.log}

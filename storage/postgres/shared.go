@@ -165,7 +165,7 @@ func (s *Store) listen(ctx context.Context, out *outage, heard func(run.Signal))
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():
-			if err := test(ctx, conn, func() { out.failed(ctx, context.DeadlineExceeded) }); err != nil {
+			if err := ping(ctx, conn, func() { out.late(ctx) }); err != nil {
 				return err
 			}
 			out.over(ctx)
@@ -175,8 +175,8 @@ func (s *Store) listen(ctx context.Context, out *outage, heard func(run.Signal))
 	}
 }
 
-// test asks the connection for an answer, and calls slow when there is none promptly.
-func test(ctx context.Context, conn *pgx.Conn, slow func()) error {
+// ping asks the connection for an answer, and calls slow when there is none promptly.
+func ping(ctx context.Context, conn *pgx.Conn, slow func()) error {
 	limited, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	answered := make(chan error, 1)
@@ -188,6 +188,11 @@ func test(ctx context.Context, conn *pgx.Conn, slow func()) error {
 		return err
 	case <-timer.C:
 	}
-	slow()
-	return <-answered
+	select {
+	case err := <-answered: // both were due: this process had no processor time
+		return err
+	default:
+		slow()
+		return <-answered
+	}
 }

@@ -555,10 +555,15 @@ func TestFolderIsRemovedFromIdleServer(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	require.Less(t, presence, 3*time.Second)
 	require.NoError(t, os.RemoveAll(dir))
-	for line := range lines {
-		if strings.Contains(line, "removed or replaced") {
-			require.Contains(t, line, "fix=")
-			return
+	for {
+		select {
+		case line := <-lines:
+			if strings.Contains(line, "removed or replaced") {
+				require.Contains(t, line, "fix=")
+				return
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the log does not say that the files are gone")
 		}
 	}
 }
