@@ -260,6 +260,44 @@ describe("the studio", { concurrency: 2, skip }, () => {
     assert.match(JSON.stringify(values.messages), /not birds/);
   });
 
+  journey("the assistant that asked gets the answer, also when it is newer than the page, and its graph once it is deleted", async (studio, page) => {
+    const approve = page.getByRole("button", { name: "Approve", exact: true });
+    const standIn = page.getByText(/was deleted, or you may not use it: hitl answers/);
+    await page.getByRole("radio", { name: /^hitl\b/ }).waitFor(); // the list of assistants is read
+    const { assistant_id } = await studio.rest("/assistants", { graph_id: "hitl", name: `newer ${Date.now()}` });
+    const { thread_id: thread } = await studio.rest("/threads", {});
+    const ask = (by) => studio.rest(`/threads/${thread}/runs/wait`, { assistant_id: by, input: { messages: [{ role: "user", content: 'call search {"q": "cats"}' }] } });
+    const answered = async (runs) => {
+      await eventually(async () => assert.equal((await studio.rest(`/threads/${thread}`)).status, "idle"));
+      const all = await studio.rest(`/threads/${thread}/runs`);
+      assert.equal(all.length, runs);
+      return all[0].assistant_id;
+    };
+    try {
+      await ask(assistant_id);
+      await page.getByRole("link", { name: "Approvals" }).click();
+      const card = page.locator(`[data-thread="${thread}"]`);
+      await card.getByRole("link").click();
+      await approve.click();
+      assert.equal(await answered(2), assistant_id);
+      assert.equal(await standIn.count(), 0);
+      await ask(assistant_id);
+      await page.getByRole("link", { name: "Approvals" }).click();
+      await card.getByRole("button", { name: "Approve", exact: true }).waitFor();
+      await fetch(`${BASE_URL}/assistants/${assistant_id}`, { method: "DELETE" });
+      await card.getByRole("button", { name: "Approve", exact: true }).click();
+      await standIn.waitFor(); // nothing is sent to another one before that is said
+      assert.equal((await studio.rest(`/threads/${thread}`)).status, "interrupted");
+      await card.getByRole("link").click();
+      await standIn.waitFor();
+      await approve.click();
+      assert.notEqual(await answered(4), assistant_id);
+      studio.errors = studio.errors.filter((error) => !error.includes("404")); // of the deleted one
+    } finally {
+      await fetch(`${BASE_URL}/assistants/${assistant_id}`, { method: "DELETE" });
+    }
+  });
+
   journey("a graph without messages gets its input from a form, and its question an answer", async (studio, page) => {
     await page.getByRole("radio", { name: /^pipeline\b/ }).click();
     await page.getByRole("textbox", { name: "topic" }).fill("t");

@@ -39,19 +39,3 @@ it("asks again what kind of server it is, when it did not answer", async () => {
   answers["/info"] = [200, {}];
   expect(await isOwn()).toBe(false);
 });
-
-it("answers what a thread asks although the assistant that asked was deleted", async () => {
-  const began: unknown[] = [];
-  vi.stubGlobal("document", { baseURI: "http://test/studio/", cookie: "" });
-  vi.stubGlobal("fetch", async (_: string, init: RequestInit) => {
-    const { assistant_id } = JSON.parse(init.body as string) as { assistant_id: string };
-    began.push(assistant_id);
-    return assistant_id === "agent" ? Response.json(run("a")) : Response.json({ detail: "Assistant not found" }, { status: 404 });
-  });
-  const { answerThread } = await import("./runs");
-  const thread = (metadata: object) => ({ thread_id: "a", metadata }) as Parameters<typeof answerThread>[0];
-  expect((await answerThread(thread({ assistant_id: "gone", graph_id: "agent" }), {})).run_id).toBe("a");
-  expect((await answerThread(thread({ graph_id: "agent" }), {})).run_id).toBe("a");
-  expect(began).toEqual(["gone", "agent", "agent"]);
-  await expect(answerThread(thread({ assistant_id: "gone" }), {})).rejects.toThrow("Assistant not found");
-});

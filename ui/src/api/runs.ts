@@ -13,18 +13,6 @@ export function beginRun(thread: string, body: Record<string, unknown> & { assis
   });
 }
 
-/**
- * Begins a run that answers what a thread asks, by the assistant that asked. One that was deleted meanwhile left its question: the graph answers as the server has it.
- */
-export async function answerThread({ thread_id, metadata: { assistant_id, graph_id } }: Thread, command: JsonObject): Promise<Run> {
-  try {
-    return await beginRun(thread_id, { assistant_id: assistant_id ?? graph_id, command });
-  } catch (error) {
-    if (!(error instanceof APIError) || error.status !== 404 || !assistant_id || !graph_id) throw error;
-    return beginRun(thread_id, { assistant_id: graph_id, command });
-  }
-}
-
 /** Whether a run has not ended. */
 export const isActive = (r: Run) => r.status === "pending" || r.status === "running";
 

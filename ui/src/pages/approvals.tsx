@@ -1,14 +1,17 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "wouter";
+import { answerer } from "../api/missing";
 import { readAgain } from "../api/read-again";
-import { answerThread } from "../api/runs";
+import { beginRun } from "../api/runs";
 import type { JsonObject, Thread } from "../api/types";
 import { Interrupts } from "../interrupts/interrupts";
 import { Age } from "../parts/age";
 import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
+import { StandIn } from "../parts/stand-in";
 import { asks, useThreads, useTitle } from "../threads/threads";
+import { useMissing, useRefused } from "./assistants";
 
 /** Every thread that waits for a person, the one that changed last first. */
 export function Approvals() {
@@ -38,15 +41,19 @@ function Waiting({ thread }: { thread: Thread }) {
   const queries = useQueryClient();
   const [error, setError] = useState<unknown>(null);
   const [sent, setSent] = useState(false);
+  const { metadata: of } = thread;
+  const missing = useMissing(of.assistant_id);
+  const refused = useRefused();
   const answer = async (command: JsonObject) => {
     try {
       setError(null);
       setSent(true);
-      await answerThread(thread, command);
+      await beginRun(thread.thread_id, { assistant_id: answerer(of, missing), command });
       await readAgain(queries, ["threads"]);
     } catch (e) {
       setSent(false);
       setError(e);
+      refused(e);
     }
   };
   return (
@@ -55,6 +62,7 @@ function Waiting({ thread }: { thread: Thread }) {
         <Link href={`/t/${thread.thread_id}`}>{useTitle(thread)}</Link>
         <Age of={thread.updated_at} />
       </header>
+      {missing && of.graph_id && <StandIn name={String(of.graph_id)} />}
       <Interrupts interrupts={Object.values(thread.interrupts ?? {}).flat()} busy={sent} onAnswer={answer} />
       <Problem error={error} />
     </article>

@@ -1,6 +1,8 @@
-import { useQueries, useQuery } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
-import { get, post } from "../api/client";
+import { useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useCallback, useEffect, useRef, useState } from "react";
+import { APIError, get, post } from "../api/client";
+import { exists, isMissing } from "../api/missing";
+import { readAgain } from "../api/read-again";
 import { isOwn } from "../api/server";
 import type { Assistant, Schemas } from "../api/types";
 import { triedKey } from "../compare/tried";
@@ -38,10 +40,22 @@ export const useAssistants = () => useQuery({ ...all, select: thatRun });
 /** Those that cannot run too, for what was done before. */
 export const useAllAssistants = () => useQuery({ ...all, select: (known) => known.assistants });
 
-/** Whether an assistant was deleted, as far as that is known. */
-export function useDeleted(id: unknown): boolean {
-  const all = useAllAssistants().data;
-  return all !== undefined && all.length < most && !all.some((a) => a.assistant_id === id);
+/** Whether the server has no assistant of an ID, or none that this person may use. The list may be older than the assistant: the server is asked for one that is not in it. */
+export function useMissing(id: unknown): boolean {
+  const queries = useQueryClient();
+  const listed = useAllAssistants().data?.map((a) => a.assistant_id);
+  const unlisted = typeof id === "string" && listed !== undefined && !listed.includes(id);
+  const found = useQuery({ queryKey: ["assistant", id], enabled: unlisted, gcTime: 0, queryFn: ({ signal }) => exists(id as string, signal) }).data;
+  useEffect(() => {
+    if (found) void queries.invalidateQueries({ queryKey: all.queryKey });
+  }, [found, queries]);
+  return isMissing(id, listed, found);
+}
+
+/** What to call with the error of a run that the server refuses: its assistant may have been deleted since the list was read. */
+export function useRefused(): (error: unknown) => void {
+  const queries = useQueryClient();
+  return useCallback((error) => void (error instanceof APIError && error.status === 404 && readAgain(queries, all.queryKey, ["assistant"])), [queries]);
 }
 
 /** The assistants of graphs that the server does not have. */

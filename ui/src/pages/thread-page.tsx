@@ -23,11 +23,12 @@ import { CopyCall } from "../parts/copy-call";
 import { Empty, Problem } from "../parts/problem";
 import { chats } from "../parts/schema";
 import { Splitter } from "../parts/splitter";
+import { StandIn } from "../parts/stand-in";
 import { Status } from "../parts/status";
 import { Inspector } from "../state/inspector";
 import { ThreadSearch } from "../threads/found";
 import { statusOf, useThreads, useTitle } from "../threads/threads";
-import { useAssistants, useDeleted, useSchemas } from "./assistants";
+import { useAssistants, useMissing, useRefused, useSchemas } from "./assistants";
 import { RunList } from "./run-list";
 
 const Drawing = lazy(() => import("../graph/drawing"));
@@ -54,7 +55,9 @@ export function ThreadPage({ id }: { id: string }) {
   const [chosen, setChosen] = useState<string | null>(null);
   const of = thread.data?.metadata; // a thread that another client made may name its graph only
   const ofGraph = assistants.data?.find((a) => a.graph_id === of?.graph_id);
-  const own = useDeleted(of?.assistant_id) && ofGraph ? undefined : (of?.assistant_id as string | undefined);
+  const standIn = useMissing(of?.assistant_id) ? ofGraph : undefined;
+  const own = standIn ? undefined : (of?.assistant_id as string | undefined);
+  const refusedRun = useRefused();
   const assistant = chosen ?? own ?? (ofGraph ?? assistants.data?.[0])?.assistant_id;
   const known = assistants.data?.find((a) => a.assistant_id === assistant);
   const schemas = useSchemas(assistant);
@@ -96,10 +99,11 @@ export function ThreadPage({ id }: { id: string }) {
         if (branch) set({ branch: null });
       } catch (error) {
         setFailure(error);
+        refusedRun(error);
         throw error;
       }
     },
-    [assistant, branch, send, set],
+    [assistant, branch, refusedRun, send, set],
   );
   const say = useCallback((text: string, turn: Turn = {}) => submit({ ...turn, ...saying(text) }), [submit]);
 
@@ -159,6 +163,7 @@ export function ThreadPage({ id }: { id: string }) {
             <RotateCcw size={14} aria-hidden /> The worker or server of this run stopped. The run continues from the last saved step: attempt {conversation.attempt}.
           </p>
         )}
+        {standIn && chosen === null && <StandIn name={standIn.name} />}
         {busy && conversation.unsaved && <Unsaved why={conversation.unsaved} />}
         <YourTurn id={id} busy={busy} refused={refused} assistant={assistant} input={schemas.data?.input_schema ?? null} talks={talks} interrupts={interrupts} failed={failed} failure={failure} say={say} submit={submit} onStop={halt} />
       </section>
