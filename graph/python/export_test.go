@@ -193,3 +193,17 @@ func Head(sizes ...int) (kept int, more bool) {
 
 // SetBackoff sets the first and the last pause between starts. Call it before Run.
 func (p *Pool) SetBackoff(first, last time.Duration) { p.firstBackoff, p.lastBackoff = first, last }
+
+// Quiet is for how long a worker has not answered; the longest counts.
+func (p *Pool) Quiet() (quiet time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.workers {
+		w.mu.Lock()
+		if !w.pingAt.IsZero() {
+			quiet = max(quiet, time.Since(w.pingAt))
+		}
+		w.mu.Unlock()
+	}
+	return quiet
+}

@@ -27,7 +27,7 @@ type Pool struct {
 	// Times. Fields, so that tests need not wait.
 	pingEvery    time.Duration // between pings of a worker
 	answerWithin time.Duration // a worker silent for this long gets no new runs
-	stalled      time.Duration // a worker silent for this long is logged, and loses its place if something waits for one
+	stalled      time.Duration // a worker silent for this long is logged, and may lose its place if something waits for one
 	silence      time.Duration // a worker silent for this long loses its place until it answers
 	lost         time.Duration // a worker silent for this long is retired
 	cancelGrace  time.Duration // for a cancelled run to end
@@ -39,6 +39,7 @@ type Pool struct {
 	lastBackoff  time.Duration
 	patience     time.Duration // how long starts must have failed in a row before runs end because of it
 
+	early     sync.Mutex    // held by worker.restEarly
 	made      atomic.Uint64 // workers
 	wanted    chan *worker  // workers to start outside of places: isolated ones, and the first of a reload
 	reloading chan struct{} // has room for one: held by Reload
@@ -53,6 +54,7 @@ type Pool struct {
 	stopped      bool
 	greeting     *hello        // of the last worker that became ready, without failed imports that succeeded in another worker of its generation
 	greeter      *generation   // its generation
+	startTook    time.Duration // the start of the last worker that became ready
 	started      chan struct{} // closed when the first worker became ready or failed to
 	failure      error         // why workers do not start; nil once one has
 	cause        *StartError   // the same for operators
@@ -226,6 +228,7 @@ func (p *Pool) greeted(w *worker, m hello) {
 		}
 	}
 	p.failures, p.loggedReason, w.gen.imported = 0, "", true
+	p.startTook = time.Since(w.began)
 	if !w.standby && w.gen == p.gen { // else it is not in service, or about to leave
 		// A file may have changed since another worker of the generation imported it. If that import worked, the graph counts as working:
 		// otherwise a reload would accept the broken file as unchanged.

@@ -5,11 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"understudy/internal/child"
 	"understudy/internal/logctx"
 )
 
-// A worker whose loop does not answer may be busy with a long task, such as the import of a large module. After Pool.silence, or after Pool.stalled if
-// something waits for a worker, another one takes its place, so that runs are served. When it answers again it gets a place, because it has its imports, and the surplus worker is
+// A worker whose loop does not answer may be busy with a long task, such as the import of a large module. After Pool.silence, or before it if
+// something waits and needsAnother, another one takes its place, so that runs are served. When it answers again it gets a place, because it has its imports, and the surplus worker is
 // ended. After Pool.lost it is retired.
 //
 // What it has not read moves to another worker. Other runs stay, because they have had effects and may still succeed. A question that has saved nothing moves to another worker, but only
@@ -56,6 +57,41 @@ func (w *worker) hasUnread(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.unread(c)
+}
+
+// needsAnother reports whether another worker takes the place of a silent one before Pool.silence: something waits, and the silent one is known to remain so for longer than
+// a start takes. There is one such start at a time: when the machine is too busy for the workers that there are, more of them make it worse.
+func (w *worker) needsAnother(quiet time.Duration) bool {
+	if quiet <= w.pool.stalled || !w.holdsUp() {
+		return false
+	}
+	w.mu.Lock()
+	why := w.stall
+	w.mu.Unlock()
+	p := w.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if why != child.Stopped && (why != child.Busy || quiet <= p.startTook) {
+		return false
+	}
+	for other := range p.workers {
+		other.mu.Lock()
+		pending := other.state == starting || other.state == silent
+		other.mu.Unlock()
+		if other != w && pending {
+			return false
+		}
+	}
+	return true
+}
+
+// restEarly removes the place of a worker that needs another one before Pool.silence.
+func (w *worker) restEarly(quiet time.Duration) {
+	w.pool.early.Lock()
+	defer w.pool.early.Unlock()
+	if w.needsAnother(quiet) {
+		w.rest(quiet)
+	}
 }
 
 // holdsUp reports whether something waits until the worker answers, or another one takes its place.

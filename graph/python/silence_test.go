@@ -188,3 +188,32 @@ func TestCancelledBeforeTheyBegin(t *testing.T) {
 	require.NotContains(t, log.String(), "still alive")
 	require.Equal(t, []int{pid}, p.Pids())
 }
+
+// A worker whose node blocks the loop for some seconds keeps its place, whatever waits: a start takes as long, and another process makes a busy machine slower.
+func TestWorkersThatAnswerSoonKeepTheirPlace(t *testing.T) {
+	t.Parallel()
+	p := start(t, harmful(t), func(p *python.Pool) {
+		p.SetTimes(100*time.Millisecond, time.Minute, time.Minute, time.Minute, time.Minute)
+	})
+	release := filepath.Join(t.TempDir(), "release")
+	began := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for _, err := range p.Graph("act").Stream(t.Context(), invocation(newMemory(), fmt.Sprintf(`{"how":"sleep","out":%q}`, release), "custom")) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			close(began)
+		}
+	})
+	<-began
+	await(t, "the silence", func() bool { return p.Quiet() > 300*time.Millisecond })
+	for range 3 {
+		all.Go(func() { well(t, p) })
+	}
+	await(t, "three seconds of silence", func() bool { return p.Quiet() > 3*time.Second })
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
+	all.Wait()
+	require.Equal(t, 1, p.Made())
+}

@@ -42,7 +42,7 @@ func (w *worker) tell(s *child.Stall, c checkup) {
 		holdup += " by " + who
 	}
 	w.mu.Lock()
-	w.holdup = holdup
+	w.holdup, w.stall = holdup, s.Why()
 	w.mu.Unlock()
 	place := at
 	if place == "" {

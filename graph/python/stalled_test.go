@@ -153,3 +153,19 @@ func TestBuildWhileAWorkerIsBlocked(t *testing.T) {
 	cancel(errors.New("it takes longer than 10s"))
 	require.NoError(t, <-built)
 }
+
+// Of workers that are stopped at the same time one is replaced at once. The others may be slow because the machine is, and more processes make that worse.
+func TestOneWorkerAtATimeIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Workers = 3
+	p := start(t, o, func(p *python.Pool) {
+		p.SetTimes(100*time.Millisecond, time.Second, time.Minute, time.Minute, time.Minute)
+	})
+	await(t, "all workers", func() bool { return p.InService() == 3 })
+	for _, pid := range p.Pids() {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	well(t, p)
+	require.Equal(t, 4, p.Made())
+}

@@ -64,10 +64,12 @@ func (w *worker) tick(now time.Time) bool {
 	if c.large && c.served {
 		w.pool.opts.Logger.Warn("a worker is over its memory limit and goes out of service", "pid", w.pid, "bytes", memory, "limit", limit)
 	}
-	switch {
-	case c.kill:
+	if c.kill {
 		w.child.Kill()
 		return true
+	}
+	w.probe(c)
+	switch {
 	case c.large:
 		w.retire(exit{reason: c.reason, deadline: now.Add(w.pool.killGrace)})
 	case c.quiet > w.pool.lost:
@@ -77,10 +79,11 @@ func (w *worker) tick(now time.Time) bool {
 		default:
 			close(w.lost) // by this goroutine only
 		}
-	case c.quiet > w.pool.silence, c.quiet > w.pool.stalled && w.holdsUp():
+	case c.quiet > w.pool.silence:
 		w.rest(c.quiet)
+	default:
+		w.restEarly(c.quiet)
 	}
-	w.probe(c)
 	return false
 }
 

@@ -62,6 +62,7 @@ type worker struct {
 	answered uint64        // number of the last ping that was answered
 	heard    time.Time     // last report of code that blocks the loop, or of where an import is
 	holdup   string        // what keeps the loop from answering, for anyone who asks; "" nothing that is known
+	stall    child.Why     // the same as the kernel has it
 
 	prober child.Prober
 }
@@ -268,7 +269,7 @@ func (w *worker) imports(name string) bool {
 func (w *worker) pong(number uint64) {
 	w.mu.Lock()
 	quiet := time.Since(w.pingAt)
-	w.pingAt, w.answered, w.holdup = time.Time{}, number, ""
+	w.pingAt, w.answered, w.holdup, w.stall = time.Time{}, number, "", child.Unknown
 	back := w.state == silent
 	if back {
 		w.state, w.resting = serving, make(chan struct{})
