@@ -39,6 +39,11 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 	if actor := g.remembered.find(r.Header, g.serving()); actor != nil {
 		return actor, nil, nil
 	}
+	leave, err := g.enter() // before anything is looked up for who is not known
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
 	do := "authenticate"
 	var questions []access.Expected
 	if foresee != nil {
@@ -47,7 +52,7 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, foresee func() []ac
 	if len(questions) > 0 {
 		do = "admit"
 	}
-	a, err := g.askAll(ctx, do, 1+len(questions), func(b []byte, _ *process) []byte {
+	a, err := g.askEntered(ctx, do, 1+len(questions), func(b []byte, _ *process) []byte {
 		b = appendRequest(append(b, `,"request":`...), r)
 		if len(questions) > 0 {
 			b = appendQuestions(b, questions)

@@ -12,18 +12,27 @@ import (
 
 // ask sends a question to the process and waits for the answer. With errSlow there is one too: it says which handler did not answer.
 func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) []byte) (*answer, error) {
-	return g.askAll(ctx, do, 1, rest)
+	leave, err := g.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return g.askEntered(ctx, do, 1, rest)
 }
 
-// askAll is ask for a question that so many handlers answer. Each has its own time, and the process ends those that it can after that.
-func (g *Gate) askAll(ctx context.Context, do string, handlers int, rest func([]byte, *process) []byte) (*answer, error) {
+// enter takes a place for a question, which leave frees.
+func (g *Gate) enter() (leave func(), err error) {
 	select {
 	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
+		return func() { <-g.slots }, nil
 	default:
 		g.metrics.refused.WithLabelValues("full").Inc()
 		return nil, errFull
 	}
+}
+
+// askEntered is ask for a question that has its place, and that so many handlers answer. Each has its own time, and the process ends those that it can after that.
+func (g *Gate) askEntered(ctx context.Context, do string, handlers int, rest func([]byte, *process) []byte) (*answer, error) {
 	began := time.Now()
 	each := g.opts.Timeout
 	switch do {

@@ -405,7 +405,7 @@ func TestSlowHandlersOfSeveralCalls(t *testing.T) {
 	for i := range cap(out) {
 		who := []string{"ann", "block"}[i%2]
 		go func() {
-			a, err := g.askAll(t.Context(), "admit", 2, func(b []byte, _ *process) []byte {
+			a, err := g.askEntered(t.Context(), "admit", 2, func(b []byte, _ *process) []byte {
 				return appendQuestions(appendRequest(append(b, `,"request":`...), bearer(who)), hangs)
 			})
 			if err != nil || !a.Slow || a.awaited.place == "" {
@@ -461,6 +461,11 @@ func TestFullQueue(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return len(g.slots) == 2 }, 10*time.Second, time.Millisecond)
 	_, err := g.Authenticate(t.Context(), bearer("ann"))
+	require.ErrorIs(t, err, errFull)
+	_, _, err = g.Admit(t.Context(), bearer("ann"), func() []access.Expected {
+		t.Error("a request that has no place is read")
+		return nil
+	})
 	require.ErrorIs(t, err, errFull)
 	cancel()
 	all.Wait()

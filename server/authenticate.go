@@ -61,8 +61,8 @@ func (s *Server) isRating(path string) bool {
 // errTwoCredentials: what stands in front of the server may have read the other one.
 var errTwoCredentials = &access.Refusal{Status: http.StatusUnauthorized, Detail: jsonobj.Quote("More than one Authorization header")}
 
-// authenticate finds out who sends a request, before its path, method and body are looked at. A handshake of a WebSocket is refused without a body,
-// as browsers show none. foresee returns what the request is going to ask, for a Gatekeeper; nil: nothing is known of that.
+// authenticate finds out who sends a request, before anything about it can refuse it. A handshake of a WebSocket is refused without a body, as browsers show none.
+// foresee returns what the request is going to ask, for a Gatekeeper, which reads a small request and at most one row of the database; nil: nothing is known of that.
 func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context, foresee func(*fiber.Ctx, context.Context) []access.Expected) (context.Context, error) { //nolint:revive // the context is that of the request
 	if s.opts.Authenticator == nil || s.isOpen(c.Method(), c.Path()) {
 		return ctx, nil

@@ -203,11 +203,11 @@ func (g *assistants) use(ctx context.Context, idOrGraph string) error {
 	if access.From(ctx) == access.System {
 		return nil
 	}
-	a := g.restricted(ctx, idOrGraph)
+	a, err := g.restricted(ctx, idOrGraph)
 	if a == "" {
-		return nil
+		return err
 	}
-	_, err := g.Get(ctx, a)
+	_, err = g.Get(ctx, a)
 	if fault.Is(err, fault.NotFound) {
 		return run.ErrNoThread
 	}
@@ -215,14 +215,19 @@ func (g *assistants) use(ctx context.Context, idOrGraph string) error {
 }
 
 // restricted returns the assistant of a run or a cron that not everybody may use; "" when there is none. Graphs are used by name, whatever is said of their assistants.
-func (g *assistants) restricted(ctx context.Context, idOrGraph string) id.Assistant {
+func (g *assistants) restricted(ctx context.Context, idOrGraph string) (id.Assistant, error) {
 	a := id.Assistant(id.Canonical(idOrGraph))
 	if a == "" {
-		return ""
+		return "", nil
 	}
 	one, err := g.inner.Get(ctx, a)
-	if err != nil || a == id.DefaultAssistant(one.GraphID) { // the service says what is wrong with it
-		return ""
+	switch {
+	case fault.Is(err, fault.NotFound): // the service says so
+		return "", nil
+	case err != nil:
+		return "", err
+	case a == id.DefaultAssistant(one.GraphID):
+		return "", nil
 	}
-	return a
+	return a, nil
 }

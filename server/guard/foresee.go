@@ -1,8 +1,10 @@
 package guard
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
+	"time"
 
 	"understudy/access"
 	"understudy/compat"
@@ -21,7 +23,8 @@ import (
 func foresight(as *assistants) map[string]server.Foresight {
 	all := map[string]server.Foresight{}
 	for _, of := range []map[string]server.Foresight{
-		foreseenThreads(), foreseenStates(), foreseenRuns(), as.foreseenCreations(), as.foreseenEventStreaming(), foreseenAssistants(), foreseenCrons(), as.foreseenSchedules(), foreseenItems(), foreseenLists(), foreseenOpenAI(),
+		foreseenThreads(), foreseenStates(), foreseenRuns(), as.foreseenCreations(), as.foreseenEventStreaming(),
+		foreseenAssistants(), foreseenCrons(), as.foreseenSchedules(), foreseenItems(), foreseenLists(), foreseenOpenAI(),
 	} {
 		maps.Copy(all, of)
 	}
@@ -66,6 +69,14 @@ func (u *unserved) body() []byte {
 	b := u.Body()
 	u.refuse(b == nil)
 	return b
+}
+
+// lookupTime is how long a lookup in the database may take before it is known who asks.
+const lookupTime = time.Second
+
+// lookup is the context for what a request has to look up in the database: one row at most, as anybody can send it.
+func (u *unserved) lookup() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(u.Context(), lookupTime)
 }
 
 func (u *unserved) thread() id.Thread {

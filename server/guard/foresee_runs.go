@@ -94,8 +94,8 @@ func (g *assistants) foreseenCreations() map[string]server.Foresight {
 			u.check(u.CheckKey())
 			u.refuse(len(reqs) > maxForeseen)
 			for i := range reqs {
-				more := g.createsRun(u, "", &reqs[i])
-				if list = append(list, more...); len(more) != 1 { // one whose assistant may not be found creates none
+				list = append(list, g.createsRun(u, "", &reqs[i])...)
+				if u.wrong || id.Canonical(reqs[i].AssistantID) != "" { // one lookup for who is not known yet is enough
 					break
 				}
 			}
@@ -129,8 +129,10 @@ func admits(u *unserved, t id.Thread, req *run.Request) []access.Expected {
 
 // uses is what the assistant of a run or a cron is asked about.
 func (g *assistants) uses(u *unserved, idOrGraph string) []access.Expected {
-	a := g.restricted(u.Context(), idOrGraph)
-	if a == "" {
+	ctx, cancel := u.lookup()
+	defer cancel()
+	a, err := g.restricted(ctx, idOrGraph)
+	if u.check(err); a == "" {
 		return nil
 	}
 	return asks(access.Assistants, "read", assistantNamed(a).JSON())
@@ -183,7 +185,9 @@ func (g *assistants) commands(u *unserved, t id.Thread, cmd *compat.Command) []a
 	if u.check(err); u.wrong {
 		return nil
 	}
-	u.check(g.continues(u.Context(), t, &req))
+	ctx, cancel := u.lookup()
+	defer cancel()
+	u.check(g.continues(ctx, t, &req))
 	return admits(u, t, &req)
 }
 
