@@ -12,6 +12,9 @@ import (
 // Heartbeat is sent on an idle stream so that no proxy closes the connection.
 const Heartbeat = ": heartbeat\r\n\r\n"
 
+// HeartbeatHeader says how many milliseconds are between the heartbeats of a stream, where clients count on them.
+const HeartbeatHeader = "X-Understudy-Heartbeat"
+
 // Interrupted is the last text of a stream that ends before its run while its client still reads: the client may reconnect with its last
 // id.
 const Interrupted = ": interrupted, come back with the last id\r\n\r\n"

@@ -24,7 +24,7 @@ func (h *changeHandlers) routes(route register) {
 	route("GET", "/understudy/changes", h.follow)
 }
 
-// changesBeat is how often the studio hears of a server on which nothing changes. Its pages name one that is silent for 2.5 s.
+// changesBeat is how often the studio hears of a server on which nothing changes. Its pages name one that is silent for two and a half times as long.
 const changesBeat = time.Second
 
 func (h *changeHandlers) follow(c *fiber.Ctx) error {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bufio"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -37,16 +39,25 @@ func TestChanges(t *testing.T) {
 	require.Equal(t, 503, res.StatusCode)
 }
 
-// While nothing changes, the stream has a heartbeat every second, however seldom others have one: pages name a server that is silent.
+// While nothing changes, the stream has a heartbeat every second, however seldom others have one, and as often as they have where that is more often. It says
+// which: pages name a server that is silent.
 func TestChangesHaveHeartbeats(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(o *Options) { o.Heartbeat = time.Hour })
-	_, in := dial(t, w, "GET", "/understudy/changes", "")
-	for beats := 0; beats < 2; {
-		line, err := in.ReadString('\n')
+	for every, says := range map[time.Duration]string{time.Hour: "1000", 50 * time.Millisecond: "50"} {
+		w := setup(t, func(o *Options) { o.Heartbeat = every })
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+w.addr+"/understudy/changes", nil)
 		require.NoError(t, err)
-		if strings.HasPrefix(line, ": heartbeat") {
-			beats++
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		t.Cleanup(func() { res.Body.Close() })
+		require.Equal(t, says, res.Header.Get("X-Understudy-Heartbeat"))
+		in := bufio.NewReader(res.Body)
+		for beats := 0; beats < 2; {
+			line, err := in.ReadString('\n')
+			require.NoError(t, err)
+			if strings.HasPrefix(line, ": heartbeat") {
+				beats++
+			}
 		}
 	}
 }

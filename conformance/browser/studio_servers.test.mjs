@@ -370,7 +370,7 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
     }
   });
 
-  test("a server that hangs with its connections open is named within three seconds, and the page continues when it does", { timeout: 120_000 }, async () => {
+  test("a server that hangs with its connections open is named, and the page continues when it does", { timeout: 120_000 }, async () => {
     const server = await serve("hanging", "--studio", "--config", project("hanging"));
     const all = (signal) => server.pids.forEach((pid) => process.kill(pid, signal));
     try {
@@ -380,7 +380,7 @@ describe("the studio of other servers", { concurrency: 2, skip }, () => {
       await opened;
       await page.locator(".down").waitFor({ state: "detached" });
       all("SIGSTOP");
-      await page.locator(".down", { hasText: "does not answer" }).waitFor({ timeout: 3_000 });
+      await page.locator(".down", { hasText: "does not answer" }).waitFor({ timeout: 8_000 }); // two and a half heartbeats; to open a stream may take longer than this
       all("SIGCONT");
       await page.locator(".down").waitFor({ state: "detached" });
       assert.deepEqual(errors.filter((error) => !/net::ERR/.test(error)), []);

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -70,8 +71,10 @@ func (t *Transport) StreamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.
 	return t.streamOpen(c, &Open{f: f, ids: ids})
 }
 
-// BeatEvents is StreamEvents with a heartbeat every so often, for clients that show when a server is silent.
+// BeatEvents is StreamEvents with a heartbeat at least every so often, for clients that show when a server is silent. The response says how often.
 func (t *Transport) BeatEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool, every time.Duration) error {
+	every = min(every, t.Heartbeat)
+	c.Set(compat.HeartbeatHeader, strconv.FormatInt(every.Milliseconds(), 10))
 	return t.streamOpen(c, &Open{f: f, ids: ids, beat: every})
 }
 

@@ -81,7 +81,8 @@ export interface Options {
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
-  heard?: () => void; // called for whatever comes of a stream, heartbeats too
+  opened?: (headers: Headers) => void; // called when a stream is open
+  heard?: () => void; // called for whatever comes of it, heartbeats too
 }
 
 async function send(method: string, path: string, { body, headers, signal }: Options): Promise<Response> {
@@ -131,5 +132,6 @@ export const post = <T>(path: string, body: unknown, signal?: AbortSignal) => re
 export async function open(path: string, options: Options = {}): Promise<AsyncGenerator<StreamEvent>> {
   const response = await send("GET", path, { ...options, headers: { accept: "text/event-stream", ...options.headers } });
   if (!response.body) throw new APIError(0, "The browser cannot read streams.");
+  options.opened?.(response.headers);
   return readEvents(response.body, options.heard);
 }

@@ -1,33 +1,44 @@
 import type { StreamEvent } from "./events";
 
-/** How long a stream with a heartbeat every second may be silent, in ms. */
-export const patience = 2_500;
+/** How long a stream may take to open, in ms: a server may look up who asks, and a browser waits for one of its connections. */
+export const patience = 10_000;
 
-/** By how much a timer may be late before it says more of the page, which was busy or asleep, than of the server. */
-const late = 1_000;
+/** Time is counted in such pieces, in ms: a page that was busy or asleep counts one, and then reads what has arrived. */
+const tick = 250;
 
-/**
- * Opens a stream, which fails as silent says when nothing is heard for too long, before it opens or later: a server that hangs keeps its connections. opening calls heard for
- * whatever arrives.
- */
-export async function untilSilent(opening: (signal: AbortSignal, heard: () => void) => Promise<AsyncIterable<StreamEvent>>, signal: AbortSignal, silent: () => Error): Promise<AsyncIterable<StreamEvent>> {
+/** How often the server of a stream has a heartbeat, in ms; Infinity: it does not say, as versions before. */
+export const beatOf = (headers: Headers): number => Number(headers.get("x-understudy-heartbeat")) || Infinity;
+
+/** What who opens a stream reports of it: that something arrived, and, once it is open, how often the server has a heartbeat, in ms. */
+export interface Hearing {
+  heard: () => void;
+  beats: (every: number) => void;
+}
+
+/** Opens a stream, which fails as silent says when it takes too long, or when nothing is heard for two and a half heartbeats: a server that hangs keeps its connections. */
+export async function untilSilent(opening: (signal: AbortSignal, hearing: Hearing) => Promise<AsyncIterable<StreamEvent>>, signal: AbortSignal, silent: () => Error): Promise<AsyncIterable<StreamEvent>> {
   const stop = new AbortController();
   const leave = () => stop.abort(signal.reason);
   signal.addEventListener("abort", leave, { once: true });
-  let timer: ReturnType<typeof setTimeout>;
-  const heard = () => {
-    clearTimeout(timer);
-    const due = performance.now() + patience;
-    timer = setTimeout(() => (performance.now() > due + late ? heard() : stop.abort(silent())), patience);
+  if (signal.aborted) leave();
+  let allowed = patience;
+  let passed = 0;
+  const timer = setInterval(() => {
+    passed += tick;
+    if (passed >= allowed) stop.abort(silent());
+  }, tick);
+  const heard = () => void (passed = 0);
+  const beats = (every: number) => {
+    allowed = 2.5 * every;
+    heard();
   };
   const over = () => {
-    clearTimeout(timer);
+    clearInterval(timer);
     signal.removeEventListener("abort", leave);
   };
   const failed = (error: unknown) => (stop.signal.aborted ? stop.signal.reason : error) as unknown;
-  heard();
   try {
-    return listen(await opening(stop.signal, heard));
+    return listen(await opening(stop.signal, { heard, beats }));
   } catch (error) {
     over();
     throw failed(error);

@@ -3,7 +3,7 @@ import { useEffect, useSyncExternalStore } from "react";
 import { Refresher, followChanges, type Tools, type Word } from "./changes";
 import { apiURL, credentialsKey, open, Silent } from "./client";
 import { useOwn } from "./server";
-import { untilSilent } from "./silence";
+import { beatOf, untilSilent } from "./silence";
 
 /** The tools of a browser; null where tabs cannot share a stream (pages without TLS from another host). Each tab would take one of six connections. */
 function browserTools(): Tools | null {
@@ -11,7 +11,7 @@ function browserTools(): Tools | null {
   const name = `understudy-changes ${apiURL} ${credentialsKey()}`; // users see different changes
   const channel = new BroadcastChannel(name);
   return {
-    open: (signal) => untilSilent((signal, heard) => open("/understudy/changes", { signal, heard }), signal, () => new Silent()),
+    open: (signal) => untilSilent((signal, { heard, beats }) => open("/understudy/changes", { signal, heard, opened: (headers) => beats(beatOf(headers)) }), signal, () => new Silent()),
     alone: (signal, work) =>
       navigator.locks.request(name, { signal }, work).catch((error: unknown) => {
         if (!signal.aborted) throw error;
