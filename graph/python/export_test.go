@@ -207,3 +207,49 @@ func (p *Pool) Quiet() (quiet time.Duration) {
 	}
 	return quiet
 }
+
+// Unread counts the calls that were sent and not read.
+func (p *Pool) Unread() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.workers {
+		w.mu.Lock()
+		for _, c := range w.calls {
+			if c.behind > 0 && w.unread(c) {
+				n++
+			}
+		}
+		w.mu.Unlock()
+	}
+	return n
+}
+
+// Rest removes the places of all workers.
+func (p *Pool) Rest() {
+	p.mu.Lock()
+	workers := slices.Collect(maps.Keys(p.workers))
+	p.mu.Unlock()
+	for _, w := range workers {
+		w.rest(0)
+	}
+}
+
+// Holders names what holds workers up, of those where it is one call.
+func (p *Pool) Holders() (all []string) {
+	p.mu.Lock()
+	workers := slices.Collect(maps.Keys(p.workers))
+	p.mu.Unlock()
+	for _, w := range workers {
+		if _, who := w.begunCalls(nil); who != "" {
+			all = append(all, who)
+		}
+	}
+	return all
+}
+
+// Waiting counts the calls that wait for a worker.
+func (p *Pool) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting
+}

@@ -47,7 +47,8 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 	}
 }
 
-// execute is stream on one worker. It returns errUnread when that has lost its place before it read the run.
+// execute is stream on one worker. The worker begins the run when it gets a go, after it has read it: a run begins on one worker only. execute returns errUnread when
+// the worker has lost its place before that.
 func (g *pyGraph) execute(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
 	c := newCall(ctx, g.id, backend{run: inv.Run, saver: inv.Saver, store: inv.Store, called: inv.Called, tracing: inv.Tracing})
 	place := g.pool.place
@@ -69,7 +70,7 @@ func (g *pyGraph) execute(ctx context.Context, inv *graph.Invocation, yield func
 			}
 		}
 	}
-	rested := c.worker.rested()
+	rested, begun := c.worker.rested(), false
 	c.follows(inv.At.Thread)
 	if err := c.worker.send(func(b []byte) []byte { return appendRun(b, c.number, g.id, inv, head) }); err != nil {
 		c.finish(done{}, err)
@@ -89,8 +90,12 @@ func (g *pyGraph) execute(ctx context.Context, inv *graph.Invocation, yield func
 			}
 		}
 		if ctx.Err() != nil {
-			if !over {
+			switch {
+			case over:
+			case begun:
 				c.cancel()
+			default:
+				_ = c.worker.send(cancelMessage(c.number))
 			}
 			return context.Cause(ctx)
 		}
@@ -100,12 +105,16 @@ func (g *pyGraph) execute(ctx context.Context, inv *graph.Invocation, yield func
 		if resume {
 			_ = c.worker.send(pauseMessage(c.number, false))
 		}
+		if !begun && !c.worker.hasUnread(c) {
+			begun = true
+			_ = c.worker.send(goMessage(c.number))
+		}
 		select {
 		case <-c.notify:
 		case <-ctx.Done():
 		case <-rested:
 			rested = nil
-			if c.worker.hasUnread(c) && c.abandon() {
+			if !begun && c.abandon() {
 				_ = c.worker.send(cancelMessage(c.number))
 				return errUnread
 			}

@@ -59,6 +59,7 @@ const (
 	toCall   = 5
 	toPause  = 6
 	toRefuse = 7
+	toGo     = 8
 )
 
 // Status of a done message.

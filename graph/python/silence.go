@@ -13,7 +13,7 @@ import (
 // something waits and needsAnother, another one takes its place, so that runs are served. When it answers again it gets a place, because it has its imports, and the surplus worker is
 // ended. After Pool.lost it is retired.
 //
-// What it has not read moves to another worker. Other runs stay, because they have had effects and may still succeed. A question that has saved nothing moves to another worker, but only
+// What it has not read moves to another worker: a run that it reads later does not begin (pyGraph.execute). Other runs stay, because they have had effects and may still succeed. A question that has saved nothing moves to another worker, but only
 // once: if it is its own code that blocks, it must not block one worker after the other. The second worker is waited for until it is retired.
 
 // rested returns a channel that is closed while the worker has lost its place.
@@ -49,8 +49,8 @@ func (w *worker) rest(quiet time.Duration) {
 // errUnread: a worker has lost its place before it read a call, or a question has ended before that.
 var errUnread = errors.New("no worker has read it yet")
 
-// unread reports whether the worker has not read the message of a call. The caller holds w.mu.
-func (w *worker) unread(c *call) bool { return w.answered < c.behind }
+// unread reports whether the worker has not read the message of a call, which may not have been sent. The caller holds w.mu.
+func (w *worker) unread(c *call) bool { return c.behind == 0 || w.answered < c.behind }
 
 // hasUnread reports whether the worker has not read a call.
 func (w *worker) hasUnread(c *call) bool {

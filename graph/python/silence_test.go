@@ -217,3 +217,70 @@ func TestWorkersThatAnswerSoonKeepTheirPlace(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, p.Made())
 }
+
+// once is a module with a graph that calls a model, one that appends a line to a file, and a factory that writes a file half a second later.
+const once = `
+import asyncio
+from langchain_core.language_models import FakeListChatModel
+from langgraph.graph import MessagesState, StateGraph
+
+def build(node):
+    return StateGraph(MessagesState).add_node("node", node).set_entry_point("node").compile()
+
+async def ask(state):
+    return {"messages": [await FakeListChatModel(responses=["yes"]).ainvoke("?")]}
+
+async def act(state):
+    with open(%q, "a") as f:
+        f.write("begun\n")
+
+async def later(config):
+    await asyncio.sleep(0.5)
+    open(%q, "w").close()
+    return build(act)
+
+asking, acting = build(ask), build(act)
+`
+
+// A run begins on one worker only, also when the worker has answered and this server has not read that yet.
+func TestRunsBeginOnce(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	dir := t.TempDir()
+	file, begun, past := filepath.Join(dir, "once.py"), filepath.Join(dir, "begun"), filepath.Join(dir, "past")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, once, begun, past), 0o600))
+	o.Graphs = map[string]python.Spec{"asking": {Path: file + ":asking"}, "acting": {Path: file + ":acting"}, "later": {Path: file + ":later"}}
+	p := start(t, o, func(p *python.Pool) { p.SetTimes(time.Hour, time.Minute, time.Minute, time.Minute, time.Minute) })
+	heard, deaf := make(chan struct{}), make(chan struct{})
+	inv := invocation(newMemory(), `{"messages":[]}`, "updates")
+	inv.Called = func(graph.ModelCall) { // by the goroutine that reads what the worker says
+		close(heard)
+		<-deaf
+	}
+	var all sync.WaitGroup
+	run := func(name string, inv graph.Invocation) {
+		all.Go(func() {
+			if _, err := collect(t, p.Graph(name), inv); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	run("asking", inv)
+	<-heard
+	run("acting", invocation(newMemory(), `{"messages":[]}`, "updates"))
+	await(t, "the run", func() bool { return p.Unread() == 1 })
+	all.Go(func() {
+		if err := questions["schemas"](t.Context(), p.Graph("later"), graph.Config{Thread: id.NewThread(), Saver: newMemory()}); err != nil {
+			t.Error(err)
+		}
+	})
+	await(t, "half a second in which the run could begin", func() bool { _, err := os.Stat(past); return err == nil })
+	p.Rest()
+	await(t, "another worker", func() bool { return p.Made() == 2 })
+	await(t, "the run", func() bool { _, err := os.Stat(begun); return err == nil })
+	close(deaf)
+	all.Wait()
+	text, err := os.ReadFile(begun)
+	require.NoError(t, err)
+	require.Equal(t, "begun\n", string(text))
+}

@@ -172,6 +172,12 @@ func pingMessage(number uint64) func([]byte) []byte {
 	}
 }
 
+func goMessage(number uint64) func([]byte) []byte {
+	return func(b []byte) []byte {
+		return msgp.AppendUint64(msgp.AppendInt(msgp.AppendArrayHeader(b, 2), toGo), number)
+	}
+}
+
 func pauseMessage(number uint64, on bool) func([]byte) []byte {
 	return func(b []byte) []byte {
 		return msgp.AppendBool(msgp.AppendUint64(msgp.AppendInt(msgp.AppendArrayHeader(b, 3), toPause), number), on)
@@ -273,6 +279,11 @@ func (w *worker) pong(number uint64) {
 	back := w.state == silent
 	if back {
 		w.state, w.resting = serving, make(chan struct{})
+	}
+	for _, c := range w.calls {
+		if c.behind == number {
+			c.wake()
+		}
 	}
 	w.mu.Unlock()
 	if back {

@@ -49,7 +49,7 @@ def load(sock: socket.socket, options: dict, loop: asyncio.AbstractEventLoop) ->
     from . import blocked, deltas, errors, logs, places, serde
     from .graphs import Registry, unused
     from .runs import Runner
-    from .wire import ANSWER, CALL, CANCEL, HELLO, LOADED, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
+    from .wire import ANSWER, CALL, CANCEL, GO, HELLO, LOADED, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
 
     runner: Runner | None = None
 
@@ -58,14 +58,16 @@ def load(sock: socket.socket, options: dict, loop: asyncio.AbstractEventLoop) ->
         if kind == ANSWER:
             runner.asks.answer(message[1], message[2], message[3])
         elif kind == RUN:
-            runner.start(message[1], "run", message[2])
+            runner.hold(message[1], message[2])
+        elif kind == GO:
+            runner.go(message[1])
         elif kind == CALL:
             runner.start(message[1], message[2], message[3])
         elif kind == CANCEL:
             runner.cancel(message[1])
         elif kind == PING:
             wire.send([PONG, message[1]])
-            wire.flush()  # before anything that came after it begins: the server takes that for unread until it has the answer
+            wire.flush()  # at once: the runs that came after it wait for what the server says to that
         elif kind == PAUSE:
             runner.pause(message[1], message[2])
         elif kind == REFUSE:

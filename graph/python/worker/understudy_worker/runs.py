@@ -125,6 +125,7 @@ class Runner:
         self._serde = serde
         self._loop = asyncio.get_running_loop()
         self.asks = Asks(wire)
+        self._held: dict[int, dict[str, Any]] = {}  # runs that may not begin yet
         self._tasks: dict[int, asyncio.Task] = {}
         self._paused: dict[int, asyncio.Event] = {}
         self._cancelled: set[int] = set()
@@ -132,12 +133,21 @@ class Runner:
 
     # --- what the server sends ---------------------------------------------------------
 
+    def hold(self, number: int, fields: dict[str, Any]) -> None:
+        """Keeps a run until the server says that it may begin here: it moves runs that a worker does not read in time to another one."""
+        self._held[number] = fields
+
+    def go(self, number: int) -> None:
+        if (fields := self._held.pop(number, None)) is not None:
+            self.start(number, "run", fields)
+
     def start(self, number: int, op: str, fields: dict[str, Any]) -> None:
         task = self._loop.create_task(self._guarded(number, op, fields))
         fatal.watch(task)  # a call that fails is reported; one that cannot be reported would be waited for without end
         self._tasks[number] = task
 
     def cancel(self, number: int) -> None:
+        self._held.pop(number, None)  # the server does not wait for the end of a run that has not begun
         if task := self._tasks.get(number):
             self._cancelled.add(number)
             # A task that is cancelled before its first step does not run at all, and the server would wait for its end in vain.

@@ -24,7 +24,7 @@ LATE = 0.005
 
 # Kinds of messages. The numbers are those of message.go.
 HELLO, EVENT, DONE, ASK, LOG, PONG, LOADING, CALLED, LOADED, NODE, BEGIN, END = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
-RUN, CANCEL, ANSWER, PING, CALL, PAUSE, REFUSE = 1, 2, 3, 4, 5, 6, 7
+RUN, CANCEL, ANSWER, PING, CALL, PAUSE, REFUSE, GO = 1, 2, 3, 4, 5, 6, 7, 8
 
 pack = ormsgpack.packb
 
