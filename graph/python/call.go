@@ -26,8 +26,8 @@ type call struct {
 	graph   string
 	worker  *worker
 	number  uint64
-	behind  uint64 // number of the ping before its message
-	thread  id.Thread
+	behind  uint64    // number of the ping before its message; 0: that has not been sent. Guarded by the worker's mutex
+	thread  id.Thread // the same
 	backend backend
 	// askCtx ends when the call's owner has left: the results of running asks are then discarded.
 	askCtx  context.Context //nolint:containedctx // the owner's, for the goroutines that answer asks

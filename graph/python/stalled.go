@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"understudy/id"
 	"understudy/internal/child"
 	"understudy/internal/logctx"
 	"understudy/internal/names"
@@ -126,30 +127,37 @@ func sourceLine(file string, number int, since time.Time) string {
 	return ""
 }
 
+// begunCall is a call with what is read under the worker's mutex.
+type begunCall struct {
+	*call
+	node   string // in the stack
+	thread id.Thread
+}
+
 // begunCalls names the calls that the worker has read and not ended, with the node of the stack: attributes for the log, and in words when there is only one. Of several
 // those count whose graph has the node.
 func (w *worker) begunCalls(frames []child.Frame) (attrs []slog.Attr, only string) {
 	w.mu.Lock()
-	var begun, there []*call
-	nodeOf := map[*call]string{}
+	var begun, there []begunCall
 	for _, c := range w.calls {
 		if w.unread(c) {
 			continue
 		}
-		begun = append(begun, c)
-		if nodeOf[c] = nodeIn(frames, w.greeting.nodes[c.graph]); nodeOf[c] != "" {
-			there = append(there, c)
+		one := begunCall{c, nodeIn(frames, w.greeting.nodes[c.graph]), c.thread}
+		begun = append(begun, one)
+		if one.node != "" {
+			there = append(there, one)
 		}
 	}
 	w.mu.Unlock()
 	if len(there) > 0 {
 		begun = there
 	}
-	slices.SortFunc(begun, func(a, b *call) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(begun, func(a, b begunCall) int { return cmp.Compare(a.number, b.number) })
 	if len(begun) == 1 {
 		c := begun[0]
 		attrs = append(attrs, slog.String("graph", c.graph))
-		node := cmp.Or(nodeOf[c], strings.Join(c.running(), ", "))
+		node := cmp.Or(c.node, strings.Join(c.running(), ", "))
 		if node != "" {
 			attrs = append(attrs, slog.String("node", node))
 		}
@@ -160,7 +168,7 @@ func (w *worker) begunCalls(frames []child.Frame) (attrs []slog.Attr, only strin
 	}
 	list := make([]string, 0, len(begun))
 	for _, c := range begun {
-		list = append(list, strings.TrimSpace(c.holder(nodeOf[c])+" "+string(c.backend.run)))
+		list = append(list, strings.TrimSpace(c.holder(c.node)+" "+string(c.backend.run)))
 	}
 	if len(list) > 0 {
 		attrs = append(attrs, slog.String("one_of", names.Some(list, maxNodes)))

@@ -9,13 +9,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/checkpointer"
 	"understudy/graph/python"
 	"understudy/internal/logtest"
 )
@@ -149,7 +152,7 @@ func TestBuildWhileAWorkerIsBlocked(t *testing.T) {
 	}
 	built := make(chan error, 1)
 	go func() { built <- python.Build(ctx, p.Graph("echo")) }()
-	await(t, "the question", func() bool { return p.Calls() > 0 })
+	await(t, "the question", func() bool { return p.Calls()+p.Waiting() > 0 })
 	cancel(errors.New("it takes longer than 10s"))
 	require.NoError(t, <-built)
 }
@@ -168,4 +171,46 @@ func TestOneWorkerAtATimeIsReplacedAtOnce(t *testing.T) {
 	}
 	well(t, p)
 	require.Equal(t, 4, p.Made())
+}
+
+// held is a memory whose checkpoints are loaded when free is closed.
+type held struct {
+	*memory
+	asked, free chan struct{}
+}
+
+func (h *held) Load(ctx context.Context, at checkpointer.Key) (*checkpointer.Tuple, error) {
+	close(h.asked)
+	<-h.free
+	return h.memory.Load(ctx, at)
+}
+
+// A run whose checkpoint is still loaded does not hold its worker up, so that another one is named for it.
+func TestRunsThatWereNotSentHoldNothingUp(t *testing.T) {
+	t.Parallel()
+	p := start(t, harmful(t))
+	release := filepath.Join(t.TempDir(), "release")
+	var all sync.WaitGroup
+	all.Go(func() {
+		if _, err := collect(t, p.Graph("act"), invocation(newMemory(), fmt.Sprintf(`{"how":"sleep","out":%q}`, release), "custom")); err != nil {
+			t.Error(err)
+		}
+	})
+	await(t, "a run", func() bool { return slices.Equal(p.Holders(), []string{"node act of graph act"}) })
+	h := &held{newMemory(), make(chan struct{}), make(chan struct{})}
+	inv := invocation(h.memory, `{}`, "updates")
+	inv.Saver = h
+	all.Go(func() {
+		if _, err := collect(t, p.Graph("echo"), inv); err != nil {
+			t.Error(err)
+		}
+	})
+	<-h.asked
+	require.Equal(t, []string{"node act of graph act"}, p.Holders())
+	close(h.free)
+	for p.Unread() == 0 && p.Calls() == 2 {
+		_ = p.Holders() // while it is sent
+	}
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
+	all.Wait()
 }
