@@ -26,6 +26,7 @@ from .spans import Spans
 from .steps import Steps
 from .store import Store
 from .streams import IDS, Shaper
+from .unknown import Unknown
 from .wire import ASK, BEGIN, CALLED, DONE, END, EVENT, NODE, FrameTooLarge, Wire
 
 log = logging.getLogger(__name__)
@@ -264,11 +265,14 @@ class Runner:
                     saver.head = (f["thread"], f["ns"], f["checkpoint"], f["head"][0])
             context = _known_context(graph, context, conf, f["context_keys"])
 
+            unknown = Unknown(f["graph"], graph)
+            if not f.get("command"):
+                unknown.of_input(given)
             handlers: list[Any] = []
             if f["spans"] is not None:
                 count = (lambda call: self._wire.send([CALLED, number, *call])) if f["calls"] else None
                 handlers.append(Spans(
-                    self._loop, count, lambda span: self._span([BEGIN, number, *span], 9), lambda span: self._span([END, number, *span], 10), f["spans"],
+                    self._loop, count, lambda span: self._span([BEGIN, number, *span], 9), lambda span: self._span([END, number, *span], 10), f["spans"], unknown.of_node,
                 ))
             elif f["calls"]:
                 handlers.append(Calls(self._loop, lambda call: self._wire.send([CALLED, number, *call])))

@@ -32,7 +32,8 @@ class Spans(Calls):
     ignore_agent = ignore_chain = False
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, count: Callable[[list], Any] | None, begin: Callable[[list], Any], end: Callable[[list], Any], content: int
+        self, loop: asyncio.AbstractEventLoop, count: Callable[[list], Any] | None, begin: Callable[[list], Any], end: Callable[[list], Any], content: int,
+        returned: Callable[[str, Any], Any],
     ) -> None:
         super().__init__(loop, count or _ignore)
         self._begin, self._end = begin, end
@@ -41,12 +42,16 @@ class Spans(Calls):
         self._open: dict[UUID, int] = {}  # spans
         self._above: dict[UUID, int] = {}  # the nearest span above other runnables
         self._first: dict[UUID, int] = {}  # of models that stream
+        self._returned = returned  # gets what each node of the graph itself, not of one inside, returns
+        self._nodes: dict[UUID, str] = {}  # those nodes
 
     # --- what runs -----------------------------------------------------------------------
 
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None, tags: Any = None, metadata: Any = None, **kwargs: Any) -> None:
         if metadata and tags and (name := metadata.get("langgraph_node")) and _is_node(name, tags, metadata, kwargs.get("name")):
             self._start(run_id, parent_run_id, NODE, name, metadata, None)
+            if run_id in self._open and "|" not in _text(metadata.get("langgraph_checkpoint_ns")):
+                self._nodes[run_id] = name
             return
         if above := self._parent(parent_run_id):
             if len(self._above) < MOST:
@@ -54,10 +59,13 @@ class Spans(Calls):
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         if self._above.pop(run_id, None) is None:
+            if node := self._nodes.pop(run_id, None):
+                self._returned(node, outputs)
             self._stop(run_id, SUCCESS)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         if self._above.pop(run_id, None) is None:
+            self._nodes.pop(run_id, None)
             self._fail(run_id, error)
 
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, parent_run_id: UUID | None = None, tags: Any = None, metadata: Any = None, **kwargs: Any) -> None:
