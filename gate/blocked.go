@@ -26,7 +26,10 @@ const (
 )
 
 // holdup is what keeps a process from answering.
-type holdup struct{ place string } // file:line; "" unknown
+type holdup struct {
+	place string        // file:line; "" unknown
+	since time.Duration // for how long the process had not answered when it got no processor time: this is looked at again. 0: something else holds it up
+}
 
 // blocks takes a line of stderr that says which code blocks the loop.
 func (p *process) blocks(line []byte) bool {
@@ -47,25 +50,38 @@ func (p *process) blocks(line []byte) bool {
 
 // probe finds out what holds the process up when it does not say that itself.
 func (p *process) probe(quiet time.Duration) {
+	mute := quiet
 	p.mu.Lock()
 	if p.holdup != nil {
-		quiet = 0
+		mute = 0
+		if p.holdup.since > 0 {
+			mute = quiet - p.holdup.since
+		}
 	}
 	p.mu.Unlock()
-	s := p.prober.Step(p.pid, quiet, p.gate.stalled, p.gate.pingEvery)
-	if s == nil {
-		return
+	if s := p.prober.Step(p.pid, mute, p.gate.stalled, p.gate.pingEvery); s != nil {
+		p.found(s.Why(), s.Frames(), quiet)
 	}
-	switch s.Why() {
+}
+
+// found keeps and logs what holds the process up.
+func (p *process) found(why child.Why, frames []child.Frame, quiet time.Duration) {
+	switch why {
 	case child.Stopped:
 		p.logBlocked("the process of http.app and the handlers is stopped: all their requests wait", "", "", fmt.Sprintf("continue it (kill -CONT %d), or end it (kill -KILL %[1]d): it is replaced. It was stopped by a signal or a debugger", p.pid), quiet)
 		return
 	case child.Starved:
 		p.logBlocked("the process of http.app and the handlers gets no processor time: all their requests wait", "", "", "the machine or the container has more work than processors: see what else runs there", quiet)
+		p.mu.Lock()
+		if p.holdup != nil { // else it has answered just now
+			p.holdup.since = quiet
+		}
+		p.mu.Unlock()
+		p.prober.Step(p.pid, 0, p.gate.stalled, 0) // one look may be wrong
 		return
 	}
 	place := ""
-	for _, f := range s.Frames() {
+	for _, f := range frames {
 		if python.IsOwn(f.File, append([]string{p.gate.opts.Dir}, p.gate.opts.Paths...)) {
 			place = names.From(p.gate.opts.Dir, f.File) + ":" + strconv.Itoa(f.Line)
 			break
@@ -81,7 +97,7 @@ func (p *process) probe(quiet time.Duration) {
 // logBlocked keeps and logs what holds the process up; the same again after a while.
 func (p *process) logBlocked(text, place, code, fix string, took time.Duration) {
 	p.mu.Lock()
-	p.holdup = &holdup{place}
+	p.holdup = &holdup{place: place}
 	p.mu.Unlock()
 	if !p.gate.hanging.note(strings.TrimSpace(text+" "+place), time.Now(), p.gate.repeatBlocked()) {
 		return
@@ -104,6 +120,13 @@ func (p *process) isBlocked() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.holdup != nil || !p.pingAt.IsZero() && time.Since(p.pingAt) > p.gate.blockedFor
+}
+
+// isHeldUp reports whether it is known, and logged, what keeps the process from answering.
+func (p *process) isHeldUp() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holdup != nil
 }
 
 // silent is why a process is killed that does not answer.

@@ -5,14 +5,17 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/child"
 	"understudy/internal/logtest"
 )
 
@@ -80,4 +83,45 @@ func TestRouteThatBlocksTheLoop(t *testing.T) {
 			<-ended
 		})
 	}
+}
+
+// That a process gets no processor time is looked at again while it does not answer: something else may hold it up, or have done so from the beginning.
+func TestStarvedProcessIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("what holds a process up is known on Linux only")
+	}
+	python := exec.Command("sleep", "600")
+	require.NoError(t, python.Start())
+	defer func() {
+		_ = python.Process.Kill()
+		_ = python.Wait()
+	}()
+	require.NoError(t, exec.Command("kill", "-STOP", strconv.Itoa(python.Process.Pid)).Run())
+	g := New(Options{})
+	p := &process{gate: g, pid: python.Process.Pid}
+	quiet := time.Duration(0)
+	look := func() {
+		log := &logtest.Buffer{}
+		g.opts.Logger, g.hanging.logged = slog.New(slog.NewJSONHandler(log, nil)), nil
+		for range 20 {
+			quiet += g.pingEvery
+			p.probe(quiet)
+		}
+		require.Contains(t, log.String(), "is stopped")
+	}
+	require.Eventually(t, func() bool { return stateOf(t, p.pid) == 'T' }, time.Minute, time.Millisecond)
+	look()
+	p.found(child.Starved, nil, quiet)
+	require.True(t, p.isHeldUp())
+	look()
+	require.Zero(t, p.holdup.since)
+}
+
+// stateOf is the state of a process: T when it is stopped.
+func stateOf(t *testing.T, pid int) byte {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	require.NoError(t, err)
+	return text[strings.LastIndexByte(string(text), ')')+2]
 }
