@@ -60,14 +60,14 @@ func (g *Gate) askEntered(ctx context.Context, do string, handlers int, rest fun
 		}
 		if slow == nil && do != "embed" && do != "tool" {
 			p := a.process
-			slow = time.AfterFunc(g.slowAnswer+time.Second, func() { g.logUnplaced(p, c, do, began) })
+			slow = time.AfterFunc(g.slowAnswer+time.Second, func() { g.logUnplaced(timeout, p, c, do, began) })
 			defer slow.Stop()
 		}
 		raw, err = a.process.call(timeout, c, do, rest)
 	}
 	switch {
 	case errors.Is(err, errSlow):
-		a.awaited = g.awaited(c, do)
+		a.awaited = g.awaited(c, c.part(do))
 		g.gaveUp(a.process, a.awaited, time.Duration(handlers)*each)
 	case errors.Is(err, errDown):
 		g.metrics.refused.WithLabelValues("down").Inc()
@@ -80,9 +80,10 @@ func (g *Gate) askEntered(ctx context.Context, do string, handlers int, rest fun
 		return nil, fault.Wrap(fault.Internal, "the answer of the gate cannot be read", err)
 	}
 	if a.Slow {
-		if a.awaited = g.awaited(c, do); a.awaited.at.IsZero() && a.Actor != nil {
-			a.awaited.handler = handlerOf("decide")
+		if a.Actor != nil {
+			do = "decide"
 		}
+		a.awaited = g.awaited(c, do)
 	}
 	return a, nil
 }

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -93,12 +94,16 @@ func (p *process) awaits(line []byte) bool {
 	return true
 }
 
-// logUnplaced logs that a handler has not answered when the process cannot say where it is, as in a loop in C. While the loop is blocked that is logged instead: other
-// code may block it.
-func (g *Gate) logUnplaced(p *process, c *call, do string, began time.Time) {
-	if c.waits.Load() == nil && !p.isBlocked() {
-		g.logWaits(waits{handler: handlerOf(do)}, time.Since(began))
+// logUnplaced logs, now and again until ctx ends, that a handler has not answered when the process does not say where it is, as in a loop in C. While the loop is
+// blocked that is logged instead: other code may block it.
+func (g *Gate) logUnplaced(ctx context.Context, p *process, c *call, do string, began time.Time) {
+	if ctx.Err() != nil {
+		return
 	}
+	if g.reported(c) == nil && !p.isBlocked() {
+		g.logWaits(waits{handler: handlerOf(c.part(do))}, time.Since(began))
+	}
+	time.AfterFunc(2*g.slowAnswer, func() { g.logUnplaced(ctx, p, c, do, began) })
 }
 
 // note says whether to log that a handler has not answered: it may hang for all requests.
@@ -126,18 +131,34 @@ func (g *Gate) logWaits(w waits, took time.Duration) {
 	g.opts.Logger.Warn(text, w.attrs(logctx.Took(took), "gives_up_after", g.opts.Timeout.String(), "fix", fixHanging)...)
 }
 
-// awaited returns the handler that a call waits for, or waited for until just now.
-func (g *Gate) awaited(c *call, do string) waits {
+// reported returns the handler that a call waits for, or waited for until just now, as the process says; nil: it says nothing of it any more.
+func (g *Gate) reported(c *call) *waits {
 	if w := c.waits.Load(); w != nil && time.Since(w.at) < 2*g.slowAnswer {
+		return w
+	}
+	return nil
+}
+
+// awaited is reported, or else the handlers that answer a question.
+func (g *Gate) awaited(c *call, do string) waits {
+	if w := g.reported(c); w != nil {
 		return *w
 	}
 	return waits{handler: handlerOf(do)}
 }
 
+// part returns what a call asks now, if the process says nothing of it: what an admission has waited for has answered.
+func (c *call) part(do string) string {
+	if do == "admit" && c.waits.Load() != nil {
+		return "decide"
+	}
+	return do
+}
+
 // gaveUp counts and logs a handler that did not answer within its limit.
 func (g *Gate) gaveUp(p *process, w waits, limit time.Duration) {
 	g.metrics.refused.WithLabelValues("slow").Inc()
-	if w.place == "" && p.isBlocked() {
+	if w.place == "" && p.isHeldUp() {
 		return // which is logged
 	}
 	text := "a handler did not answer in time: the request is refused with 503"
