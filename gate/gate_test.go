@@ -376,6 +376,7 @@ func TestSlowAdmission(t *testing.T) {
 		g.opts.Timeout, g.slowAnswer = 300*time.Millisecond, 50*time.Millisecond
 		g.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
+	g.slowAnswer = time.Minute                         // not of the process: however late it reports, that counts
 	for _, do := range []string{"swallow", "refuse"} { // which make something else of their end
 		actor, answers, err = g.Admit(t.Context(), bearer("ann"), asking(question(do)))
 		require.NoError(t, err)
@@ -398,7 +399,8 @@ func TestSlowAdmission(t *testing.T) {
 // Of calls that wait at the same time, each is given up for its own handler.
 func TestSlowHandlersOfSeveralCalls(t *testing.T) {
 	t.Parallel()
-	g := odd(t, func(g *Gate) { g.opts.Timeout, g.slowAnswer = time.Second, 200*time.Millisecond })
+	g := odd(t, func(g *Gate) { g.opts.Timeout, g.slowAnswer = 3*time.Second, 200*time.Millisecond })
+	g.opts.Timeout, g.slowAnswer = time.Minute, time.Minute // not of the process: however late its reports and answers are, they count
 	hangs := asked([]access.Question{{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"hang"}`)}})
 	type given struct{ who, handler string }
 	out := make(chan given, 12)

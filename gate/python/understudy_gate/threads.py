@@ -70,8 +70,9 @@ async def call(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
     def work() -> Any:
         global _abandoned
-        state["began"] = True
-        at_work[task] = threading.get_ident()
+        with _lock:
+            state["began"] = True
+            at_work[task] = threading.get_ident()
         try:
             return context.run(function, *args, **kwargs)
         except StopIteration as exc:
