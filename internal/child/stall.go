@@ -18,6 +18,7 @@ const DumpSignal = 44
 // Ask, and a moment later reads what it found. Take is called by another goroutine.
 type Stall struct {
 	pid   int
+	times reading        // nil: threadTimes
 	first map[int]uint64 // processor time of the threads at Look, in ticks
 
 	why   Why
@@ -27,6 +28,9 @@ type Stall struct {
 	within bool // a stack is being read
 	frames []Frame
 }
+
+// reading reads the processor time of the threads of a process, the state of the process, and whether a thread is ready to run.
+type reading func(pid int) (ticks map[int]uint64, state byte, ready bool)
 
 // Why says what holds a process up.
 type Why int
@@ -44,9 +48,6 @@ type Frame struct {
 	File, Function string
 	Line           int
 }
-
-// NewStall returns a Stall of a process.
-func NewStall(pid int) *Stall { return &Stall{pid: pid} }
 
 // Why returns what Ask found.
 func (s *Stall) Why() Why { return s.why }
@@ -110,32 +111,52 @@ func (f Frame) String() string {
 
 // Prober looks at a process that says nothing, step by step. Take is called by another goroutine than Step.
 type Prober struct {
+	times       reading // nil: threadTimes
 	stall       atomic.Pointer[Stall]
+	at          time.Duration // of the last Look or Ask, since the process has said nothing
 	asked, told bool
+	starved     int  // how often in a row it got no processor time
+	reported    bool // that it got none
 }
 
 // Step is called now and then, with for how long the process has said nothing. It returns what was found out once that exceeds limit, one time; else nil. It
-// waits a little longer, by slack, for a stack.
+// waits a little longer, by slack, for a stack. That a process is Starved, which a busy machine may seem to show of one that computes, counts when it is found twice, and is
+// looked at again: then a second result may follow.
 func (p *Prober) Step(pid int, mute, limit, slack time.Duration) *Stall {
 	s := p.stall.Load()
 	switch {
 	case mute < limit/2:
 		if s != nil {
 			p.stall.Store(nil)
-			p.asked, p.told = false, false
+			p.asked, p.told, p.starved, p.reported = false, false, 0, false
 		}
 	case s == nil:
-		s = NewStall(pid)
-		p.stall.Store(s)
-		s.Look()
-	case !p.asked && mute >= limit*3/4:
-		p.asked = true
+		p.look(pid, mute)
+	case !p.asked && mute >= max(limit*3/4, p.at+limit/8):
 		s.Ask()
-	case p.asked && !p.told && mute >= limit && (s.Why() == Stopped || len(s.Frames()) > 0 || mute >= limit+slack):
+		if s.Why() != Starved {
+			p.asked, p.at = true, mute
+			return nil
+		}
+		p.starved++
+		p.look(pid, mute)
+		if p.starved > 1 && mute >= limit && !p.reported {
+			p.reported = true
+			return s
+		}
+	case p.asked && !p.told && mute >= limit && (s.Why() == Stopped || len(s.Frames()) > 0 || mute >= max(limit, p.at)+slack):
 		p.told = true
 		return s
 	}
 	return nil
+}
+
+// look begins to look at the process.
+func (p *Prober) look(pid int, mute time.Duration) {
+	s := &Stall{pid: pid, times: p.times}
+	p.stall.Store(s)
+	p.at = mute
+	s.Look()
 }
 
 // Take reports whether a line of stderr belongs to a stack that Step requested.

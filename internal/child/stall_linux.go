@@ -15,11 +15,18 @@ import (
 const leastTicks = 3
 
 // Look notes how much processor time the threads of the process have used.
-func (s *Stall) Look() { s.first, _, _ = threadTimes(s.pid) }
+func (s *Stall) Look() { s.first, _, _ = s.read() }
+
+func (s *Stall) read() (ticks map[int]uint64, state byte, ready bool) {
+	if s.times != nil {
+		return s.times(s.pid)
+	}
+	return threadTimes(s.pid)
+}
 
 // Ask finds what holds the process up, and requests the stack of the thread that used the most processor time since Look, or else of the first thread.
 func (s *Stall) Ask() {
-	now, state, ready := threadTimes(s.pid)
+	now, state, ready := s.read()
 	busiest, most := s.pid, uint64(0)
 	for thread, ticks := range now {
 		if used := ticks - min(ticks, s.first[thread]); used > most {
@@ -34,6 +41,7 @@ func (s *Stall) Ask() {
 		s.why = Busy
 	case ready:
 		s.why = Starved
+		return // no code is the cause
 	default:
 		busiest = s.pid
 	}
@@ -43,7 +51,7 @@ func (s *Stall) Ask() {
 	}
 }
 
-// threadTimes returns the processor time of the threads of a process, the state of the process, and whether a thread is ready to run.
+// threadTimes is the reading of the kernel.
 func threadTimes(pid int) (ticks map[int]uint64, state byte, ready bool) {
 	ticks = map[int]uint64{}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
