@@ -137,7 +137,7 @@ func (s *Server) ready(c *fiber.Ctx) error {
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		err := <-results[name]
 		b = jsonobj.AppendText(append(jsonobj.AppendText(append(b, ','), name), ':'), outcome(err))
-		if isRemark(err) {
+		if IsRemark(err) {
 			err = nil
 		}
 		s.noteCheck(name, err)
@@ -155,7 +155,8 @@ type Remark string
 
 func (r Remark) Error() string { return string(r) }
 
-func isRemark(err error) bool {
+// IsRemark reports whether an error of a check is a Remark.
+func IsRemark(err error) bool {
 	var r Remark
 	return errors.As(err, &r)
 }
@@ -166,7 +167,7 @@ func outcome(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
-	case isRemark(err):
+	case IsRemark(err):
 		return "ok: " + err.Error()
 	case errors.As(err, &f) && f.Kind == fault.Unavailable:
 		return "failed: " + f.Message

@@ -97,10 +97,7 @@ func (s *Server) checks() map[string]server.Check {
 			if err := unready("no worker has loaded the graphs; see the log", s.pool.Up()); err != nil {
 				return err
 			}
-			if held := s.pool.HeldUp(); held != "" {
-				return server.Remark(held + "; see the log")
-			}
-			return nil
+			return heldUp(s.pool.HeldUp(), s.cfg.Authenticates())
 		}
 		if !s.cfg.Workers.AllowBrokenGraphs {
 			all["graphs"] = func(context.Context) error {
@@ -116,6 +113,17 @@ func (s *Server) checks() map[string]server.Check {
 		all["encryption"] = func(context.Context) error { return s.encryption.Up() }
 	}
 	return all
+}
+
+// heldUp returns what anyone who asks may know of workers that do not answer, who are not to learn names of graphs and nodes when requests need credentials; nil for "".
+func heldUp(what string, authenticates bool) error {
+	switch {
+	case what == "":
+		return nil
+	case authenticates:
+		what = "a worker does not answer"
+	}
+	return server.Remark(what + "; see the log")
 }
 
 // unready is the error of a check with what anyone who asks may know of it; nil for nil.
@@ -281,6 +289,16 @@ func (s *Server) Loaded() bool {
 	return langgraph != ""
 }
 
+// loading reports whether a check fails.
+func loading(ctx context.Context, checks map[string]server.Check) bool {
+	for _, check := range checks {
+		if err := check(ctx); err != nil && !server.IsRemark(err) {
+			return true
+		}
+	}
+	return false
+}
+
 // announce logs once that the server is ready: that the Python parts it waits for are loaded. dev shows its list of graphs instead.
 func (s *Server) announce(ctx context.Context, began time.Time) error {
 	if s.cfg.Mode == config.Dev {
@@ -289,17 +307,9 @@ func (s *Server) announce(ctx context.Context, began time.Time) error {
 	checks := s.checks()
 	database := checks["database"]
 	delete(checks, "database") // prepare has used it; a disk that is full stays so
-	loading := func() bool {
-		for _, check := range checks {
-			if check(ctx) != nil {
-				return true
-			}
-		}
-		return false
-	}
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()
-	for loading() {
+	for loading(ctx, checks) {
 		if checks["graphs"] != nil && len(s.GraphProblems()) > 0 {
 			s.log.ErrorContext(ctx, "not ready: "+notImported(s.GraphProblems()), "serves", cmp.Or(strings.Join(s.working(), ", "), "none"),
 				"fix", "do what the lines above say and start the server again, or let it be ready without them: --allow-broken-graphs")
