@@ -58,7 +58,8 @@ export function ThreadPage({ id }: { id: string }) {
   const standIn = useMissing(of?.assistant_id) ? ofGraph : undefined;
   const own = standIn ? undefined : (of?.assistant_id as string | undefined);
   const refusedRun = useRefused();
-  const assistant = chosen ?? own ?? (ofGraph ?? assistants.data?.[0])?.assistant_id;
+  // Until the thread is read nothing is sent: it may have an assistant of its own.
+  const assistant = chosen ?? (of && (own ?? (ofGraph ?? assistants.data?.[0])?.assistant_id));
   const known = assistants.data?.find((a) => a.assistant_id === assistant);
   const schemas = useSchemas(assistant);
   const talks = schemas.data ? chats(schemas.data.input_schema) : true;
