@@ -1264,6 +1264,7 @@ describe("the studio", { concurrency: 2, skip }, () => {
     await eventually(async () => assert.ok(Number((await runs.getAttribute("title")).replaceAll(/\D/g, "")) > before));
     for (const name of ["Graphs", "Assistants"]) {
       const row = page.getByRole("region", { name, exact: true }).getByRole("row", { name: /^agent/ }).first();
+      await row.waitFor(); // the parts of the page are read one by one
       const [p50, p95] = (await row.locator("td").allTextContents()).slice(5);
       assert.match(p50, /^\d.* (ms|s|min|h)$/);
       assert.match(p95, /^\d.* (ms|s|min|h)$/);

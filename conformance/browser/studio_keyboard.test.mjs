@@ -364,6 +364,7 @@ describe("the studio by keyboard", { concurrency: 2, skip }, () => {
     const widths = () => page.evaluate(() => ["nav.sidebar", "main > .panel"].map((of) => Math.round(document.querySelector(of).getBoundingClientRect().width)));
     const [threads, panel] = ["Width of the threads", "Width of the panel"].map((name) => page.getByRole("separator", { name }));
     await panel.waitFor();
+    await page.getByRole("heading", { level: 1, name: /\S/ }).waitFor(); // the thread is read
     const before = await widths();
     await studio.accessible("columns as they are at first");
     await panel.focus();
