@@ -309,6 +309,7 @@ func TestReply(t *testing.T) {
 			body, _ := io.ReadAll(r.Body)
 			sent = string(body)
 			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "event: messages\ndata: [{\"type\":\"AIMessageChunk\",\"id\":\"1\",\"content\":\"sent\"},{}]\n\n")
 		}))
 		c := &chat{api: &client{base: server.URL}, thread: "t", in: &scriptedLines{}, out: io.Discard, errs: io.Discard, seen: map[string]bool{}}
 		require.NoError(t, c.reply(t.Context(), []interrupt{{"i", gjson.Parse(`{"question":"send?"}`)}}, message))
