@@ -82,7 +82,7 @@ func (p *process) found(why child.Why, frames []child.Frame, quiet time.Duration
 	}
 	place := ""
 	for _, f := range frames {
-		if python.IsOwn(f.File, append([]string{p.gate.opts.Dir}, p.gate.opts.Paths...)) {
+		if python.IsOwn(f.File, p.gate.opts.dirs()) {
 			place = names.From(p.gate.opts.Dir, f.File) + ":" + strconv.Itoa(f.Line)
 			break
 		}

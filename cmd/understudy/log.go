@@ -15,7 +15,7 @@ func newLog(cfg *config.Config, w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.Logging.Level, ReplaceAttr: withUnit}))
 	}
 	c := newConsole(w, cfg.Logging.Level)
-	dirs := append([]string{cfg.Dir}, cfg.Workers.PythonPath...)
+	dirs := cfg.CodeDirs()
 	c.out.own = func(file string) bool { return python.IsOwn(file, dirs) }
 	c.out.short = func(file string) string { return names.From(cfg.Dir, file) }
 	return slog.New(c)

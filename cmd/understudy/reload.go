@@ -172,7 +172,7 @@ func (r *reloader) Run(ctx context.Context) error {
 			r.fences = fences
 		}
 	}
-	for _, dir := range append([]string{r.cfg.Dir}, r.cfg.Workers.PythonPath...) {
+	for _, dir := range r.cfg.CodeDirs() {
 		r.watch(w, dir)
 		r.knowAll(dir)
 	}

@@ -72,7 +72,7 @@ func (r *reloader) leads(path string) bool {
 
 // inside reports whether a path is in a folder of which everything is watched. Of others, the named files count.
 func (r *reloader) inside(path string) bool {
-	return below(path, r.cfg.Dir) || slices.ContainsFunc(r.cfg.Workers.PythonPath, func(dir string) bool { return below(path, dir) })
+	return slices.ContainsFunc(r.cfg.CodeDirs(), func(dir string) bool { return below(path, dir) })
 }
 
 // below reports whether a path is below a folder.

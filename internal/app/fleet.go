@@ -89,7 +89,7 @@ func PlaceOf(cfg *config.Config, err error) string {
 	if !errors.As(err, &f) {
 		return ""
 	}
-	return python.Place(f.Detail, append([]string{cfg.Dir}, cfg.Workers.PythonPath...))
+	return python.Place(f.Detail, cfg.CodeDirs())
 }
 
 // elsewhere reports whether a graph cannot be used here and another server of the database serves it: its runs are left to that one.

@@ -85,6 +85,9 @@ type Config struct {
 	offsets map[string]int
 }
 
+// CodeDirs are the folders in which the user's Python code is, that of the file first.
+func (c *Config) CodeDirs() []string { return append([]string{c.Dir}, c.Workers.PythonPath...) }
+
 // Graph is one entry of the graphs section.
 type Graph struct {
 	ID string

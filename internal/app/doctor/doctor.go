@@ -306,7 +306,7 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 				details = append(details, fmt.Sprintf("%s: %s", name, v.Errors[name]))
 			}
 		}
-		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), python.Fix(cfg.Workers.Python, v.Errors[first], append([]string{cfg.Dir}, cfg.Workers.PythonPath...)...), details...)
+		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), python.Fix(cfg.Workers.Python, v.Errors[first], cfg.CodeDirs()...), details...)
 		ok = false
 	}
 	if have := v.Packages["langgraph"]; ok && !recent(have, python.MinLanggraph) {
@@ -487,20 +487,17 @@ func explained(cfg *config.Config, err error) (text string, details []string, fi
 		if at := placeOf(cfg, f.Detail); at != "" {
 			text += " at " + at
 		}
-		return text, python.Excerpt(f.Detail, 6, dirs(cfg)), f.Fix
+		return text, python.Excerpt(f.Detail, 6, cfg.CodeDirs()), f.Fix
 	}
 	if head, tail, cut := strings.Cut(text, "\n"); cut {
-		return head, python.Excerpt(tail, 6, dirs(cfg)), ""
+		return head, python.Excerpt(tail, 6, cfg.CodeDirs()), ""
 	}
 	return text, nil, ""
 }
 
-// dirs are the folders in which the user's code is.
-func dirs(cfg *config.Config) []string { return append([]string{cfg.Dir}, cfg.Workers.PythonPath...) }
-
 // placeOf is "file:line" of the innermost line of a traceback that is the user's; "" when there is none.
 func placeOf(cfg *config.Config, traceback string) string {
-	return python.Place(traceback, dirs(cfg))
+	return python.Place(traceback, cfg.CodeDirs())
 }
 
 // agent builds a declared agent. It sends no request to the model or the MCP servers.

@@ -29,7 +29,7 @@ func (d *doctor) parts(ctx context.Context, cfg *config.Config) {
 			if e.Place != "" {
 				text += " at " + e.Place
 			}
-			d.say(check, Problem, text, e.Fix, python.Excerpt(e.Trace, 6, dirs(cfg))...)
+			d.say(check, Problem, text, e.Fix, python.Excerpt(e.Trace, 6, cfg.CodeDirs())...)
 		}
 		switch i := cfg.StoreIndex; {
 		case c.Problem != nil:
