@@ -60,7 +60,7 @@ func TestChatSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// A chat tells each attempt of its run but the first, once, with why the one before it ended if the server says that.
+// A chat reports each further attempt of its run once, with the reason that the server gives for the end of the previous one.
 func TestChatTellsOfAttempts(t *testing.T) {
 	t.Parallel()
 	const again = "the run is tried again, attempt "

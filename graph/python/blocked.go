@@ -56,7 +56,7 @@ func (p *Pool) blocked(w *worker, text []byte) {
 		return
 	}
 	place := fmt.Sprintf("%s:%d", names.From(p.opts.Dir, r.File), r.Line)
-	w.hears(&r, place)
+	w.noteReport(&r, place)
 	if r.Importing {
 		return
 	}
@@ -113,8 +113,8 @@ func (p *Pool) countBlocked(place string) {
 	p.blocks, p.blockedAt = p.blocks+1, place
 }
 
-// hears keeps what a report says of the worker.
-func (w *worker) hears(r *blockedReport, place string) {
+// noteReport keeps what a report says of the worker.
+func (w *worker) noteReport(r *blockedReport, place string) {
 	holdup := ""
 	if !r.Over && !r.Importing {
 		holdup = "its event loop is blocked"

@@ -23,12 +23,12 @@ import (
 // probe looks at a worker that says nothing, and logs once what keeps it from that. c is of now.
 func (w *worker) probe(c checkup) {
 	if s := w.prober.Step(w.pid, c.mute, w.pool.stalled, w.pool.pingEvery); s != nil {
-		w.tell(s, c)
+		w.logStall(s, c)
 	}
 }
 
-// tell logs what keeps a worker from answering; of an import only where it is, which is logged with it.
-func (w *worker) tell(s *child.Stall, c checkup) {
+// logStall logs what keeps a worker from answering; of an import only where it is, which is logged with it.
+func (w *worker) logStall(s *child.Stall, c checkup) {
 	p := w.pool
 	at, code := w.spot(s)
 	if c.graph != "" {

@@ -114,7 +114,7 @@ type Prober struct {
 	times       reading // nil: threadTimes
 	stall       atomic.Pointer[Stall]
 	at          time.Duration // of the last Look or Ask, since the process has said nothing
-	asked, told bool
+	asked, done bool
 	starved     int  // how often in a row it got no processor time
 	reported    bool // that it got none
 }
@@ -128,7 +128,7 @@ func (p *Prober) Step(pid int, mute, limit, slack time.Duration) *Stall {
 	case mute < limit/2:
 		if s != nil {
 			p.stall.Store(nil)
-			p.asked, p.told, p.starved, p.reported = false, false, 0, false
+			p.asked, p.done, p.starved, p.reported = false, false, 0, false
 		}
 	case s == nil:
 		p.look(pid, mute)
@@ -144,8 +144,8 @@ func (p *Prober) Step(pid int, mute, limit, slack time.Duration) *Stall {
 			p.reported = true
 			return s
 		}
-	case p.asked && !p.told && mute >= limit && (s.Why() == Stopped || len(s.Frames()) > 0 || mute >= max(limit, p.at)+slack):
-		p.told = true
+	case p.asked && !p.done && mute >= limit && (s.Why() == Stopped || len(s.Frames()) > 0 || mute >= max(limit, p.at)+slack):
+		p.done = true
 		return s
 	}
 	return nil

@@ -150,7 +150,7 @@ type Keeper struct {
 	draining atomic.Bool
 	sent     uint64 // seq of the last line that is stored
 	beats    int
-	told     map[string]bool // what was logged of other servers
+	logged   map[string]bool // what was logged of other servers
 
 	mu     sync.Mutex
 	others map[string]Server // by ID, as they were when they reported last and did not end; nil: they were not read yet
@@ -293,11 +293,11 @@ func (k *Keeper) compare(ctx context.Context, self *Server, others []Server) {
 
 // first reports whether something is to be logged for the first time.
 func (k *Keeper) first(what string) bool {
-	if k.told == nil {
-		k.told = map[string]bool{}
+	if k.logged == nil {
+		k.logged = map[string]bool{}
 	}
-	known := k.told[what]
-	k.told[what] = true
+	known := k.logged[what]
+	k.logged[what] = true
 	return !known
 }
 

@@ -254,21 +254,15 @@ func (tx runWrites) UpdateRun(r *run.Run) error {
 	return tx.Tx.UpdateRun(r)
 }
 
-// A stop that waits for a run says so, long before the grace period is over.
-func TestShutdownSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	log := &said{text: "waiting for runs to end", heard: make(chan struct{})}
-	began := make(chan struct{})
+// restartDuring starts a run of stream, stops the server and starts it again, and returns the run and its thread. What the server logs goes to log.
+func restartDuring(t *testing.T, log *said, grace time.Duration, stream func(ctx context.Context) error) (*world, id.Thread, *run.Run) {
+	t.Helper()
+	began := make(chan struct{}, 2)
 	w := newWorld(t, map[string]script{"long": {stream: func(ctx context.Context, _ graph.Invocation, _ func(string, string)) error {
-		close(began)
-		select {
-		case <-log.heard:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		began <- struct{}{}
+		return stream(ctx)
 	}}}, func(o *service.Options) {
-		o.Grace = time.Minute
+		o.Grace = grace
 		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	})
 	th := w.thread()
@@ -277,6 +271,21 @@ func TestShutdownSaysWhatItWaitsFor(t *testing.T) {
 	<-began
 	w.stop()
 	w.start()
+	return w, th, r
+}
+
+// A stop that waits for a run says so, long before the grace period is over.
+func TestShutdownSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	log := &said{text: "waiting for runs to end", heard: make(chan struct{})}
+	w, th, r := restartDuring(t, log, time.Minute, func(ctx context.Context) error {
+		select {
+		case <-log.heard:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
 	require.Equal(t, run.Success, w.status(th, r.ID))
 	require.Regexp(t, `runs=1 busiest_graph=long for=\d+s`, log.String())
 }
@@ -285,21 +294,10 @@ func TestShutdownSaysWhatItWaitsFor(t *testing.T) {
 func TestShutdownSaysWhenItStopsRuns(t *testing.T) {
 	t.Parallel()
 	log := &said{text: "the grace period is over", heard: make(chan struct{})}
-	began := make(chan struct{}, 2)
-	w := newWorld(t, map[string]script{"long": {stream: func(ctx context.Context, _ graph.Invocation, _ func(string, string)) error {
-		began <- struct{}{}
+	w, th, r := restartDuring(t, log, time.Millisecond, func(ctx context.Context) error {
 		<-log.heard
 		return context.Cause(ctx)
-	}}}, func(o *service.Options) {
-		o.Grace = time.Millisecond
-		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	})
-	th := w.thread()
-	r, err := w.runs.Create(t.Context(), th, request("long"))
-	require.NoError(t, err)
-	<-began
-	w.stop()
-	w.start()
 	w.wait(th, r.ID)
 	require.Equal(t, run.Success, w.status(th, r.ID))
 	require.Regexp(t, `the grace period is over: .* runs=1 busiest_graph=long`, log.String())
